@@ -12,7 +12,7 @@ from tests.support.log.said import told
 from tests.support.servers.real import AnyServer
 
 
-async def test_a_first_look_counts_and_names_nobody(server: AnyServer) -> None:
+async def test_a_first_reading_counts_and_names_no_sessions(server: AnyServer) -> None:
     async with server.bus() as bus:
         empty = await bus.activity()
         assert (empty.published, empty.named, empty.sessions) == (0, 0, {})
@@ -23,7 +23,7 @@ async def test_a_first_look_counts_and_names_nobody(server: AnyServer) -> None:
 
 @pytest.mark.cluster("smoke test of activity")
 @pytest.mark.sentinel("smoke test of activity")
-async def test_a_look_tells_which_sessions_were_published_to_since_the_one_before(server: AnyServer) -> None:
+async def test_a_reading_names_the_sessions_published_to_since_the_previous_one(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("old").publish(UserMessage.text("1"))
         before = await bus.activity()
@@ -38,7 +38,7 @@ async def test_a_look_tells_which_sessions_were_published_to_since_the_one_befor
 
 
 @pytest.mark.cluster("the counts of several nodes are added up")
-async def test_what_is_too_much_to_name_is_counted_and_the_next_look_begins_behind_it(server: AnyServer) -> None:
+async def test_publishes_beyond_the_bound_are_counted_and_the_next_reading_begins_after_them(server: AnyServer) -> None:
     server.bounds = replace(server.bounds or Bounds(), activity=ActivityBounds(pointers=3))
     async with server.bus() as bus:
         await bus.session("a").publish(told("1"))
@@ -51,7 +51,7 @@ async def test_what_is_too_much_to_name_is_counted_and_the_next_look_begins_behi
         assert (await bus.activity(now)).named == 0
 
 
-async def test_publishes_are_counted_also_where_the_index_was_trimmed(server: AnyServer) -> None:
+async def test_publishes_are_counted_even_if_the_index_was_trimmed(server: AnyServer) -> None:
     async with server.bus() as bus:
         for _ in range(5):
             await bus.session("a").publish(told("x"))
@@ -59,7 +59,7 @@ async def test_publishes_are_counted_also_where_the_index_was_trimmed(server: An
         assert (await bus.activity()).published == 5
 
 
-async def test_a_pointer_that_somebody_else_wrote_names_nobody(server: AnyServer) -> None:
+async def test_a_foreign_pointer_names_no_session(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("a").publish(told("1"))
         before = await bus.activity()
@@ -71,7 +71,7 @@ async def test_a_pointer_that_somebody_else_wrote_names_nobody(server: AnyServer
 
 @pytest.mark.cluster("smoke test of lease_status")
 @pytest.mark.sentinel("smoke test of lease_status")
-async def test_a_lease_is_shown_with_its_owner_and_the_time_that_is_left(server: AnyServer) -> None:
+async def test_the_status_of_a_lease_has_its_owner_and_the_time_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         a = bus.session("a")
         await a.publish(told("1"))
@@ -89,7 +89,7 @@ async def test_a_lease_is_shown_with_its_owner_and_the_time_that_is_left(server:
         assert (given_back.owner, given_back.epoch, given_back.seconds_left) == (None, lease.epoch, None)
 
 
-async def test_a_lease_that_ran_out_is_shown_as_such(server: AnyServer) -> None:
+async def test_the_status_of_an_expired_lease_has_no_time_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("a").acquire_lease("w1", 30)
         server.do("HSET", Keys().head("a"), "lease_until", "1")
@@ -100,7 +100,7 @@ async def test_a_lease_that_ran_out_is_shown_as_such(server: AnyServer) -> None:
 
 
 @pytest.mark.cluster("its sessions are on several nodes")
-async def test_leases_of_many_sessions_come_in_the_order_asked_for(server: AnyServer) -> None:
+async def test_leases_of_many_sessions_come_in_the_requested_order(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(40)]
         assert [lease.session for lease in await bus.lease_status(names)] == names
@@ -109,7 +109,7 @@ async def test_leases_of_many_sessions_come_in_the_order_asked_for(server: AnySe
             await bus.lease_status(["a b"])
 
 
-async def test_looking_on_writes_nothing(server: AnyServer) -> None:
+async def test_monitoring_writes_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [name async for page in bus.inspector.key_names() for name in page]
         await bus.activity(await bus.activity())

@@ -94,7 +94,7 @@ async def test_a_segment_is_bounded_by_its_bytes_too(server: AnyServer, files: P
         assert stretches(done.segments) == [(1, 1), (2, 4), (5, 7), (8, 8)]
 
 
-async def test_without_an_archive_it_is_told(server: AnyServer) -> None:
+async def test_archiving_without_an_archive_raises(server: AnyServer) -> None:
     async with server.bus() as bus:
         with pytest.raises(NoArchive):
             await bus.session("s").archive()
@@ -102,7 +102,7 @@ async def test_without_an_archive_it_is_told(server: AnyServer) -> None:
             await problems(bus.session("s"))
 
 
-async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: AnyServer, files: Path) -> None:
+async def test_archiving_raises_at_a_deleted_entry(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -113,7 +113,7 @@ async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server
         assert (await session.archive(before=4)).position == 3
 
 
-async def test_a_deleted_entry_is_told_also_where_a_foreign_one_has_its_position(
+async def test_archiving_raises_at_a_deleted_entry_even_if_a_foreign_one_has_its_position(
     server: AnyServer, files: Path
 ) -> None:
     async with archiving(server, files) as bus:
@@ -128,7 +128,7 @@ async def test_a_deleted_entry_is_told_also_where_a_foreign_one_has_its_position
 
 
 @pytest.mark.usefixtures("small")
-async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Path) -> None:
+async def test_concurrent_archivers_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:
         await fill(bus.session("s"), 400)
         found: list[writing.Archived] = []
@@ -154,9 +154,7 @@ async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Pa
         assert_gap_free(await read(bus.session("s")))
 
 
-async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(
-    shared_valkey: RealServer, files: Path
-) -> None:
+async def test_an_overtaken_archiver_reports_the_orphan_that_it_leaves(shared_valkey: RealServer, files: Path) -> None:
     class Overtaken(DirectoryArchive):
         """Somebody else archives while the segment is written."""
 
@@ -175,7 +173,7 @@ async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(
         assert_gap_free(await read(bus.session("s")))
 
 
-async def test_a_store_that_gives_other_bytes_is_not_believed(shared_valkey: RealServer, files: Path) -> None:
+async def test_a_store_that_returns_other_bytes_is_not_trusted(shared_valkey: RealServer, files: Path) -> None:
     class Forgetful(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data[:-1])
@@ -211,7 +209,7 @@ async def test_a_session_that_is_closed_is_archived_too(server: AnyServer, files
 # --- a log that went back ---------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: RealServer, files: Path) -> None:
+async def test_the_archive_of_a_rolled_back_log_is_rolled_back_too(process: RealServer, files: Path) -> None:
     async with archiving(process, files) as bus:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
@@ -237,9 +235,7 @@ async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: R
 
 
 @pytest.mark.parametrize("incarnations", ["0_other", "0_other 4_another"])
-async def test_a_log_that_is_another_one_than_was_archived_is_told(
-    server: AnyServer, files: Path, incarnations: str
-) -> None:
+async def test_archiving_a_different_log_raises(server: AnyServer, files: Path, incarnations: str) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -253,7 +249,7 @@ async def test_a_log_that_is_another_one_than_was_archived_is_told(
         assert await kinds(session) == ["log"]
 
 
-async def test_a_head_below_its_archive_is_told(server: AnyServer, files: Path) -> None:
+async def test_a_head_below_its_archive_raises(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -264,9 +260,7 @@ async def test_a_head_below_its_archive_is_told(server: AnyServer, files: Path) 
         assert (caught.value.seen, caught.value.found) == (10, 7)
 
 
-async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(
-    shared_valkey: RealServer, files: Path
-) -> None:
+async def test_a_log_rewritten_during_archiving_is_not_chained(shared_valkey: RealServer, files: Path) -> None:
     class Slow(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data)
@@ -282,7 +276,7 @@ async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(
         assert shared_valkey.do("EXISTS", Keys().archive("s")) == 0
 
 
-async def test_many_restarts_do_not_make_an_archive_another_one(server: AnyServer, files: Path) -> None:
+async def test_many_restarts_keep_the_archive_valid(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         for n in range(70):  # as if each were by another process of the server; the head keeps the last 64
@@ -410,9 +404,7 @@ async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: 
         await other.session("s").erase()  # a repeat, of what is gone
 
 
-async def test_an_erasure_by_who_has_another_archive_is_refused_too(
-    server: AnyServer, files: Path, tmp_path: Path
-) -> None:
+async def test_an_erasure_with_another_archive_is_refused_too(server: AnyServer, files: Path, tmp_path: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, tmp_path / "b") as elsewhere:
         session, other = bus.session("s"), elsewhere.session("s")
         await fill(session, 10)
@@ -452,7 +444,7 @@ async def test_media_that_another_session_names_in_an_archive_are_kept(
         assert (await bus.session("t").erase(media=True)).media == (stored,)
 
 
-async def test_an_erasure_that_was_cut_off_leaves_no_archive_behind_either(server: AnyServer, files: Path) -> None:
+async def test_a_repeated_erasure_after_an_interrupted_one_leaves_no_archive(server: AnyServer, files: Path) -> None:
     class Down(DirectoryArchive):
         async def clear(self, folder: str) -> None:
             raise Unavailable(folder)
@@ -500,7 +492,7 @@ async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(
         assert list(segment.parent.iterdir()) == []
 
 
-async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: AnyServer, files: Path) -> None:
+async def test_reading_a_session_that_is_erased_meanwhile_raises(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 20)

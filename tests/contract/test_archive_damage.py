@@ -40,7 +40,7 @@ def _other(path: Path) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("damage", [_remove, _flip, _cut_off, _empty, _other])
 @pytest.mark.parametrize("which", [0, 1, 2])
-async def test_a_damaged_segment_is_told_where_it_begins(
+async def test_a_damaged_segment_raises_at_its_beginning(
     shared_valkey: RealServer, files: Path, damage: Callable[[Path], None], which: int
 ) -> None:
     async with archiving(shared_valkey, files) as bus:
@@ -85,7 +85,7 @@ async def test_all_damage_is_found_in_one_go(server: AnyServer, files: Path) -> 
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_segment_that_is_whole_and_not_of_the_chain_is_not_believed(server: AnyServer, files: Path) -> None:
+async def test_a_whole_segment_outside_of_the_chain_is_not_trusted(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 80)

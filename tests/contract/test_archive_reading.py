@@ -85,7 +85,7 @@ async def test_following_from_the_beginning_goes_over_the_border(server: AnyServ
         assert seen[: len(before)] == before
 
 
-async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(process: RealServer, files: Path) -> None:
+async def test_a_disconnected_follower_reads_entries_trimmed_meanwhile(process: RealServer, files: Path) -> None:
     road = process.socket.with_name("road")  # a name of the process's socket that may be taken away
     road.symlink_to(process.socket)
     store = DirectoryArchive(files)
@@ -110,7 +110,7 @@ async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(proc
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: AnyServer, files: Path) -> None:
+async def test_a_gap_in_the_archive_of_a_parent_raises_for_the_fork(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         parent = bus.session("s")
         await fill(parent, 20)
@@ -124,7 +124,7 @@ async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: AnyS
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
-async def test_trimming_while_somebody_reads_is_not_seen(server: AnyServer, files: Path, lanes: str) -> None:
+async def test_trimming_during_a_read_is_not_noticed_by_the_reader(server: AnyServer, files: Path, lanes: str) -> None:
     async with archiving(server, files) as bus:
         for at in (0, 30, 61, 400):
             session = bus.session(f"s{at}")
@@ -166,7 +166,7 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
             _ = [e async for e in other.session("s").read(lanes=LANES[lanes])]
 
 
-async def test_what_is_not_archived_is_told_after_what_is(server: AnyServer, files: Path) -> None:
+async def test_entries_that_are_not_archived_raise_after_those_that_are(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, server.bus() as other:
         session = bus.session("s")
         await fill(session, 20)
@@ -185,9 +185,7 @@ async def test_what_is_not_archived_is_told_after_what_is(server: AnyServer, fil
         assert [e.position async for e in session.read(after=Cursor(15))] == [16, 17, 18, 19, 20]
 
 
-async def test_a_stretch_that_was_trimmed_before_it_was_archived_is_told_for_ever(
-    server: AnyServer, files: Path
-) -> None:
+async def test_a_range_trimmed_before_it_was_archived_always_raises(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 20)

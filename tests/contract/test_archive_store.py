@@ -115,14 +115,14 @@ async def test_a_directory_that_cannot_be_is_unavailable(tmp_path: Path) -> None
         await store.get("ns/s/a")
 
 
-async def test_an_object_store_that_is_not_there_is_told(s3_port: int) -> None:
+async def test_a_missing_object_store_raises(s3_port: int) -> None:
     with pytest.raises(SetupError, match="archive store"):
         await ObjectArchive(bucket_at(s3_port, "no-such-bucket")).put_if_absent("ns/s/a", b"x")
     with pytest.raises(Unavailable, match="archive store"):
         await ObjectArchive(bucket_at(1, "archive")).get("ns/s/a")
 
 
-def test_a_place_is_a_url_or_a_directory(tmp_path: Path) -> None:
+def test_the_location_of_an_archive_is_a_url_or_a_directory(tmp_path: Path) -> None:
     assert isinstance(archive_store_at(str(tmp_path)), DirectoryArchive)
     assert isinstance(archive_store_at("memory:///"), ObjectArchive)
     with pytest.raises(SetupError):

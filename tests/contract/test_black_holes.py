@@ -25,7 +25,7 @@ BOUNDS = Bounds(connection=SOON, publish=PublishBounds(retry_most_seconds=0.02))
     "command", [("PING",), ("SET", "k", "x" * 4_000_000), ("XREAD", "BLOCK", 50, "STREAMS", "k", "0")]
 )
 @pytest.mark.parametrize(("requests", "answers"), [(True, False), (False, True), (True, True)])
-async def test_link_is_broken_when_no_byte_moves(
+async def test_connection_breaks_when_no_byte_moves(
     valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
 ) -> None:
     async with proxy(valkey.socket) as way, shortly():
@@ -37,14 +37,14 @@ async def test_link_is_broken_when_no_byte_moves(
         await link.close()
 
 
-async def test_link_that_waits_for_a_blocked_read_waits_as_long_as_that_blocks(valkey: RealServer) -> None:
+async def test_connection_with_a_blocked_read_waits_as_long_as_the_read_blocks(valkey: RealServer) -> None:
     link = await Endpoint(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
     assert await link.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
     assert await link.call("PING") == b"PONG"
     await link.close()
 
 
-async def test_link_whose_answer_moves_is_not_broken_however_long_it_takes(valkey: RealServer) -> None:
+async def test_connection_with_a_slow_answer_does_not_break_while_bytes_move(valkey: RealServer) -> None:
     async with proxy(valkey.socket) as way:
         link = await Endpoint(way.url, ConnectionBounds(answer_seconds=2)).connect()
         await link.call("SET", "k", "x" * 1_000_000)
@@ -56,7 +56,7 @@ async def test_link_whose_answer_moves_is_not_broken_however_long_it_takes(valke
 
 
 @pytest.mark.parametrize("at", [b"SCRIPT", b"EVALSHA"])
-async def test_publish_goes_round_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+async def test_publish_replaces_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
         way.silent_at = at
         await bus.session("s").publish(said("a"), seconds=60)
@@ -64,7 +64,7 @@ async def test_publish_goes_round_a_connection_that_falls_silent(process: RealSe
         assert await words(bus.session("s")) == ["a"]
 
 
-async def test_publish_goes_round_a_connection_that_takes_nothing_any_more(process: RealServer) -> None:
+async def test_publish_replaces_a_connection_that_accepts_no_bytes(process: RealServer) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
         session = bus.session("s")
         await session.publish(said("a"))
@@ -76,7 +76,7 @@ async def test_publish_goes_round_a_connection_that_takes_nothing_any_more(proce
 
 
 @pytest.mark.parametrize("at", [b"$2\r\nID\r\n", b"XREAD", b"HMGET"])
-async def test_follower_goes_round_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+async def test_follower_replaces_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
     async with (
         proxy(process.socket) as way,
         Bus.open(way.url, bounds=BOUNDS) as bus,
@@ -98,7 +98,7 @@ async def test_follower_goes_round_a_connection_that_falls_silent(process: RealS
         tasks.cancel_scope.cancel()
 
 
-async def test_opening_a_bus_behind_a_black_hole_ends(valkey: RealServer) -> None:
+async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: RealServer) -> None:
     async with proxy(valkey.socket) as way, shortly():
         way.is_dark = True
         with pytest.raises(Unavailable):

@@ -13,7 +13,7 @@ from tests.support.servers.real import AnyServer, RealServer
 
 @pytest.mark.cluster("smoke test of checkpoints")
 @pytest.mark.sentinel("smoke test of checkpoints")
-async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:
+async def test_a_reader_resumes_at_its_checkpoint(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
         await session.publish(said("a"), said("b"), said("c"))
@@ -27,7 +27,7 @@ async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:
         assert [e.position async for e in session.read(after=after)] == [3]
 
 
-async def test_an_older_place_does_not_win_unless_it_is_told_to(server: AnyServer) -> None:
+async def test_an_older_checkpoint_is_refused_unless_forced(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -43,7 +43,7 @@ async def test_an_older_place_does_not_win_unless_it_is_told_to(server: AnyServe
         assert not await session.save_checkpoint("r", first._replace(delta=2))
 
 
-async def test_an_older_place_of_an_earlier_incarnation_does_not_win_either(server: AnyServer) -> None:
+async def test_an_older_checkpoint_of_an_earlier_incarnation_is_refused_too(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -56,7 +56,7 @@ async def test_an_older_place_of_an_earlier_incarnation_does_not_win_either(serv
         assert await session.load_checkpoint("r") == second
 
 
-async def test_a_place_that_the_log_lost_is_refused_and_may_be_left(server: AnyServer) -> None:
+async def test_a_checkpoint_that_the_log_lost_is_refused_and_may_be_replaced(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -72,7 +72,7 @@ async def test_a_place_that_the_log_lost_is_refused_and_may_be_left(server: AnyS
         assert await session.load_checkpoint("r") == first
 
 
-async def test_all_who_need_entries_are_listed(server: AnyServer) -> None:
+async def test_all_readers_that_need_entries_are_listed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert await session.checkpoints() == {}

@@ -23,7 +23,7 @@ def stepped() -> Iterator[SteppedServer]:
         yield server
 
 
-async def test_a_lease_is_not_believed_longer_than_it_was_taken_for(stepped: SteppedServer) -> None:
+async def test_a_clock_step_does_not_extend_a_lease(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus:
         await wake(bus, "s")
         assert (await bus.leases.take("s", "dead", 2)).lease is not None
@@ -48,7 +48,7 @@ async def test_a_lease_that_is_renewed_after_the_step_is_kept(stepped: SteppedSe
         assert 50 < (await bus.leases.take("s", "you", 60)).held_seconds <= 60
 
 
-async def test_a_rest_is_not_believed_longer_than_it_was_meant_for(stepped: SteppedServer) -> None:
+async def test_a_clock_step_does_not_extend_a_rest(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus:
         await wake(bus, "s")
         lease = (await bus.leases.take("s", "me", 60)).lease
@@ -58,7 +58,7 @@ async def test_a_rest_is_not_believed_longer_than_it_was_meant_for(stepped: Step
         assert 0 < (await bus.leases.take("s", "you", 60, also_resting=False)).rests_seconds <= 2
 
 
-async def test_work_that_was_put_off_is_due_in_its_time(stepped: SteppedServer) -> None:
+async def test_a_clock_step_does_not_delay_nacked_work(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus, bus.consumer("g", "c", heartbeat=2) as consumer:
         await wake(bus, "a", "b")
         soon, later = await take_all(consumer, 2)
@@ -69,9 +69,7 @@ async def test_work_that_was_put_off_is_due_in_its_time(stepped: SteppedServer) 
 
 
 @pytest.mark.parametrize("seconds", [-HOUR, HOUR])
-async def test_work_of_a_consumer_that_dies_as_the_clock_steps_goes_to_others(
-    stepped: SteppedServer, seconds: int
-) -> None:
+async def test_work_of_a_consumer_that_dies_as_the_clock_steps_is_claimed(stepped: SteppedServer, seconds: int) -> None:
     async with stepped.server.bus() as bus, bus.consumer("g", "alive", heartbeat=1) as alive:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:
             await wake(bus, "a")

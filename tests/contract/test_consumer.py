@@ -36,7 +36,7 @@ async def wake(bus: Bus, *names: str) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_user_wakes_workers_and_others_do_not_unless_asked_to(server: AnyServer) -> None:
+async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("quiet").publish(told("x"))
         await bus.session("hushed").publish(said("x"), wake=False)
@@ -65,7 +65,7 @@ async def test_each_session_goes_to_one_consumer(server: AnyServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyServer) -> None:
+async def test_a_restarted_consumer_first_gets_its_own_unfinished_work(server: AnyServer) -> None:
     async with server.bus() as bus:
         await wake(bus, "a", "b", "c")
         assert sorted(await take(bus.consumer("g", "c"), 3, ack=False)) == ["a", "b", "c"]
@@ -76,7 +76,7 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyS
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
+async def test_own_unfinished_work_comes_before_new_work_however_much_it_is(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(150)]
         await wake(bus, *names)
@@ -87,7 +87,7 @@ async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: 
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
+async def test_pending_work_is_delivered_only_once(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
         await wake(bus, *names)
@@ -108,7 +108,7 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_a_dead_consumer_left_is_given_to_others_after_its_heartbeat(server: AnyServer) -> None:
+async def test_work_of_a_dead_consumer_is_claimed_after_its_heartbeat(server: AnyServer) -> None:
     async with server.bus() as bus:
         await wake(bus, "a")
         assert await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False) == ["a"]
@@ -116,7 +116,7 @@ async def test_what_a_dead_consumer_left_is_given_to_others_after_its_heartbeat(
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
+async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: AnyServer) -> None:
     names = [f"s{number}" for number in range(700)]
     async with server.bus() as bus, bus.consumer("g", "other", heartbeat=600) as other:
         await wake(bus, *names)
@@ -129,7 +129,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
+async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(server: AnyServer) -> None:
     async with server.bus() as bus:
         await wake(bus, "left")
         await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
@@ -153,7 +153,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(server: AnyServer) -> None:
+async def test_work_of_a_consumer_with_heartbeats_is_not_claimed(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "holder", heartbeat=2.5) as holder:
         await wake(bus, "a")
         await take_one(holder)
@@ -172,7 +172,7 @@ async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(ser
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 @pytest.mark.sentinel("a failover may lose a group")
-async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
+async def test_a_deleted_group_is_created_again(server: AnyServer) -> None:
     heard: list[str] = []
 
     async def serve(bus: Bus) -> None:
@@ -216,7 +216,7 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_signs_of_life_are_given_while_another_task_takes(server: AnyServer) -> None:
+async def test_heartbeats_are_sent_while_another_task_fetches(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await bus.session("s").publish(said("x"))
         with anyio.fail_after(120):

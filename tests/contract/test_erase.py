@@ -148,7 +148,7 @@ def patient_hub(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("patient_hub")
-async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
+async def test_calls_to_an_erased_session_raise(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session, late = bus.session("s"), other.session("s")
         await session.publish(said("a"), key="k")
@@ -193,7 +193,7 @@ async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(one: RealServer, others: int) -> None:
+async def test_erasing_a_session_ends_its_followers(one: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -221,7 +221,7 @@ async def test_who_follows_at_this_moment_is_told(one: RealServer, others: int) 
         tasks.cancel_scope.cancel()
 
 
-async def test_an_id_that_nobody_used_is_closed_for_good_too(server: AnyServer) -> None:
+async def test_an_unused_id_can_be_erased_for_good(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("never").erase()
         with pytest.raises(SessionErased):
@@ -416,7 +416,7 @@ async def test_erase_leaves_nothing_on_a_server_that_has_forgotten_its_scripts(s
         assert owned(server, "s") == ["head"]
 
 
-async def test_erase_finds_notices_and_wake_ups_that_stand_behind_a_clock_that_was_set_back(
+async def test_erase_finds_notices_and_wake_ups_written_after_the_clock_stepped_back(
     shared_valkey: RealServer,
 ) -> None:
     keys = Keys()
@@ -431,7 +431,7 @@ async def test_erase_finds_notices_and_wake_ups_that_stand_behind_a_clock_that_w
             assert int(str(shared_valkey.do("XLEN", name))) == 1
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(one: RealServer) -> None:
+async def test_an_interrupted_erasure_is_finished_by_the_next(one: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
     async with one.bus() as bus:
@@ -479,7 +479,7 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: Rea
             assert owned(process, name) == ["head"]
 
 
-async def test_nobody_brings_it_back_while_it_is_erased(server: AnyServer) -> None:
+async def test_no_call_recreates_a_session_during_its_erasure(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         for round_ in range(20):
             session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")

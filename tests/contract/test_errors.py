@@ -24,7 +24,7 @@ NAMES = ("a", "b", "c")
 
 @pytest.mark.cluster("each node has scripts of its own")
 @pytest.mark.sentinel("a new primary knows no scripts")
-async def test_a_script_that_the_server_forgot_is_taught_again(server: AnyServer) -> None:
+async def test_a_script_that_the_server_forgot_is_loaded_again(server: AnyServer) -> None:
     """NOSCRIPT."""
     async with server.bus() as bus, traffic(bus, *NAMES) as running:
         for _ in range(5):
@@ -100,7 +100,7 @@ async def test_a_session_whose_keys_move_one_by_one_is_never_split(cluster: Real
             await running.more(5)
 
 
-async def test_what_has_moved_is_asked_for_where_it_went(cluster: RealCluster) -> None:
+async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> None:
     """ASK, to reading, a lease, and following; and TRYAGAIN, to a publish that waits for the end of it."""
     async with cluster.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -142,7 +142,7 @@ async def test_a_publish_goes_where_all_keys_of_its_session_went(cluster: RealCl
         assert await words(session) == ["a", "b", "c", "d", "e"]
 
 
-async def test_a_slot_that_nobody_serves_is_waited_for(cluster: RealCluster) -> None:
+async def test_calls_wait_for_a_slot_that_no_server_holds(cluster: RealCluster) -> None:
     """CLUSTERDOWN."""
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
         slot = slots_of(cluster, "a")["a"]
@@ -162,7 +162,7 @@ async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(clus
         await running.more(5)
 
 
-async def test_a_server_that_is_silent_does_not_hold_up_who_counts_the_bytes_of_all(cluster: RealCluster) -> None:
+async def test_a_silent_server_does_not_hold_up_the_count_of_all_bytes(cluster: RealCluster) -> None:
     for node in cluster.nodes:
         node.do("CONFIG", "SET", "cluster-require-full-coverage", "no")
     silent = cluster.nodes[(cluster.owner(slots_of(cluster, "a")["a"]) + 1) % len(cluster.nodes)]
@@ -199,7 +199,7 @@ async def test_a_server_that_is_made_a_replica_is_waited_for(process: RealServer
             await running.more(5)
 
 
-async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: RealSentinel) -> None:
+async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(sentinel: RealSentinel) -> None:
     primary = sentinel.primary
     (replica,) = (server for server in sentinel.servers.values() if server is not primary)
     lane = Keys().lane("s", Lane.LLM)
@@ -235,7 +235,7 @@ async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: Rea
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
+async def test_connections_to_a_demoted_primary_are_dropped_even_if_they_work(
     sentinel: RealSentinel, *, is_full: bool
 ) -> None:
     """READONLY, inside of a script too: all links to it are left, and the Sentinel is asked anew."""
@@ -268,7 +268,7 @@ async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
     assert port != other_port
 
 
-async def test_pieces_that_a_failover_loses_are_told_and_those_that_come_are_shown(sentinel: RealSentinel) -> None:
+async def test_lost_live_deltas_are_reported_after_a_failover_and_later_ones_are_shown(sentinel: RealSentinel) -> None:
     primary = sentinel.primary
     (replica,) = (server for server in sentinel.servers.values() if server is not primary)
 
@@ -303,7 +303,7 @@ async def test_pieces_that_a_failover_loses_are_told_and_those_that_come_are_sho
         tasks.cancel_scope.cancel()
 
 
-async def test_a_service_that_the_sentinels_are_taught_anew_is_waited_for(sentinel: RealSentinel) -> None:
+async def test_calls_wait_while_sentinels_are_reconfigured(sentinel: RealSentinel) -> None:
     port = str(sentinel.primary_port)
     async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
         primary = sentinel.primary
@@ -314,7 +314,7 @@ async def test_a_service_that_the_sentinels_are_taught_anew_is_waited_for(sentin
         await running.more(5)
 
 
-async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sentinel: RealSentinel) -> None:
+async def test_a_primary_that_was_demoted_and_promoted_counts_as_another_server(sentinel: RealSentinel) -> None:
     """The process never ended, and nobody wrote while the other one had its place."""
     (port, primary), (other_port, other) = sorted(
         sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
@@ -341,7 +341,7 @@ async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sent
             assert (caught.value.seen, caught.value.found) == (4, 2)
 
 
-async def test_a_failover_under_load_loses_nothing_untold(sentinel: RealSentinel) -> None:
+async def test_a_failover_under_load_reports_every_loss(sentinel: RealSentinel) -> None:
     async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
         before = sentinel.primary_port
         assert sentinel.ask("SENTINEL", "FAILOVER", SERVICE) == "OK"
@@ -440,7 +440,7 @@ async def test_a_server_that_cannot_save_is_waited_for(process: RealServer) -> N
         await running.more(5)
 
 
-async def test_a_user_who_may_not_is_told_at_once(process: RealServer) -> None:
+async def test_a_missing_right_raises_at_once(process: RealServer) -> None:
     """NOAUTH, WRONGPASS, NOPERM."""
     process.do("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-info")
     process.do("CONFIG", "SET", "requirepass", "right")
@@ -483,7 +483,7 @@ async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> No
         await eventually(lambda: len(heard) > count)
 
 
-async def test_a_worker_goes_on_where_a_slot_went(cluster: RealCluster) -> None:
+async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -> None:
     """MOVED, to a blocked read of a group."""
     async with cluster.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))

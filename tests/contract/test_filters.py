@@ -106,7 +106,7 @@ async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skips_nothing(
+async def test_a_follower_that_stops_and_resumes_anywhere_gets_each_entry_once(
     server: AnyServer, way: None, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311  a test's dice
@@ -152,7 +152,7 @@ async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skip
 
 
 @pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.LLM})], ids=["both", "llm"])
-async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
+async def test_a_cursor_to_resume_at_comes_at_least_every_thousand_entries(
     server: AnyServer, way: None, lanes: Collection[Lane]
 ) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -175,7 +175,7 @@ async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
         tasks.cancel_scope.cancel()
 
 
-async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServer, way: None) -> None:
+async def test_unreadable_entries_are_delivered_for_any_selection(server: AnyServer, way: None) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session, kinds=["rare"]).start(tasks)
@@ -194,7 +194,7 @@ async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServe
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: AnyServer) -> None:
+async def test_a_gap_is_reported_to_followers_that_did_not_select_the_missing_entry(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(*(told(str(number)) for number in range(1, 6)), ExtensionMessage.of("rare", "x"))
@@ -223,7 +223,7 @@ async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(server: AnyServer,
         tasks.cancel_scope.cancel()
 
 
-async def test_live_deltas_come_whatever_kinds_were_chosen_to_who_asked_for_them(server: AnyServer, way: None) -> None:
+async def test_live_deltas_are_delivered_for_any_selected_kinds(server: AnyServer, way: None) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))

@@ -204,7 +204,7 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(server: 
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
+async def test_the_hub_forgets_closed_subscriptions(server: AnyServer) -> None:
     async with server.bus() as bus:
         hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
         session = bus.session("s")
@@ -241,7 +241,7 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.sentinel("a failover may empty the log")
-async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer) -> None:
+async def test_a_follower_raises_when_the_log_was_emptied(server: AnyServer) -> None:
     bound_hub(server, block_seconds=0.2)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -259,7 +259,7 @@ async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer) ->
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: AnyServer) -> None:
+async def test_a_follower_raises_when_another_log_is_longer_already(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
@@ -274,7 +274,7 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer) -> None:
+async def test_a_connection_that_died_silently_is_replaced(one: RealServer) -> None:
     bounds = Bounds(  # what is tested: each time-out is passed once
         hub=HubBounds(block_seconds=0.1, silence_seconds=1.5), connection=ConnectionBounds(answer_seconds=1.5)
     )
@@ -296,7 +296,7 @@ async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
-async def test_following_no_lane_is_refused_and_harms_nobody(shared_valkey: RealServer) -> None:
+async def test_following_no_lane_is_refused_and_affects_no_other_follower(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         nothing = Follower(bus.session("t"), lanes=frozenset()).start(tasks)
@@ -311,7 +311,7 @@ async def test_following_no_lane_is_refused_and_harms_nobody(shared_valkey: Real
 
 
 @pytest.mark.cluster("one read has the sessions of one node")
-async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
+async def test_a_stream_of_a_wrong_type_ends_only_its_own_followers(server: AnyServer) -> None:
     bound_hub(server, direct_sessions=32)  # of a key that somebody else replaced no notice tells, only a read of it
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")

@@ -14,7 +14,7 @@ LLM = frozenset({Lane.LLM})
 @pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by indexes"])
 @pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])
-async def test_follower_of_a_session_that_begins_as_a_fork_gets_the_shared_entries(
+async def test_follower_of_a_session_that_becomes_a_fork_gets_the_shared_entries(
     valkey: RealServer, lanes: frozenset[Lane], wanted: str, others: int, is_quiet: bool
 ) -> None:
     async with valkey.bus() as bus, valkey.bus() as other:

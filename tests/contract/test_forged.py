@@ -73,7 +73,7 @@ def genuine(envelopes: list[Envelope]) -> list[str]:
 
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("what", FORGED)
-async def test_publishing_and_reading_go_on_over_a_forged_entry(server: AnyServer, what: str, lane: Lane) -> None:
+async def test_publishing_and_reading_continue_past_a_forged_entry(server: AnyServer, what: str, lane: Lane) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
@@ -96,7 +96,7 @@ async def test_publishing_and_reading_go_on_over_a_forged_entry(server: AnyServe
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("what", FORGED)
-async def test_followers_go_on_over_a_forged_entry(
+async def test_followers_continue_past_a_forged_entry(
     shared_valkey: RealServer, what: str, lanes: str, lane: Lane
 ) -> None:
     seen: list[Envelope] = []
@@ -137,7 +137,7 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: AnySer
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_a_forged_bell_stops_neither_followers_nor_workers(
+async def test_a_forged_wake_up_stops_neither_followers_nor_workers(
     server: AnyServer,
 ) -> None:
     bound_hub(server, direct_sessions=0)
@@ -174,7 +174,7 @@ async def test_a_forged_bell_stops_neither_followers_nor_workers(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: AnyServer) -> None:
+async def test_a_missing_entry_raises_and_later_entries_can_be_read(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c"), told("d"))
@@ -233,7 +233,7 @@ async def test_a_foreign_entry_does_not_stand_in_for_a_missing_one(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_missing_entry_is_told_to_who_follows_live(shared_valkey: RealServer) -> None:
+async def test_a_missing_entry_raises_in_live_followers(shared_valkey: RealServer) -> None:
     seen: list[str] = []
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session, other = bus.session("s"), bus.session("t")
@@ -261,7 +261,7 @@ async def test_a_missing_entry_is_told_to_who_follows_live(shared_valkey: RealSe
         tasks.cancel_scope.cancel()
 
 
-async def test_nothing_but_the_log_tells_a_lane_from_the_other(server: AnyServer) -> None:
+async def test_a_foreign_client_cannot_overwrite_an_entry(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -313,7 +313,7 @@ async def test_following_shows_a_foreign_entry_below_the_position_where_a_page_e
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("lane", Lane)
-async def test_a_foreign_entry_comes_behind_the_entry_of_its_position_in_the_other_lane(
+async def test_a_foreign_entry_comes_after_the_entry_of_its_position_in_the_other_lane(
     shared_valkey: RealServer, lane: Lane, live: bool
 ) -> None:
     async def publish() -> None:

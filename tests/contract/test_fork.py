@@ -212,7 +212,7 @@ async def _say_more(bus: Bus) -> None:
     await bus.session("c").publish(told("y"), said("z"))
 
 
-async def test_a_preview_in_a_fork_is_shown_behind_what_is_shared(server: AnyServer) -> None:
+async def test_a_preview_in_a_fork_comes_after_the_shared_entries(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abc")
         await bus.session("p").preview(Delta(kind="text", message_id="m", delta="parent's"))
@@ -252,7 +252,7 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
     assert seen == ["x", "y"]
 
 
-async def test_a_cursor_of_the_shared_part_is_good_in_both_and_one_behind_it_in_its_own_alone(
+async def test_a_cursor_of_the_shared_part_is_valid_in_both_sessions_and_a_later_one_in_its_own(
     server: AnyServer,
 ) -> None:
     async with server.bus() as bus:
@@ -475,7 +475,7 @@ async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(serv
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: AnyServer) -> None:
+async def test_a_fork_whose_parent_was_erased_by_force_raises(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abcd")
         child = await bus.session("p").fork(3, id="c")
@@ -504,7 +504,7 @@ async def test_a_fork_is_read_after_many_restarts(valkey: RealServer, restarted:
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
+async def test_an_interrupted_fork_is_finished_by_the_next_attempt(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server.bus() as bus:

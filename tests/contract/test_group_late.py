@@ -41,7 +41,7 @@ ENDINGS: Mapping[str, tuple[str, Ending]] = {
 @pytest.mark.parametrize("when", ["before it", "after it"])
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_session_woken_as_its_work_ends_is_given_also_where_the_answer_to_that_comes_later(
+async def test_a_session_woken_as_its_work_ends_is_delivered_even_if_that_reply_is_late(
     server: AnyServer, ending: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, end = ENDINGS[ending]
@@ -69,7 +69,7 @@ async def test_a_session_woken_as_its_work_ends_is_given_also_where_the_answer_t
 
 @pytest.mark.parametrize("mode", ["", "own"])
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_that_was_not_acknowledged_while_others_were_fetched_comes_again(
+async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
     server: AnyServer, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answered, fetch = anyio.Event(), anyio.Event(), GroupLog.fetch
@@ -120,7 +120,7 @@ async def test_work_that_was_not_acknowledged_while_others_were_fetched_comes_ag
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_the_server_has_for_a_consumer_that_does_not_know_of_it_is_found_by_a_sweep(
+async def test_a_sweep_finds_work_assigned_to_a_consumer_that_does_not_know_of_it(
     server: AnyServer,
 ) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:

@@ -32,7 +32,7 @@ async def handled(bus: Bus, count: int) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_whose_keys_went_begins_at_the_beginning(server: AnyServer) -> None:
+async def test_a_group_whose_keys_were_deleted_starts_from_the_beginning(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
         server.do("DEL", *Keys().group_work(BUCKET, "g")[3:])
@@ -41,7 +41,7 @@ async def test_a_group_whose_keys_went_begins_at_the_beginning(server: AnyServer
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_a_group_was_given_as_its_keys_went_comes_again(server: AnyServer) -> None:
+async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await wake(bus, "a", "b", "c")
         await take_all(dead, 3)
@@ -53,7 +53,7 @@ async def test_what_a_group_was_given_as_its_keys_went_comes_again(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_that_went_under_a_waiting_consumer_is_made_again(server: AnyServer) -> None:
+async def test_a_group_deleted_under_a_waiting_consumer_is_created_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, anyio.create_task_group() as tasks:
         await handled(bus, 2)
         found: list[int] = []
@@ -71,7 +71,7 @@ async def test_a_group_that_went_under_a_waiting_consumer_is_made_again(server: 
 
 @pytest.mark.parametrize("place", ["9999999999999999 0", "none", "-1 0"])
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_whose_place_makes_no_sense_begins_at_the_beginning(server: AnyServer, place: str) -> None:
+async def test_a_group_with_an_invalid_position_starts_from_the_beginning(server: AnyServer, place: str) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 3)
         server.do("HSET", GROUPS, "g", place)
@@ -79,7 +79,7 @@ async def test_a_group_whose_place_makes_no_sense_begins_at_the_beginning(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_where_the_order_of_work_went_all_that_is_woken_from_then_on_comes(server: AnyServer) -> None:
+async def test_after_the_order_of_work_was_deleted_later_wake_ups_are_delivered(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
         server.do("DEL", *Keys().work(BUCKET))
@@ -97,7 +97,7 @@ async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_a_consumer_without_a_sign_of_life_has_is_given_to_others(server: AnyServer) -> None:
+async def test_work_of_a_consumer_without_a_stored_heartbeat_is_claimed(server: AnyServer) -> None:
     """The server that its signs were on may have lost them, and it has died."""
     async with server.bus() as bus:
         async with bus.consumer("g", "dead", heartbeat=0.05) as dead:

@@ -22,7 +22,7 @@ async def server_milliseconds(bus: Bus) -> int:
 
 @pytest.mark.cluster("smoke test of retry")
 @pytest.mark.sentinel("smoke test of retry")
-async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer) -> None:
+async def test_nacked_work_is_delivered_when_due_with_its_error(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         work = await take_one(consumer)
@@ -45,7 +45,7 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
+async def test_work_due_shortly_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
     bounds = Bounds(work=WorkBounds(sweep=3600.0))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
         await wake(bus, "a", "b")
@@ -56,7 +56,7 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
+async def test_due_work_goes_to_exactly_one_consumer(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await wake(bus, *(f"s{number}" for number in range(20)))
         await dead.nack(*await take_all(dead, 20), delay=0)
@@ -79,7 +79,7 @@ async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyS
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -> None:
+async def test_work_of_a_dead_consumer_is_delivered_again_and_counts_the_attempt(server: AnyServer) -> None:
     async with server.bus() as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with dead, alive:
@@ -96,7 +96,7 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer) -> None:
+async def test_nacked_work_that_a_live_consumer_has_again_is_not_claimed(server: AnyServer) -> None:
     async with server.bus() as bus:
         holder, other = bus.consumer("g", "holder", heartbeat=2.5), bus.consumer("g", "other", heartbeat=2.5)
         async with holder, other:
@@ -116,7 +116,7 @@ async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnySe
             assert scope.cancelled_caught
 
 
-async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off_once(one: RealServer) -> None:
+async def test_a_nack_repeated_after_a_lost_reply_applies_once(one: RealServer) -> None:
     async with one.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         work = await take_one(consumer)
@@ -129,7 +129,7 @@ async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(server: AnyServer) -> None:
+async def test_a_nacked_session_is_delivered_at_once_when_it_is_woken(server: AnyServer) -> None:
     """A command to it is not to wait."""
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
@@ -140,7 +140,7 @@ async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(ser
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(server: AnyServer) -> None:
+async def test_a_session_woken_before_its_nack_is_delivered_at_once(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
         await wake(bus, "a")
         work = await take_one(consumer)
@@ -151,7 +151,7 @@ async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(s
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
+async def test_groups_do_not_share_nacked_work(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
         await wake(bus, "a")
         await one.nack(await take_one(one), delay=0)
@@ -161,7 +161,7 @@ async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: AnyServer) -> None:
+async def test_nacked_work_holds_up_a_trim_of_its_entries(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
@@ -259,7 +259,7 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
 
 @pytest.mark.cluster("smoke test of redrive")
 @pytest.mark.sentinel("smoke test of redrive")
-async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer) -> None:
+async def test_a_redriven_letter_is_delivered_once_as_if_never_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for name in ("a", "b", "b"):
             await wake(bus, name)
@@ -296,7 +296,7 @@ async def test_a_letter_holds_up_no_trim_until_it_is_redriven(server: AnyServer)
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(server: AnyServer) -> None:
+async def test_only_the_newest_letters_are_kept_and_the_dropped_ones_are_counted(server: AnyServer) -> None:
     bounds = Bounds(work=WorkBounds(dead_letters=3))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         for _ in range(5):
@@ -308,7 +308,7 @@ async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_an_id_that_is_none_is_refused(server: AnyServer) -> None:
+async def test_an_invalid_letter_id_is_refused(server: AnyServer) -> None:
     async with server.bus() as bus:
         letters = bus.dead_letters("g")
         for text in ("", "1-0", "64:1-0", "x:1-0", "1:1", "1:+", "1:1-0\n", "٣:1-0"):

@@ -23,7 +23,7 @@ async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> No
 
 @pytest.mark.cluster("smoke test of group_status")
 @pytest.mark.sentinel("smoke test of group_status")
-async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: AnyServer) -> None:
+async def test_the_status_of_a_group_has_its_consumers_their_sessions_and_waiting_work(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a", "a", "b", "d")
         works = sorted(await take_all(consumer, 3))
@@ -46,7 +46,7 @@ async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: An
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_lag_is_counted_right_also_where_the_wake_ups_went(server: AnyServer) -> None:
+async def test_lag_is_correct_even_if_wake_ups_were_deleted(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a", "b")
         await consumer.ack(*await take_all(consumer, 2))
@@ -57,7 +57,7 @@ async def test_lag_is_counted_right_also_where_the_wake_ups_went(server: AnyServ
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_many_that_were_not_given_are_told_to_be_more_than_were_counted(server: AnyServer) -> None:
+async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnyServer) -> None:
     async with server.bus(bounds=Bounds(work=WorkBounds(lag_counted=3))) as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
@@ -69,7 +69,7 @@ async def test_many_that_were_not_given_are_told_to_be_more_than_were_counted(se
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_that_nobody_works_in_for_a_week_is_told_of(server: AnyServer) -> None:
+async def test_a_group_without_consumers_for_a_week_is_reported_as_away(server: AnyServer) -> None:
     async with server.bus() as bus:
         await _meet(bus, "c")
         status = await bus.group_status("g")
@@ -80,7 +80,7 @@ async def test_a_group_that_nobody_works_in_for_a_week_is_told_of(server: AnySer
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_that_was_taken_again_is_in_hand_and_waits_no_more(server: AnyServer) -> None:
+async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.nack(await take_one(consumer), delay=0)
@@ -91,7 +91,7 @@ async def test_work_that_was_taken_again_is_in_hand_and_waits_no_more(server: An
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_silent_consumer_is_shown_as_such_and_its_work_goes_to_another(server: AnyServer) -> None:
+async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claimed(server: AnyServer) -> None:
     async with server.bus() as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
         async with dead, alive:
@@ -109,7 +109,7 @@ async def test_a_silent_consumer_is_shown_as_such_and_its_work_goes_to_another(s
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) -> None:
+async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnyServer) -> None:
     """Not only when all buckets are looked through in their turn. How soon is for the bench."""
     names = [f"s{number}" for number in range(100)]
     async with server.bus(bounds=Bounds(work=WorkBounds(sweep=3_600.0))) as bus:
@@ -131,7 +131,7 @@ async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) ->
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_who_only_waits_writes_nothing_but_its_signs_of_life(server: AnyServer) -> None:
+async def test_a_waiting_consumer_writes_only_its_heartbeats(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
@@ -143,7 +143,7 @@ async def test_who_only_waits_writes_nothing_but_its_signs_of_life(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_signs_of_life_of_long_ago_are_forgotten(server: AnyServer) -> None:
+async def test_old_heartbeats_are_forgotten(server: AnyServer) -> None:
     async with server.bus() as bus:
         await _meet(bus, "old")
         server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")

@@ -23,7 +23,7 @@ def in_buckets(count: int) -> list[str]:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> None:
+async def test_fetch_returns_no_more_than_there_is_room_for(server: AnyServer) -> None:
     names = in_buckets(40)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, *names, *names)
@@ -46,7 +46,7 @@ async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> Non
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: AnyServer) -> None:
+async def test_sessions_woken_in_one_step_are_fetched_one_by_one(server: AnyServer) -> None:
     names = in_buckets(12)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         taken: list[str] = []
@@ -67,7 +67,7 @@ async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: Any
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> None:
+async def test_without_a_fetch_nothing_becomes_pending(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
         await wake(bus, "a")
         work = await take_one(busy)
@@ -78,7 +78,7 @@ async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> 
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) -> None:
+async def test_a_fetch_cancelled_anywhere_loses_nothing(server: AnyServer) -> None:
     names = [f"s{number}" for number in range(60)]
     heard: list[str] = []
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
@@ -93,7 +93,7 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
+async def test_held_work_is_not_delivered_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a", "b")
         works = await take_all(consumer, 2)
@@ -116,7 +116,7 @@ async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer) -> None:
+async def test_a_session_is_delivered_once_for_all_its_wake_ups(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for _ in range(30):
             await bus.session("s").publish(said("x"))
@@ -128,7 +128,7 @@ async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer) -
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_done(server: AnyServer) -> None:
+async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         await wake(bus, "s")
         work = await take_one(one)
@@ -141,7 +141,7 @@ async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: AnyServer) -> None:
+async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(server: AnyServer) -> None:
     """Whether somebody has looked at the new wake-up by then or not."""
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         for is_passed in (False, True):
@@ -160,7 +160,7 @@ async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: A
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
+async def test_a_silent_consumer_does_not_get_its_claimed_work_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with quiet, alive:
@@ -180,7 +180,7 @@ async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
 
 @pytest.mark.cluster("smoke test of leave")
 @pytest.mark.sentinel("smoke test of leave")
-async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> None:
+async def test_a_deregistered_consumer_gives_back_its_work_and_is_forgotten(server: AnyServer) -> None:
     async with server.bus() as bus:
         leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
         async with leaving, staying:
@@ -199,7 +199,7 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
 
 @pytest.mark.cluster("smoke test of nack")
 @pytest.mark.sentinel("smoke test of nack")
-async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
+async def test_work_given_back_without_delay_is_delivered_at_once_and_not_counted(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
         await wake(bus, "a")
         await full.nack(await take_one(full))
@@ -211,7 +211,7 @@ async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(s
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnyServer) -> None:
+async def test_invalid_names_and_numbers_are_refused(server: AnyServer) -> None:
     async with server.bus() as bus:
         for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
             with pytest.raises(InvalidName):

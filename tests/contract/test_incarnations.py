@@ -34,7 +34,7 @@ def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:
         (Cursor(3, 0, "lost"), 0),
     ],
 )
-def test_a_cursor_is_good_as_far_as_its_incarnation_reached(cursor: Cursor, agreed: int) -> None:
+def test_a_cursor_is_valid_up_to_the_end_of_its_incarnation(cursor: Cursor, agreed: int) -> None:
     assert head(20, ("a", 0), ("b", 10)).common_position(cursor) == agreed
 
 
@@ -61,7 +61,7 @@ async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(proces
         assert [e.position async for e in session.read(after=before)] == [3]
 
 
-async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_projections(process: RealServer) -> None:
+async def test_a_log_that_lost_its_end_and_grew_again_raises_in_readers_and_projections(process: RealServer) -> None:
     async with process.bus() as bus:
         await bus.session("s").publish(said("a"), said("b"))
     process.kill()
@@ -88,7 +88,7 @@ async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_pro
         assert await words(session) == ["a", "b", "C", "D", "E"]
 
 
-async def test_a_projection_of_what_was_lost_is_folded_anew(server: AnyServer) -> None:
+async def test_a_projection_of_lost_entries_is_folded_again(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -112,7 +112,7 @@ async def test_a_session_that_vanished_and_came_again_is_another_one(server: Any
             _ = [e async for e in bus.session("s").read(after=cursor)]
 
 
-async def test_a_warm_context_of_a_log_that_is_not_there_any_more_is_told(server: AnyServer) -> None:
+async def test_a_cached_context_of_a_lost_log_raises(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(said("a"))
         warm = WarmContext(bus.session("s"))

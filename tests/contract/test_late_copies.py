@@ -71,7 +71,7 @@ async def test_publish_refused_after_an_unanswered_send_is_unknown_until_it_is_s
         assert_gap_free(await read(session))
 
 
-async def test_publish_that_is_settled_never_comes_however_late_its_copy(process: RealServer) -> None:
+async def test_settled_publish_is_never_appended_however_late_its_copy(process: RealServer) -> None:
     refuse, allow = REFUSALS["NOREPLICAS"]
     async with delayed(process) as (bus, way):
         session = bus.session("s")
@@ -125,7 +125,7 @@ async def test_publish_whose_late_copy_comes_first_is_acknowledged_as_that(proce
         assert await words(session) == ["a", "b", "c"]
 
 
-async def test_publishes_behind_an_unsettled_one_keep_their_order(process: RealServer) -> None:
+async def test_publishes_after_an_unsettled_one_keep_their_order(process: RealServer) -> None:
     refuse, allow = REFUSALS["NOPERM"]
     async with delayed(process) as (bus, way), anyio.create_task_group() as tasks:
         session, places = bus.session("s"), dict[str, int]()
@@ -148,7 +148,7 @@ async def test_publishes_behind_an_unsettled_one_keep_their_order(process: RealS
         assert places == {text: at for at, text in enumerate("bcdefghi", 2)}
 
 
-async def test_session_that_cannot_be_settled_holds_up_no_other(process: RealServer) -> None:
+async def test_session_that_cannot_be_settled_does_not_hold_up_others(process: RealServer) -> None:
     async with delayed(process) as (bus, way):
         session = bus.session("s")
 

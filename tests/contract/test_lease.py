@@ -19,7 +19,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually, shortl
 
 @pytest.mark.cluster("smoke test of leases")
 @pytest.mark.sentinel("smoke test of leases")
-async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) -> None:
+async def test_a_lease_has_one_owner_until_it_is_released(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 60)
@@ -36,7 +36,7 @@ async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) 
         assert await session.renew_lease(yours, 60)
 
 
-async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fenced(server: AnyServer) -> None:
+async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 0.05)
@@ -56,7 +56,7 @@ async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fe
         assert (await session.head()).epoch == 2
 
 
-async def test_a_lease_that_is_over_and_not_taken_over_may_still_append(server: AnyServer) -> None:
+async def test_an_expired_lease_may_append_until_it_is_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 0)
@@ -64,7 +64,7 @@ async def test_a_lease_that_is_over_and_not_taken_over_may_still_append(server: 
         assert (await session.publish(said("a"), epoch=mine.epoch)).position == 1  # time only tells who may take over
 
 
-async def test_of_many_that_want_a_lease_one_gets_it(server: AnyServer) -> None:
+async def test_one_of_many_concurrent_workers_gets_a_lease(server: AnyServer) -> None:
     async with server.bus() as bus:
         taken = await asyncio.gather(*[bus.session("s").acquire_lease(f"w{index}", 60) for index in range(20)])
         assert len([lease for lease in taken if lease]) == 1
@@ -84,7 +84,7 @@ async def test_a_projection_moves_only_from_where_it_was_folded(server: AnyServe
         assert await session.load_projection("p", 2) is None
 
 
-async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(one: RealServer) -> None:
+async def test_a_projection_or_lease_call_repeated_after_a_lost_reply_succeeds(one: RealServer) -> None:
     async with proxy(one.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         way.lose = 1
@@ -189,7 +189,7 @@ def is_at_rest(bus: Bus) -> bool:
 
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("call", [_publish, _read, _follow, _head, _sessions, _lease, _work, _preview])
-async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
+async def test_a_call_cancelled_at_any_suspension_leaves_nothing(
     valkey: RealServer, call: Callable[[Bus], Awaitable[None]], is_warm: bool
 ) -> None:
     async with valkey.bus() as setup:

@@ -25,7 +25,7 @@ async def woken(bus: Bus, count: int) -> list[str]:
     return sorted(found)
 
 
-async def test_who_finds_a_session_held_is_told_for_how_long(server: AnyServer) -> None:
+async def test_a_worker_that_finds_a_session_leased_gets_the_time_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         assert (await bus.leases.take("s", "me", 60)).lease is not None
         taking = await bus.leases.take("s", "you", 60)
@@ -35,7 +35,7 @@ async def test_who_finds_a_session_held_is_told_for_how_long(server: AnyServer) 
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServer) -> None:
+async def test_a_release_wakes_once_for_workers_that_found_the_session_leased(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, asked = bus.session("quiet"), bus.session("asked")
         for session in (quiet, asked):
@@ -51,7 +51,9 @@ async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServe
         assert await woken(bus, 2) == ["asked", "last"]
 
 
-async def test_whoever_takes_a_session_over_sees_what_the_others_came_for_so_nobody_is_rung(server: AnyServer) -> None:
+async def test_a_worker_that_takes_over_a_session_sees_all_entries_so_the_release_wakes_no_other(
+    server: AnyServer,
+) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(told("x"))
@@ -64,7 +66,7 @@ async def test_whoever_takes_a_session_over_sees_what_the_others_came_for_so_nob
         assert await woken(bus, 1) == ["last"]
 
 
-async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: AnyServer) -> None:
+async def test_a_resting_session_is_taken_only_if_asked_for(server: AnyServer) -> None:
     async with server.bus() as bus:
         lease = (await bus.leases.take("s", "me", 60)).lease
         assert lease is not None
@@ -79,7 +81,7 @@ async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: An
 
 @pytest.mark.cluster("its sessions are on several nodes")
 @pytest.mark.sentinel("smoke test of renewing leases")
-async def test_many_are_renewed_at_once_and_those_that_are_lost_are_told(server: AnyServer) -> None:
+async def test_many_leases_are_renewed_at_once_and_the_lost_ones_are_returned(server: AnyServer) -> None:
     async with server.bus() as bus:
         takings = [await bus.leases.take(f"s{number}", "me", 60) for number in range(100)]
         leases = [taking.lease for taking in takings if taking.lease is not None]
@@ -90,7 +92,7 @@ async def test_many_are_renewed_at_once_and_those_that_are_lost_are_told(server:
         assert await bus.leases.renew(leases, 60) == [leases[5], *leases[10:20]]
 
 
-async def test_a_release_may_ring_in_any_case(server: AnyServer) -> None:
+async def test_a_release_with_wake_set_always_wakes_a_worker(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(told("x"))
         lease = (await bus.leases.take("s", "me", 60)).lease
@@ -99,7 +101,7 @@ async def test_a_release_may_ring_in_any_case(server: AnyServer) -> None:
         assert await woken(bus, 1) == ["s"]
 
 
-async def test_an_erased_session_is_told(server: AnyServer) -> None:
+async def test_the_lease_of_an_erased_session_raises(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(said("x"))
         await bus.session("s").erase()
@@ -110,7 +112,7 @@ async def test_an_erased_session_is_told(server: AnyServer) -> None:
 @pytest.mark.cluster("smoke test of waiting for a session")
 @pytest.mark.sentinel("smoke test of waiting for a session")
 @pytest.mark.parametrize("word", [UserMessage.text("stop"), Abort().as_extension()], ids=["user", "command"])
-async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage | ExtensionMessage) -> None:
+async def test_a_waiting_worker_gets_the_wake_up(server: AnyServer, word: UserMessage | ExtensionMessage) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
         position = (await session.publish(said("x"), told("y"))).position
@@ -127,7 +129,7 @@ async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage 
         assert told_of == [position + 1]
 
 
-async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: AnyServer) -> None:
+async def test_an_entry_that_exists_after_the_cursor_ends_the_wait_at_once(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("x"))
@@ -155,7 +157,7 @@ async def test_many_grouped_sessions_read_what_they_hold(server: AnyServer) -> N
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_page_that_is_taken_with_a_lease_holds_what_was_said_before_the_lease(server: AnyServer) -> None:
+async def test_a_page_read_with_a_lease_holds_all_earlier_entries(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
 
@@ -180,7 +182,7 @@ async def test_a_page_that_is_taken_with_a_lease_holds_what_was_said_before_the_
             assert [envelope.position for page in again for envelope in page.envelopes] == [1, 2, 3, 4]
 
 
-async def test_a_page_is_read_behind_the_lease_or_not_at_all(one: RealServer) -> None:
+async def test_a_page_is_read_after_its_lease_was_acquired_or_not_at_all(one: RealServer) -> None:
     """A server that has forgotten the script takes the lease only at the second try: the page came before."""
     async with one.bus() as bus:
         session = bus.session("s")

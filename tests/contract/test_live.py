@@ -142,7 +142,7 @@ async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> N
         assert await open_texts(other.session("s")) == {"m": ["".join(word * 2 for word in words)]}
 
 
-async def test_a_piece_that_lands_behind_a_later_one_of_its_speaker_is_dropped(server: AnyServer) -> None:
+async def test_a_live_delta_that_arrives_after_a_later_one_is_dropped(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -181,7 +181,7 @@ async def test_a_worker_that_lost_its_lease_shows_nothing_more(server: AnyServer
         assert await open_texts(session) == {}
 
 
-async def test_a_closed_session_lets_a_message_end_and_nobody_speak(server: AnyServer) -> None:
+async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -196,7 +196,7 @@ async def test_a_closed_session_lets_a_message_end_and_nobody_speak(server: AnyS
         tasks.cancel_scope.cancel()
 
 
-async def test_what_is_no_piece_is_refused_before_anything_is_shown(server: AnyServer) -> None:
+async def test_an_invalid_live_delta_is_refused_before_any_is_shown(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -287,7 +287,7 @@ async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
         assert await open_texts(session) == {"next": ["c" * 15_000]}
 
 
-async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
+async def test_live_deltas_of_a_silent_message_are_removed_to_make_room(
     server: AnyServer,
 ) -> None:
     bound_log(server, live_bytes=20_000)
@@ -342,7 +342,7 @@ async def test_pieces_come_in_order_between_the_entries(server: AnyServer, limit
         tasks.cancel_scope.cancel()
 
 
-async def test_who_joins_now_first_gets_all_that_was_said_of_each_open_message(server: AnyServer) -> None:
+async def test_a_new_follower_first_gets_the_text_of_each_open_message(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))
@@ -368,7 +368,7 @@ async def test_who_joins_now_first_gets_all_that_was_said_of_each_open_message(s
         tasks.cancel_scope.cancel()
 
 
-async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_what_has_ended(
+async def test_a_follower_that_joins_anywhere_has_the_text_of_open_messages_only(
     server: AnyServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -420,7 +420,7 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         tasks.cancel_scope.cancel()
 
 
-async def test_live_pieces_that_were_kept_are_read_anew_from_a_server_that_was_emptied(
+async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(
     server: AnyServer,
 ) -> None:
     async with server.bus() as bus, server.bus() as reader:
@@ -435,7 +435,7 @@ async def test_live_pieces_that_were_kept_are_read_anew_from_a_server_that_was_e
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_who_joins_while_the_reader_waits_lacks_no_piece(
+async def test_a_follower_that_joins_during_a_blocked_read_misses_no_live_delta(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader does not hear of who joins before it has something for the others."""
@@ -456,7 +456,7 @@ async def test_who_joins_while_the_reader_waits_lacks_no_piece(
         tasks.cancel_scope.cancel()
 
 
-async def test_who_is_ahead_of_the_reader_is_shown_nothing_of_what_was_cut(
+async def test_a_follower_ahead_of_the_hub_gets_nothing_of_cut_messages(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Log, "unblock", deaf)
@@ -477,7 +477,7 @@ async def test_who_is_ahead_of_the_reader_is_shown_nothing_of_what_was_cut(
         tasks.cancel_scope.cancel()
 
 
-async def test_who_reads_all_from_the_start_finds_each_piece_where_it_was_said(server: AnyServer) -> None:
+async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -496,7 +496,7 @@ async def test_who_reads_all_from_the_start_finds_each_piece_where_it_was_said(s
         tasks.cancel_scope.cancel()
 
 
-async def test_who_comes_back_gets_exactly_what_is_behind_its_cursor(server: AnyServer) -> None:
+async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -519,7 +519,7 @@ async def test_who_comes_back_gets_exactly_what_is_behind_its_cursor(server: Any
         tasks.cancel_scope.cancel()
 
 
-async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: AnyServer) -> None:
+async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -538,7 +538,7 @@ async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: An
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spoken(server: AnyServer) -> None:
+async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_messages(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -568,7 +568,7 @@ async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spok
         tasks.cancel_scope.cancel()
 
 
-async def test_no_piece_is_shown_behind_the_end_of_its_message(server: AnyServer) -> None:
+async def test_no_live_delta_comes_after_the_end_of_its_message(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -616,7 +616,7 @@ async def test_an_entry_is_not_lost_between_many_pieces(server: AnyServer, limit
 
 
 @pytest.mark.parametrize("lanes", [frozenset(Lane), LLM])
-async def test_a_piece_behind_many_entries_waits_for_them(server: AnyServer, lanes: frozenset[Lane]) -> None:
+async def test_a_live_delta_after_many_entries_waits_for_them(server: AnyServer, lanes: frozenset[Lane]) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True, lanes=lanes).start(tasks)
@@ -634,7 +634,7 @@ async def test_a_piece_behind_many_entries_waits_for_them(server: AnyServer, lan
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_whoever_comes_and_goes_has_the_text_of_every_message(
+async def test_followers_that_come_and_go_have_the_text_of_every_message(
     server: AnyServer,
 ) -> None:
     """A viewer keeps its screen, leaves at any moment and comes back with the cursor of the last thing it saw."""

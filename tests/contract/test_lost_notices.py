@@ -16,7 +16,7 @@ MANY = 40
 
 @pytest.mark.parametrize("lanes", [{Lane.LLM}, {Lane.EXTENSION}, {*Lane}], ids=["llm", "extension", "both"])
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_follower_gets_what_no_notice_told_of(server: AnyServer, lanes: set[Lane]) -> None:
+async def test_a_follower_gets_entries_whose_notices_were_lost(server: AnyServer, lanes: set[Lane]) -> None:
     heard: dict[str, list[int]] = {}
     wanted = [position for position, lane in ((1, Lane.LLM), (2, Lane.EXTENSION)) if lane in lanes]
 

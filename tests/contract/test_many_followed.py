@@ -71,7 +71,7 @@ def _list(reply: object) -> list[object]:
     return [item.decode() if isinstance(item, bytes) else item for item in reply]  # pyright: ignore[reportUnknownVariableType]  # of a foreign client
 
 
-async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
+async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(
     shared_valkey: RealServer,
 ) -> None:
     bound_hub(shared_valkey, block_seconds=0.05)
@@ -118,7 +118,7 @@ async def test_live_deltas_of_many_sessions_are_named_by_an_index(server: AnySer
         tasks.cancel_scope.cancel()
 
 
-async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_read_it(server: AnyServer) -> None:
+async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_read(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -153,7 +153,7 @@ async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join
         tasks.cancel_scope.cancel()
 
 
-async def test_a_key_of_a_wrong_type_among_many_sessions_that_did_not_change_is_told(valkey: RealServer) -> None:
+async def test_a_key_of_a_wrong_type_raises_among_many_unchanged_sessions(valkey: RealServer) -> None:
     bound_hub(valkey, direct_sessions=32)
     async with valkey.bus() as bus, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(20)]

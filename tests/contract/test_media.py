@@ -289,7 +289,7 @@ async def test_an_object_carries_its_type_and_is_an_attachment(s3: "S3Store") ->
     assert answer.attributes["Content-Disposition"] == "attachment"
 
 
-async def test_a_signed_url_is_read_by_anybody(s3: "S3Store") -> None:
+async def test_a_signed_url_needs_no_credentials(s3: "S3Store") -> None:
     store = ObjectMedia(s3)
     assert isinstance(store, SigningStore)
     await store.put_if_absent(DATA, mime_type="image/png")

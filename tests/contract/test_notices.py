@@ -32,7 +32,7 @@ def way(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.cluster("smoke test of subscribing")
 @pytest.mark.sentinel("smoke test of subscribing")
-async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: AnyServer) -> None:
+async def test_a_subscriber_gets_one_caught_up_notice(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         empty = Subscriber(session).start(tasks)
@@ -50,7 +50,7 @@ async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: AnySe
         tasks.cancel_scope.cancel()
 
 
-async def test_who_is_too_slow_is_told_so_reads_on_from_the_log_and_is_told_when_it_has_caught_up(
+async def test_a_slow_subscriber_gets_fell_behind_reads_the_log_and_gets_caught_up(
     server: AnyServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -121,7 +121,7 @@ async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) 
 
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
 @pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
-async def test_the_state_of_the_session_is_told_whatever_was_selected(
+async def test_notices_of_the_sessions_state_come_for_any_selection(
     server: AnyServer, lanes: Collection[Lane], kinds: Collection[str] | None
 ) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -152,7 +152,7 @@ async def test_the_state_of_the_session_is_told_whatever_was_selected(
         tasks.cancel_scope.cancel()
 
 
-async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tell(
+async def test_a_subscriber_of_one_lane_gets_notices_caused_by_the_other_at_once(
     server: AnyServer,
 ) -> None:
     bound_hub(server, block_seconds=3_600)  # nothing is found out by looking now and then
@@ -175,7 +175,7 @@ async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tel
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnyServer) -> None:
+async def test_a_subscriber_that_keeps_up_never_falls_behind(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
@@ -187,7 +187,7 @@ async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnySer
 
 @pytest.mark.cluster("smoke test of closing and reopening")
 @pytest.mark.sentinel("smoke test of closing and reopening")
-async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: AnyServer) -> None:
+async def test_the_closed_notice_comes_after_the_last_message_and_reopened_before_the_first(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session, kinds=["user"]).start(tasks)
@@ -199,7 +199,7 @@ async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_
         tasks.cancel_scope.cancel()
 
 
-async def test_a_note_that_anybody_may_write_does_not_close_a_session(server: AnyServer) -> None:
+async def test_a_message_of_the_closed_kind_does_not_close_a_session(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session).start(tasks)
@@ -241,7 +241,7 @@ async def test_following_until_closed_ends_by_itself_at_the_end(server: AnyServe
 # --- a log that lost its end --------------------------------------------------------------------------------------
 
 
-async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from_where_it_is_the_same(
+async def test_followers_of_a_rolled_back_log_raise_once_and_resume_from_the_common_position(
     process: RealServer,
 ) -> None:
     async with process.bus() as bus, anyio.create_task_group() as tasks:
@@ -321,7 +321,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
         await eventually(lambda: hub.followed == {})
 
 
-async def test_who_is_cancelled_while_its_head_is_asked_for_is_not_in_the_way_of_others(server: AnyServer) -> None:
+async def test_a_subscriber_cancelled_during_its_head_request_does_not_affect_others(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions: list[Session] = [bus.session(f"s{number}") for number in range(300)]
         for session in sessions[:3]:

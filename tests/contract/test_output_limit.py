@@ -40,7 +40,7 @@ async def fill(session: Session, entries: int, text: str = LARGE) -> None:
 
 
 @pytest.mark.parametrize("sessions", [1, 12, 40])
-async def test_a_follower_whose_process_stalled_goes_on_however_much_came_meanwhile(
+async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanwhile(
     narrow: RealServer, sessions: int
 ) -> None:
     names = [f"s{number}" for number in range(sessions)]
@@ -119,7 +119,7 @@ async def test_any_session_is_read_archived_forked_joined_and_verified(narrow: R
         assert_gap_free(await read(session))
 
 
-async def test_who_joins_late_gets_the_whole_preview(narrow: RealServer) -> None:
+async def test_a_late_follower_gets_the_whole_preview(narrow: RealServer) -> None:
     async with narrow.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -142,7 +142,7 @@ async def test_all_sessions_are_listed(narrow: RealServer) -> None:
 
 
 @pytest.mark.parametrize("direct", [32, 0])
-async def test_an_entry_larger_than_the_limit_is_told_and_stops_no_other_session(
+async def test_an_entry_larger_than_the_limit_raises_and_stops_no_other_session(
     valkey: RealServer, direct: int
 ) -> None:
     valkey.bounds = Bounds(hub=HubBounds(direct_sessions=direct))

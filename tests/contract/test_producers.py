@@ -153,7 +153,7 @@ async def test_a_delayed_copy_of_a_settled_publish_adds_nothing_after_its_sessio
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_a_publish_in_doubt_that_the_head_has_forgotten_is_unknown_and_never_comes(
+async def test_a_doubtful_publish_that_the_head_has_forgotten_is_unknown_and_never_appended(
     process: RealServer, *, arrives: bool
 ) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=FEW) as bus, anyio.create_task_group() as tasks:
@@ -187,7 +187,7 @@ async def test_a_publish_in_doubt_that_the_head_has_forgotten_is_unknown_and_nev
         assert_gap_free(await read(session))
 
 
-async def test_a_producer_that_the_head_has_forgotten_is_told_that_the_log_lost_its_end(process: RealServer) -> None:
+async def test_a_producer_that_the_head_has_forgotten_gets_the_rollback_error(process: RealServer) -> None:
     async with process.bus(bounds=FEW) as bus, AsyncExitStack() as stack:
         session = bus.session("s")
         await publish_from_others(process, 3)
@@ -209,7 +209,7 @@ async def test_a_producer_that_the_head_has_forgotten_is_told_that_the_log_lost_
         assert "lost" not in await words(session)
 
 
-async def test_a_producer_whose_clock_is_behind_begins_above_the_floor(shared_valkey: RealServer) -> None:
+async def test_a_producer_with_a_slow_clock_begins_above_the_floor(shared_valkey: RealServer) -> None:
     keys = Keys()
     shared_valkey.do("HSET", keys.head("s"), "floor", str(2**50))
     async with shared_valkey.bus() as bus:
@@ -220,7 +220,7 @@ async def test_a_producer_whose_clock_is_behind_begins_above_the_floor(shared_va
         assert int(str(shared_valkey.do("HGET", keys.head("s"), kept(shared_valkey)[0])).split(" ")[0]) > 2**50
 
 
-async def test_producers_of_which_all_publish_by_turns_are_refused_and_lose_nothing(server: AnyServer) -> None:
+async def test_more_producers_than_the_head_keeps_lose_nothing_when_they_take_turns(server: AnyServer) -> None:
     """More than a head keeps: each finds itself forgotten again and again."""
     async with AsyncExitStack() as stack:
         buses = [await stack.enter_async_context(server.bus(bounds=FEW)) for _ in range(9)]

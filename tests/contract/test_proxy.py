@@ -12,7 +12,7 @@ from tests.support.servers.proxy import proxy
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_proxy_closes_links_at_whatever_step_of_the_loop_it_ends(short_dir: Path, steps: int) -> None:
+def test_proxy_closes_its_connections_at_any_step_of_the_loop(short_dir: Path, steps: int) -> None:
     """What is left open warns when it is collected, and a warning fails the test."""
 
     async def connect_and_end() -> None:

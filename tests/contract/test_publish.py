@@ -340,7 +340,7 @@ async def test_a_full_server_refuses_writes_nothing_half_and_recovers(process: R
         assert await words(session) == ["a", "d", "e"]
 
 
-async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(process: RealServer) -> None:
+async def test_a_producer_gets_the_rollback_error_and_continues(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -366,7 +366,7 @@ async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(process:
 
 @pytest.mark.cluster("each node loses its sessions by itself")
 @pytest.mark.sentinel("a failover may empty the log")
-async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnyServer) -> None:
+async def test_a_producer_gets_the_rollback_error_of_an_emptied_server_and_continues(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"))
@@ -377,7 +377,7 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnySe
         assert await words(session) == ["d"]
 
 
-async def test_a_full_queue_is_waited_for_until_the_deadline(process: RealServer) -> None:
+async def test_callers_wait_for_a_full_queue_until_their_deadline(process: RealServer) -> None:
     async with process.bus(bounds=Bounds(publish=PublishBounds(queue_bytes=1_000))) as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -395,7 +395,7 @@ async def test_a_full_queue_is_waited_for_until_the_deadline(process: RealServer
         assert [text[0] for text in await words(session)] == ["a", "b", "c", "d", "f"]
 
 
-async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(valkey: RealServer) -> None:
+async def test_a_caller_that_waits_for_room_raises_when_the_bus_closes(valkey: RealServer) -> None:
     bounds = Bounds(publish=PublishBounds(queue_bytes=1_000, close_seconds=0.1))
     outcomes: list[Exception] = []
 
@@ -477,7 +477,7 @@ async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server:
         assert await words(bus.session("a")) == ["before", "before", "before", "z"]
 
 
-async def test_what_may_have_landed_is_not_refused_for_good(process: RealServer) -> None:
+async def test_a_publish_that_may_be_in_the_log_is_not_refused_for_good(process: RealServer) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         await session.publish(said("a"))

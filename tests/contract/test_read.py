@@ -55,7 +55,7 @@ async def test_an_empty_session_reads_as_nothing(server: AnyServer) -> None:
         assert await session.head() == SessionHead("s", 0, 0.0, 0.0, 0, 0, 0, is_closed=False)
 
 
-async def test_a_cursor_beyond_the_end_is_told(server: AnyServer) -> None:
+async def test_a_cursor_beyond_the_end_raises(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 3)
@@ -82,7 +82,7 @@ async def test_reading_has_no_gap_while_publishing_goes_on(server: AnyServer) ->
             assert_gap_free(await read(bus.session("s")))
 
 
-async def test_an_envelope_says_where_when_and_by_whom(server: AnyServer) -> None:
+async def test_an_envelope_has_its_position_time_and_producer(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         await bus.session("s").publish(told("a"))
         await other.session("s").publish(told("b"))

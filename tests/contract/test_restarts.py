@@ -132,7 +132,7 @@ async def test_cursors_of_what_a_fork_shares_are_good_after_restarts(restarting:
                 await behind(child, cursor._replace(incarnation=f"{cursor.position - 1}_lost"))
 
 
-async def test_cursors_of_archived_entries_are_good_after_restarts_and_others_are_told(
+async def test_cursors_of_archived_entries_stay_valid_after_restarts_and_others_raise(
     restarting: RealServer, tmp_path: Path
 ) -> None:
     archive = DirectoryArchive(tmp_path)
@@ -149,7 +149,7 @@ async def test_cursors_of_archived_entries_are_good_after_restarts_and_others_ar
                 await behind(session, cursor._replace(incarnation=f"{cursor.position - 1}_lost"))
 
 
-async def test_a_cursor_that_nothing_proves_any_more_is_told_as_trimmed(restarting: RealServer) -> None:
+async def test_a_cursor_that_nothing_proves_raises_as_trimmed(restarting: RealServer) -> None:
     async with restarting.bus() as bus:
         session = bus.session("s")
         old = (await session.publish(told("a"))).cursor
@@ -160,7 +160,7 @@ async def test_a_cursor_that_nothing_proves_any_more_is_told_as_trimmed(restarti
             await behind(session, old, EXTENSION)
 
 
-async def test_a_lost_end_is_told_with_the_last_common_position_however_many_restarts_came(
+async def test_a_rollback_names_the_last_common_position_after_any_number_of_restarts(
     restarting: RealServer,
 ) -> None:
     async with restarting.bus() as bus:

@@ -42,7 +42,7 @@ async def fill(session: Session, texts: str) -> None:
         await session.publish(said(text), seconds=60)
 
 
-async def test_rollback_found_by_a_publish_that_was_given_up_is_told_to_the_next(process: RealServer) -> None:
+async def test_rollback_found_by_an_expired_publish_is_raised_by_the_next(process: RealServer) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         await fill(session, "abcde")
@@ -60,7 +60,7 @@ async def test_rollback_found_by_a_publish_that_was_given_up_is_told_to_the_next
         assert await words(session) == list("abcdem")
 
 
-async def test_rollback_whose_caller_is_cancelled_as_it_is_told_is_told_to_the_next(process: RealServer) -> None:
+async def test_rollback_whose_caller_is_cancelled_is_raised_by_the_next(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, "a")
@@ -73,7 +73,7 @@ async def test_rollback_whose_caller_is_cancelled_as_it_is_told_is_told_to_the_n
         assert await words(session) == ["d"]
 
 
-async def test_rollback_is_told_once_and_nothing_behind_it_is_lost(process: RealServer) -> None:
+async def test_rollback_is_raised_once_and_no_later_publish_is_lost(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, "abc")

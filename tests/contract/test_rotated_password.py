@@ -96,7 +96,7 @@ async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> 
     assert [type(end) for end in ends] == [Closed]
 
 
-async def test_server_that_begins_to_want_a_password_is_told_of_and_waited_for(process: RealServer) -> None:
+async def test_server_that_starts_to_require_a_password_raises_and_is_retried(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -161,7 +161,7 @@ async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: Real
         assert way.lost == 1
 
 
-async def test_opening_with_a_wrong_password_is_told_at_once(process: RealServer) -> None:
+async def test_opening_with_a_wrong_password_raises_at_once(process: RealServer) -> None:
     url = secured(process)
     rotate(process, "new")
     async with shortly():

@@ -184,7 +184,7 @@ async def test_what_is_trimmed_was_published_all_the_same(server: AnyServer) -> 
 # --- who holds it -------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_trimmed_that_somebody_still_needs(server: AnyServer) -> None:
+async def test_entries_that_are_still_needed_are_not_trimmed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 4)
@@ -214,7 +214,7 @@ async def test_nothing_is_trimmed_that_somebody_still_needs(server: AnyServer) -
         await assert_sound(bus, server, "s")
 
 
-async def test_a_dry_run_tells_what_the_trim_then_does(server: AnyServer) -> None:
+async def test_a_dry_run_returns_what_the_trim_then_does(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 2_300)
@@ -224,7 +224,7 @@ async def test_a_dry_run_tells_what_the_trim_then_does(server: AnyServer) -> Non
         assert look.entries == 2_199
 
 
-async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: AnyServer) -> None:
+async def test_readers_of_the_archive_do_not_hold_up_archived_entries(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 8, wake=True)
@@ -273,7 +273,7 @@ async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: AnyServ
         assert (await session.head()).position == 4
 
 
-async def test_the_note_reaches_who_follows_and_begins_an_incarnation_if_it_must(server: AnyServer) -> None:
+async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await fill(session, 4)
@@ -353,7 +353,7 @@ async def test_what_a_group_has_never_looked_at_is_kept_whatever_became_of_the_w
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_group_that_began_behind_it_keeps_nothing(server: AnyServer) -> None:
+async def test_a_group_that_began_later_holds_up_nothing(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("agents", "w", start="now") as consumer:
         session = bus.session("s")
         await session.publish(said("1"))
@@ -366,7 +366,7 @@ async def test_a_group_that_began_behind_it_keeps_nothing(server: AnyServer) -> 
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_what_wakes_nobody_and_other_sessions_hold_nothing(server: AnyServer) -> None:
+async def test_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(server: AnyServer) -> None:
     keys = Keys()
     others = [name for n in range(20_000) if keys.bucket(name := f"o{n}") == keys.bucket("s")][:100]
     async with server.bus() as bus, bus.consumer("agents", "w") as consumer:
@@ -381,7 +381,7 @@ async def test_what_wakes_nobody_and_other_sessions_hold_nothing(server: AnyServ
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_who_comes_to_need_it_meanwhile_stops_the_trim(shared_valkey: RealServer) -> None:
+async def test_a_reader_that_appears_meanwhile_stops_the_trim(shared_valkey: RealServer) -> None:
     class Late(Log):
         async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
             reply = await super().run(script, keys, arguments)
@@ -398,7 +398,7 @@ async def test_who_comes_to_need_it_meanwhile_stops_the_trim(shared_valkey: Real
 # --- what readers are told ------------------------------------------------------------------------------------------
 
 
-async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server: AnyServer) -> None:
+async def test_readers_before_the_trimmed_position_raise_and_those_at_it_continue(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -415,7 +415,7 @@ async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server
                 await envelopes.aclose()
 
 
-async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: AnyServer) -> None:
+async def test_a_reader_of_one_lane_raises_only_for_that_lane(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("1"), told("2"), told("3"), told("4"), said("5"), told("6"))
@@ -433,7 +433,7 @@ async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: AnyServer
 
 @pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
 @pytest.mark.parametrize("is_erased", [False, True], ids=["trimmed", "erased"])
-async def test_what_goes_between_the_head_and_the_entries_is_told(
+async def test_entries_trimmed_between_the_head_and_the_page_raise(
     shared_valkey: RealServer, lanes: tuple[Lane, ...], *, is_erased: bool
 ) -> None:
     async with shared_valkey.bus() as bus:
@@ -479,7 +479,7 @@ def _has(seen: list[Envelope], position: int) -> bool:
     return seen[-1].position == position
 
 
-async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobody(server: AnyServer) -> None:
+async def test_trimming_a_lane_without_followers_disturbs_no_follower(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("1"), told("2"), told("3"), told("4"))
@@ -499,7 +499,7 @@ async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobo
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hub_that_is_behind_tells_its_followers(one: RealServer) -> None:
+async def test_a_hub_that_has_not_read_trimmed_entries_ends_its_followers(one: RealServer) -> None:
     caught: list[CursorTrimmed] = []
     joined = anyio.Event()
 
@@ -528,7 +528,7 @@ async def test_a_hub_that_is_behind_tells_its_followers(one: RealServer) -> None
         tasks.cancel_scope.cancel()
 
 
-async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(server: AnyServer) -> None:
+async def test_folds_report_missing_entries_and_continue(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         warm = WarmContext(session)

@@ -80,7 +80,7 @@ async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: Re
 
 @pytest.mark.parametrize("part", ["wake-ups", "notices"])
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_waits_is_given_although_a_stream_of_hints_was_deleted(server: AnyServer, part: str) -> None:
+async def test_waiting_work_is_delivered_even_if_the_wake_ups_were_deleted(server: AnyServer, part: str) -> None:
     async with server.bus(bounds=TINY) as bus:
         await wake(bus, "asked")
         server.do("DEL", Keys().wake_ups(BUCKET) if part == "wake-ups" else Keys().index(BUCKET))
@@ -89,7 +89,7 @@ async def test_what_waits_is_given_although_a_stream_of_hints_was_deleted(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_of(server: AnyServer) -> None:
+async def test_a_waiting_consumer_finds_within_a_heartbeat_work_without_a_wake_up(server: AnyServer) -> None:
     lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=3_600.0))
     async with server.bus(bounds=lossy) as bus, bus.consumer("g", "c", heartbeat=0.5) as consumer:
         await wake(bus, "first")
@@ -98,7 +98,7 @@ async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_
         assert (await take_one(consumer)).session == "asked"
 
 
-async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServer) -> None:
+async def test_a_worker_that_waits_during_its_work_is_woken_even_if_the_wake_up_was_lost(server: AnyServer) -> None:
     lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=0.2))
     async with server.bus(bounds=lossy) as bus:
         session = bus.session("asked")
@@ -110,7 +110,7 @@ async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServ
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_wakes_nobody_writes_nothing_for_workers(server: AnyServer) -> None:
+async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(server: AnyServer) -> None:
     async with server.bus() as bus:
         await wake(bus, "asked")
         before = state(server)

@@ -142,7 +142,7 @@ def counted(data_dir: Path) -> int | None:
 
 
 @pytest.mark.slow
-async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(data_dir: Path) -> None:
+async def test_twelve_concurrent_processes_share_one_server_and_leave_none_running(data_dir: Path) -> None:
     pids: list[int] = []
     arrived, seen = anyio.Event(), anyio.Event()
 
@@ -167,7 +167,7 @@ async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(d
 
 
 @pytest.mark.slow
-async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet_two_servers(data_dir: Path) -> None:
+async def test_processes_that_open_and_close_at_random_lose_no_write_and_share_one_server(data_dir: Path) -> None:
     workers, rounds = 4, count(25, least=10)
     met: list[str] = []
     most = 0
@@ -196,7 +196,7 @@ async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet
             assert connection.integer("GET", "rounds") == workers * rounds
 
 
-async def test_a_directory_opened_again_right_after_it_was_closed_has_all_that_was_written(data_dir: Path) -> None:
+async def test_a_directory_reopened_right_after_closing_has_all_writes(data_dir: Path) -> None:
     for n in range(count(30, least=10)):
         async with open_server(data_dir) as server:
             with Resp(server.socket) as connection:
@@ -218,7 +218,7 @@ async def test_two_blocks_of_one_process_and_another_name_of_the_directory_share
 
 
 @pytest.mark.parametrize("when", ["while it is open", "right after"])
-async def test_a_removed_directory_leaves_nobody_behind(data_dir: Path, when: str) -> None:
+async def test_a_removed_directory_leaves_no_process_running(data_dir: Path, when: str) -> None:
     async with open_server(data_dir):
         if when == "while it is open":
             shutil.rmtree(data_dir)
@@ -226,7 +226,7 @@ async def test_a_removed_directory_leaves_nobody_behind(data_dir: Path, when: st
     await wait_ended(data_dir)
 
 
-async def test_a_directory_made_again_at_the_same_path_keeps_its_own_server(data_dir: Path) -> None:
+async def test_a_recreated_directory_keeps_its_own_server(data_dir: Path) -> None:
     async with AsyncExitStack() as old:
         await old.enter_async_context(open_server(data_dir))
         old_server = (await server_status(data_dir)).pid
@@ -238,7 +238,7 @@ async def test_a_directory_made_again_at_the_same_path_keeps_its_own_server(data
     await wait_ended(data_dir)
 
 
-async def test_a_server_that_its_keeper_left_behind_is_adopted_and_ended(data_dir: Path) -> None:
+async def test_a_server_that_outlived_its_keeper_is_adopted_and_ended(data_dir: Path) -> None:
     with spare_server(data_dir) as orphan:
         async with open_server(data_dir):
             status = await server_status(data_dir)
@@ -276,7 +276,7 @@ def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
     "victims",
     ["opener", "server", "keeper", "server keeper", "opener server", "opener keeper", "opener server keeper"],
 )
-async def test_sigkill_loses_nothing_doubles_nothing_and_leaves_nobody_behind(data_dir: Path, victims: str) -> None:
+async def test_sigkill_loses_and_doubles_nothing_and_leaves_no_process_running(data_dir: Path, victims: str) -> None:
     if sys.platform != "linux" and "keeper" in victims and "server" not in victims:
         pytest.skip("only Linux ends a server with its keeper; elsewhere the next opener adopts it")
     async with opener(data_dir) as other:
@@ -297,7 +297,7 @@ async def test_sigkill_loses_nothing_doubles_nothing_and_leaves_nobody_behind(da
         assert counted(data_dir) == (101 if "opener" not in victims else 100)
 
 
-async def test_a_server_killed_again_and_again_comes_back_with_every_acknowledged_count(data_dir: Path) -> None:
+async def test_a_server_killed_repeatedly_restarts_with_every_acknowledged_write(data_dir: Path) -> None:
     acknowledged = 0
     async with open_server(data_dir) as server:
         for _ in range(4):
@@ -317,7 +317,7 @@ async def test_a_server_killed_again_and_again_comes_back_with_every_acknowledge
     await wait_ended(data_dir)
 
 
-async def test_no_second_server_is_started_while_one_that_cannot_die_yet_is_there(data_dir: Path) -> None:
+async def test_no_second_server_starts_while_the_first_cannot_end(data_dir: Path) -> None:
     async with opener(data_dir) as other:
         await count_up(data_dir, 100)
         status = await server_status(data_dir)
@@ -351,7 +351,7 @@ async def test_no_second_server_is_started_while_one_that_cannot_die_yet_is_ther
     await wait_ended(data_dir)
 
 
-async def test_a_torn_end_of_the_log_is_cut_and_the_rest_is_there(data_dir: Path) -> None:
+async def test_a_torn_end_of_the_log_is_cut_and_the_rest_is_kept(data_dir: Path) -> None:
     async with open_server(data_dir):
         await count_up(data_dir, 10)
     await wait_ended(data_dir)
@@ -369,7 +369,7 @@ def aof(data_dir: Path) -> Path:
 # --- what cannot be opened -----------------------------------------------------------------------------------------
 
 
-async def test_a_damaged_log_is_told_with_its_directory_and_the_servers_last_words(data_dir: Path) -> None:
+async def test_a_damaged_log_raises_with_its_directory_and_the_servers_last_output(data_dir: Path) -> None:
     async with open_server(data_dir):
         await count_up(data_dir, 10)
     await wait_ended(data_dir)
@@ -383,7 +383,7 @@ async def test_a_damaged_log_is_told_with_its_directory_and_the_servers_last_wor
     await wait_ended(data_dir)
 
 
-async def test_a_full_disk_is_told_by_its_name(data_dir: Path) -> None:
+async def test_a_full_disk_is_named_in_the_error(data_dir: Path) -> None:
     data_dir.mkdir(mode=0o700)
     script = 'mount -t tmpfs -o size=64k,mode=700 none "$0" && (head -c 99999 /dev/zero >"$0/filler"; exec "$@")'
     if (
@@ -400,7 +400,7 @@ async def test_a_full_disk_is_told_by_its_name(data_dir: Path) -> None:
     assert "No space left on device" in run.stdout.decode()
 
 
-async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     too_long = tmp_path / ("d" * SOCKET_PATH_BYTES)
     for call in (open_server(too_long).__aenter__, partial(server_status, too_long), partial(stop_server, too_long)):
         with pytest.raises(SocketPathTooLong) as told:
@@ -475,7 +475,7 @@ for call in (server.open_server().__aenter__, server.server_status, server.stop_
 # --- what it is like -----------------------------------------------------------------------------------------------
 
 
-async def test_it_is_private_and_writes_before_it_answers(data_dir: Path) -> None:
+async def test_the_embedded_server_is_private_and_syncs_before_it_answers(data_dir: Path) -> None:
     async with open_server(data_dir) as server:
         assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
         assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
@@ -500,7 +500,7 @@ async def test_a_log_that_takes_time_to_load_is_waited_for(data_dir: Path) -> No
             assert connection("DBSIZE") == 200_000
 
 
-async def test_the_servers_side_is_detached_from_the_terminal_the_pipes_and_the_secrets_of_its_opener(
+async def test_keeper_and_server_inherit_no_terminal_pipes_or_secrets_of_the_opener(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_PROVIDER_KEY", "canary-7c1f")
@@ -519,14 +519,14 @@ async def test_the_servers_side_is_detached_from_the_terminal_the_pipes_and_the_
                 assert b"canary-7c1f" not in environment.read_bytes()
 
 
-async def test_an_error_of_the_block_comes_out_as_it_is(data_dir: Path) -> None:
+async def test_an_error_of_the_block_is_not_wrapped(data_dir: Path) -> None:
     with pytest.raises(KeyError):
         async with open_server(data_dir):
             raise KeyError("mine")
     await wait_ended(data_dir)
 
 
-async def test_a_cancelled_open_leaves_nothing_behind(data_dir: Path) -> None:
+async def test_a_cancelled_open_leaves_nothing_running(data_dir: Path) -> None:
     for steps in range(0, 60, 4):
         with anyio.CancelScope() as scope:
 
@@ -546,7 +546,7 @@ async def test_a_cancelled_open_leaves_nothing_behind(data_dir: Path) -> None:
 # --- status and stop -----------------------------------------------------------------------------------------------
 
 
-async def test_status_tells_what_runs_and_starts_nothing(data_dir: Path) -> None:
+async def test_status_reports_the_server_and_starts_nothing(data_dir: Path) -> None:
     assert (await server_status(data_dir)).state == ENDED
     assert not data_dir.exists()
     async with open_server(data_dir):
@@ -571,7 +571,7 @@ async def test_a_server_in_use_is_not_stopped(data_dir: Path) -> None:
         assert (await server_status(data_dir)).pid == other.server_pid
 
 
-async def test_a_server_nobody_uses_is_stopped_with_all_it_was_told(data_dir: Path) -> None:
+async def test_stopping_an_unused_server_keeps_all_writes(data_dir: Path) -> None:
     with spare_server(data_dir) as orphan:
         await eventually((data_dir / "sock").exists)
         await count_up(data_dir, 10)
@@ -582,7 +582,7 @@ async def test_a_server_nobody_uses_is_stopped_with_all_it_was_told(data_dir: Pa
         assert counted(data_dir) == 10
 
 
-async def test_a_server_that_does_not_answer_is_told_as_silent_and_ended_all_the_same(data_dir: Path) -> None:
+async def test_a_server_that_does_not_answer_has_the_state_silent_and_is_ended(data_dir: Path) -> None:
     with spare_server(data_dir) as orphan:
         await eventually((data_dir / "sock").exists)
         os.kill(orphan.pid, signal.SIGSTOP)
@@ -595,7 +595,7 @@ async def test_a_server_that_does_not_answer_is_told_as_silent_and_ended_all_the
 # --- where it is ---------------------------------------------------------------------------------------------------
 
 
-def test_the_directory_is_the_one_named_else_the_users_place_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_directory_is_the_configured_one_or_the_users_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/u")
     monkeypatch.setenv("LANEBUS_DATA_DIR", "/elsewhere")
     assert default_data_dir() == Path("/elsewhere")

@@ -27,14 +27,12 @@ def test_a_delay_is_within_its_bounds(policy: RetryPolicy, attempt: int, chance:
 
 
 @given(POLICY, ATTEMPT, CHANCE)
-def test_the_longer_it_fails_the_longer_is_the_delay(policy: RetryPolicy, attempt: int, chance: float) -> None:
+def test_delays_grow_with_the_attempts(policy: RetryPolicy, attempt: int, chance: float) -> None:
     assert policy.delay(attempt, chance) <= policy.delay(attempt + 1, chance) + 1e-9
 
 
 @given(POLICY, ATTEMPT, CHANCE, CHANCE)
-def test_chance_only_spreads_a_delay_as_far_as_the_jitter_says(
-    policy: RetryPolicy, attempt: int, one: float, other: float
-) -> None:
+def test_jitter_bounds_the_random_share_of_a_delay(policy: RetryPolicy, attempt: int, one: float, other: float) -> None:
     most = policy.delay(attempt, 1.0)
     least = {"full": 0.0, "equal": most / 2, "none": most}[policy.jitter]
     assert least - 1e-9 <= policy.delay(attempt, one) <= most + 1e-9
@@ -42,7 +40,7 @@ def test_chance_only_spreads_a_delay_as_far_as_the_jitter_says(
 
 
 @given(POLICY, ATTEMPT, CHANCE, st.floats(0, 1000))
-def test_it_is_given_up_at_the_last_attempt_and_not_before(
+def test_a_policy_gives_up_after_the_last_attempt(
     policy: RetryPolicy, attempt: int, chance: float, least: float
 ) -> None:
     decision = policy.decide(RuntimeError(), attempt, chance, least=least)
@@ -59,16 +57,16 @@ def test_the_pauses_of_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("error", [InvalidName("x y"), SetupError("x"), SessionClosed("s"), Closed("bus")])
-def test_what_does_not_pass_by_itself_is_given_up_at_once(error: Exception) -> None:
+def test_permanent_errors_are_not_retried(error: Exception) -> None:
     assert RetryPolicy().decide(error, 1) == GiveUp("error")
 
 
 @pytest.mark.parametrize("error", [Unavailable("x"), TimeoutError(), ValueError()])
-def test_what_may_pass_is_tried_again(error: Exception) -> None:
+def test_transient_errors_are_retried(error: Exception) -> None:
     assert isinstance(RetryPolicy().decide(error, 1), Retry)
 
 
-def test_only_the_errors_that_were_named_are_tried_again() -> None:
+def test_only_the_listed_errors_are_retried() -> None:
     policy = RetryPolicy(retried=(OSError,))
     assert isinstance(policy.decide(TimeoutError(), 1), Retry)
     assert policy.decide(ValueError(), 1) == GiveUp("error")
@@ -78,7 +76,7 @@ def test_only_the_errors_that_were_named_are_tried_again() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_numbers_that_cannot_be_meant_are_refused(value: float) -> None:
+def test_invalid_numbers_are_refused(value: float) -> None:
     with pytest.raises(SetupError, match="base"):
         RetryPolicy(base=value)
     with pytest.raises(SetupError, match="factor"):
@@ -89,6 +87,6 @@ def test_numbers_that_cannot_be_meant_are_refused(value: float) -> None:
         RetryPolicy(attempts=0)
 
 
-def test_a_jitter_is_one_of_three() -> None:
+def test_an_unknown_jitter_is_refused() -> None:
     jitters: tuple[Jitter, ...] = ("full", "equal", "none")
     assert [RetryPolicy(jitter=jitter).delay(1, 0.5) for jitter in jitters] == [0.5, 0.75, 1.0]

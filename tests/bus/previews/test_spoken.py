@@ -52,7 +52,7 @@ def texts(envelopes: Sequence[Envelope]) -> dict[tuple[str, int, str], str]:
 
 
 @given(PIECES, PLACES, PLACES)
-def test_what_a_late_follower_is_told_is_what_each_delta_says(
+def test_joined_deltas_equal_the_single_deltas(
     pieces: list[tuple[str, int, str, bool]], one: tuple[int, int], other: tuple[int, int]
 ) -> None:
     envelopes = made(pieces)

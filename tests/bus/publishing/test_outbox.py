@@ -63,7 +63,7 @@ async def test_appends_in_flight_are_numbered_and_answered_in_their_order() -> N
     assert given.send(given.publish()).number == 3
 
 
-async def test_lost_append_is_settled_before_anything_else_and_sent_anew_under_another_number() -> None:
+async def test_lost_append_is_settled_first_and_sent_again_with_another_number() -> None:
     given = Given()
     a, b = given.publish(), given.publish()
     given.outbox.lose(given.send(a))
@@ -74,7 +74,7 @@ async def test_lost_append_is_settled_before_anything_else_and_sent_anew_under_a
     assert given.send(a, b).number == 2
 
 
-async def test_lost_appends_that_landed_are_answered_by_their_first_copies() -> None:
+async def test_lost_appends_that_were_executed_get_the_outcome_of_their_first_copies() -> None:
     given = Given()
     a, b = given.publish(), given.publish()
     sent = [given.send(a), given.send(b)]
@@ -86,7 +86,7 @@ async def test_lost_appends_that_landed_are_answered_by_their_first_copies() -> 
     assert given.next_batch() == [b]
 
 
-async def test_refused_append_gives_its_number_back_and_those_behind_it_keep_their_order() -> None:
+async def test_refused_append_frees_its_number_and_later_publishes_keep_their_order() -> None:
     given = Given()
     a, b, c = given.publish(), given.publish(), given.publish()
     first, second = given.send(a), given.send(b)
@@ -102,7 +102,7 @@ def error_of_none(*publishes: PendingPublish) -> bool:
     return not any(publish.future.done() for publish in publishes)
 
 
-async def test_nothing_is_sent_behind_an_append_that_is_refused_for_good_before_others_are_answered() -> None:
+async def test_after_a_final_refusal_nothing_is_sent_until_the_appends_in_flight_are_answered() -> None:
     given = Given()
     a, b, c = given.publish(), given.publish(), given.publish()
     first, second = given.send(a), given.send(b)
@@ -117,7 +117,7 @@ async def test_nothing_is_sent_behind_an_append_that_is_refused_for_good_before_
     assert given.send(b, c).number == 3
 
 
-async def test_refusal_for_good_of_several_is_told_to_those_alone_that_it_is_about() -> None:
+async def test_final_refusal_of_a_batch_fails_only_the_publish_at_fault() -> None:
     given = Given()
     a, b = given.publish(), given.publish()
     given.answer(given.send(a, b), Refused("NOPERM"), is_alone=False)
@@ -133,7 +133,7 @@ async def test_refusal_for_good_of_several_is_told_to_those_alone_that_it_is_abo
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
-async def test_rollback_is_told_and_the_next_number_is_beyond_all_that_were_used(*, is_settled: bool) -> None:
+async def test_rollback_is_raised_and_the_next_number_is_above_all_used_ones(*, is_settled: bool) -> None:
     given = Given()
     for number in range(1, 6):
         given.answer(given.send(given.publish()), b"%d %d i " % (number, number - 1))
@@ -155,7 +155,7 @@ async def test_rollback_is_told_and_the_next_number_is_beyond_all_that_were_used
     assert given.send(b).number == 9
 
 
-async def test_rollback_of_a_publish_that_was_given_up_is_told_to_the_next() -> None:
+async def test_rollback_found_by_a_cancelled_publish_is_raised_by_the_next() -> None:
     given = Given()
     given.answer(given.send(given.publish()), b"1 0 i ")
     a, b, c = given.publish(), given.publish(), given.publish()
@@ -170,7 +170,7 @@ async def test_rollback_of_a_publish_that_was_given_up_is_told_to_the_next() -> 
     assert not given.outbox.tell(c)
 
 
-async def test_foreign_entries_that_come_again_and_again_end_the_first_publish_alone() -> None:
+async def test_foreign_entries_that_keep_coming_fail_only_the_first_publish() -> None:
     given = Given()
     a, b = given.publish(), given.publish()
     batch = [a, b]
@@ -182,7 +182,7 @@ async def test_foreign_entries_that_come_again_and_again_end_the_first_publish_a
     assert batch == [b]
 
 
-async def test_bytes_that_wait_are_counted_until_they_wait_no_longer() -> None:
+async def test_waiting_bytes_are_counted_until_they_are_sent_or_dropped() -> None:
     given = Given()
     publishes = [given.publish() for _ in range(4)]
     given.outbox.lose(given.send(publishes[0]))

@@ -38,7 +38,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_deadlines_that_pass_one_by_one_look_at_each_caller_a_few_times() -> None:
+async def test_deadlines_that_pass_one_by_one_examine_each_caller_a_few_times() -> None:
     looks = 0
 
     def asked() -> None:
@@ -54,7 +54,7 @@ async def test_deadlines_that_pass_one_by_one_look_at_each_caller_a_few_times() 
     assert looks < 10 * count
 
 
-async def test_deadlines_that_pass_together_are_told_in_several_turns_of_the_loop() -> None:
+async def test_deadlines_that_pass_together_expire_over_several_turns_of_the_loop() -> None:
     now = asyncio.get_running_loop().time()
     callers = [Caller() for _ in range(100)]
     deadlines = Deadlines(10)
@@ -67,7 +67,7 @@ async def test_deadlines_that_pass_together_are_told_in_several_turns_of_the_loo
     assert max(after - before for before, after in pairwise(told)) <= 10
 
 
-async def test_a_deadline_keeps_no_answered_caller_alive() -> None:
+async def test_a_deadline_does_not_keep_an_answered_caller_alive() -> None:
     deadlines, far = Deadlines(4), asyncio.get_running_loop().time() + 3_600
     callers = [Caller() for _ in range(3)]
     for _ in range(1_000):
@@ -78,7 +78,7 @@ async def test_a_deadline_keeps_no_answered_caller_alive() -> None:
     deadlines.cancel()
 
 
-async def test_callers_that_wait_for_room_come_in_in_their_order_and_a_few_at_a_time() -> None:
+async def test_callers_that_wait_for_room_enter_in_order_and_a_few_at_a_time() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(3)
     queue = PublishQueue(100, 3, deadlines)
@@ -105,7 +105,7 @@ async def test_callers_that_wait_for_room_come_in_in_their_order_and_a_few_at_a_
     deadlines.cancel()
 
 
-async def test_room_that_a_cancelled_caller_was_given_goes_to_the_next() -> None:
+async def test_room_given_to_a_cancelled_caller_goes_to_the_next() -> None:
     far = asyncio.get_running_loop().time() + 3_600
     deadlines = Deadlines(1)
     queue = PublishQueue(100, 1, deadlines)
@@ -119,7 +119,7 @@ async def test_room_that_a_cancelled_caller_was_given_goes_to_the_next() -> None
     deadlines.cancel()
 
 
-async def test_a_caller_that_finds_no_room_is_told_at_its_deadline_and_at_the_end() -> None:
+async def test_a_caller_that_finds_no_room_raises_at_its_deadline_or_at_closing() -> None:
     now = asyncio.get_running_loop().time()
     deadlines = Deadlines(4)
     queue = PublishQueue(100, 4, deadlines)

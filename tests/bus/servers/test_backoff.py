@@ -14,14 +14,14 @@ def test_pauses_grow_by_the_factor_up_to_the_longest() -> None:
     assert [quick.advance() for _ in range(3)] == [1.0, 4.0, 16.0]
 
 
-def test_the_first_pause_comes_again_after_a_reset() -> None:
+def test_reset_starts_again_with_the_first_pause() -> None:
     backoff = Backoff(0.5, 3.0)
     backoff.advance()
     backoff.reset()
     assert (backoff.next_pause, backoff.advance(), backoff.advance()) == (0.5, 0.5, 1.0)
 
 
-def test_a_first_pause_above_the_longest_is_taken_once() -> None:
+def test_a_first_pause_above_the_longest_is_used_once() -> None:
     backoff = Backoff(5.0, 1.0)
     assert [backoff.advance() for _ in range(3)] == [5.0, 1.0, 1.0]
 
@@ -32,7 +32,7 @@ def test_jitter_draws_from_its_share_of_the_pause() -> None:
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.02])
-async def test_a_wait_gives_up_once_its_patience_is_over(patience: float) -> None:
+async def test_wait_returns_false_once_its_patience_is_over(patience: float) -> None:
     backoff = Backoff(0.001, 0.01, patience=patience)
     waits = 0
     while await backoff.wait():

@@ -49,7 +49,7 @@ def version(text: str) -> ServerVersion:
         ("Valkey 255.255.255", False, False),
     ],
 )
-def test_a_version_tells_which_faults_its_server_has(
+def test_a_version_shows_which_bugs_its_server_has(
     text: str, *, keeps_torn_groups: bool, asks_default_user: bool
 ) -> None:
     found = version(text)
@@ -71,7 +71,7 @@ def talk_info(server: RealServer) -> dict[str, str]:
 
 
 @pytest.mark.needs("redis-server")
-async def test_a_server_that_goes_on_with_a_torn_file_is_warned_of() -> None:
+async def test_opening_warns_of_a_server_that_loads_a_torn_file() -> None:
     with redis_server("--aof-load-truncated", "yes") as server:
         running = re.escape(f"Redis {talk_info(server)['redis_version']} may lose acknowledged entries")
         with pytest.warns(DurabilityWarning, match=f"{running}.* use Valkey .* or set aof-load-truncated to no"):
@@ -90,7 +90,7 @@ async def test_a_server_that_goes_on_with_a_torn_file_is_warned_of() -> None:
         ]
 
 
-async def test_the_embedded_server_is_not_warned_of(valkey: RealServer) -> None:
+async def test_opening_the_embedded_server_does_not_warn(valkey: RealServer) -> None:
     assert valkey.do("CONFIG", "GET", "aof-load-truncated") == ["aof-load-truncated", "yes"]
     async with valkey.bus():
         pass
@@ -139,7 +139,7 @@ def guarded(binary: Path | None, tmp_path: Path, default: str, app: str = "~* &*
 
 @pytest.mark.needs("redis-server")
 @pytest.mark.parametrize("default", ["off", "on nopass ~other:* &* +@all", "on nopass ~* &* +@all -@stream"])
-async def test_a_default_user_that_may_not_write_is_refused_where_the_file_is_read_as_it(
+async def test_opening_refuses_a_server_that_loads_its_file_as_a_user_without_write_rights(
     tmp_path: Path, default: str
 ) -> None:
     with guarded(find("redis-server"), tmp_path, default) as server:
@@ -158,7 +158,7 @@ async def test_a_default_user_that_may_not_write_is_refused_where_the_file_is_re
 
 
 @pytest.mark.needs("redis-server")
-async def test_the_log_of_a_server_whose_default_user_may_not_write_is_empty_after_a_start(tmp_path: Path) -> None:
+async def test_a_restart_empties_the_log_if_the_default_user_may_not_write(tmp_path: Path) -> None:
     # Why it is refused. Where this fails, the server is mended and its version belongs into the table.
     with guarded(find("redis-server"), tmp_path, "off") as server:
         server.do("EVAL", "redis.call('SET', KEYS[1], 1) redis.call('SET', KEYS[2], 1)", "2", "{a}1", "{a}2")
@@ -166,7 +166,7 @@ async def test_the_log_of_a_server_whose_default_user_may_not_write_is_empty_aft
         assert server.do("EXISTS", "{a}1", "{a}2") == 0
 
 
-async def test_a_powerless_default_user_is_taken_where_the_file_is_read_as_nobody(tmp_path: Path) -> None:
+async def test_a_default_user_without_rights_is_accepted_if_loading_ignores_them(tmp_path: Path) -> None:
     with guarded(find_binary(), tmp_path, "off") as server:
         async with Bus.open(server.url) as bus:
             await bus.session("s").publish(UserMessage.text("hello?"))
@@ -176,14 +176,14 @@ async def test_a_powerless_default_user_is_taken_where_the_file_is_read_as_nobod
 
 
 @pytest.mark.needs("redis-server")
-async def test_a_default_user_that_cannot_be_looked_at_is_warned_of(tmp_path: Path) -> None:
+async def test_opening_warns_if_the_rights_of_the_default_user_cannot_be_read(tmp_path: Path) -> None:
     unseen = pytest.warns(DurabilityWarning, match=r"could not be seen .* \(NOPERM\).* ACL DRYRUN")
     with guarded(find("redis-server"), tmp_path, "off", "~* &* +@all -acl") as server, unseen:
         async with Bus.open(server.url):
             pass
 
 
-def test_the_table_names_the_server_that_the_package_brings() -> None:
+def test_the_version_table_covers_the_packaged_server() -> None:
     output = subprocess.run([find_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"v=([0-9.]+)", output)
     assert found is not None

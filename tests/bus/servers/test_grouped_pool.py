@@ -65,14 +65,14 @@ async def call_all(pool: GroupedPool, *commands: Argument) -> list[Reply | Excep
     return [found[command] for command in commands]
 
 
-async def test_calls_of_one_moment_share_a_write() -> None:
+async def test_concurrent_calls_share_a_write() -> None:
     inner = Counting()
     pool = GroupedPool(inner)
     assert await call_all(pool, "a", "b", "c") == [b"a", b"b", b"c"]
     assert inner.writes == [[("a",), ("b",), ("c",)]]
 
 
-async def test_a_refusal_is_its_own_callers() -> None:
+async def test_a_refusal_reaches_only_its_caller() -> None:
     pool = GroupedPool(Counting())
     with pytest.raises(Refused):
         await pool.call("NO", "WRONGTYPE")
@@ -81,7 +81,7 @@ async def test_a_refusal_is_its_own_callers() -> None:
     assert isinstance(replies[1], Refused)
 
 
-async def test_a_call_that_fails_ends_no_other() -> None:
+async def test_a_failing_call_does_not_fail_the_others_of_its_group() -> None:
     inner = Counting()
     inner.poison = b"bad"
     pool = GroupedPool(inner)
@@ -90,7 +90,7 @@ async def test_a_call_that_fails_ends_no_other() -> None:
     assert isinstance(bad, Unavailable)
 
 
-async def test_who_is_cancelled_is_left_out_and_the_others_are_answered() -> None:
+async def test_a_cancelled_call_does_not_affect_the_others_of_its_group() -> None:
     inner = Counting()
     pool = GroupedPool(inner)
     with anyio.CancelScope() as scope:
@@ -100,7 +100,7 @@ async def test_who_is_cancelled_is_left_out_and_the_others_are_answered() -> Non
     assert inner.writes[-1] == [("b",)]
 
 
-async def test_what_may_not_run_twice_is_sent_by_itself() -> None:
+async def test_a_call_that_must_not_run_twice_is_sent_alone() -> None:
     inner = Counting()
     pool = GroupedPool(inner)
     async with anyio.create_task_group() as tasks:
@@ -109,14 +109,14 @@ async def test_what_may_not_run_twice_is_sent_by_itself() -> None:
     assert sorted(map(len, inner.writes)) == [1, 1]
 
 
-async def test_a_closed_one_takes_nothing() -> None:
+async def test_a_closed_pool_refuses_calls() -> None:
     pool = GroupedPool(Counting())
     await pool.close()
     with pytest.raises(Closed):
         await pool.call("a")
 
 
-async def test_a_call_in_the_moment_in_which_all_flights_end_is_carried_too() -> None:
+async def test_a_call_made_as_the_last_group_ends_is_sent() -> None:
     inner = Counting()
     inner.gate = anyio.Event()
     pool = GroupedPool(inner)
