@@ -123,7 +123,9 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
     query = _query(parts)
     service = parts.path.strip("/")
     if not service or "/" in service:
-        raise SetupError("server URL: the service is missing. Write redis+sentinel://host:port,host:port/service")
+        raise SetupError(
+            "server URL: one service has to follow the hosts. Write redis+sentinel://host:port,host:port/service"
+        )
     user, password = (query.pop(f"sentinel_{part}", "") for part in ("username", "password"))
     primary = _servers(parts, SENTINEL_PORT, query, bounds)[0]
     query.pop("db", None)  # a Sentinel has no databases

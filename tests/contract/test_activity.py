@@ -1,4 +1,4 @@
-"""What is published on a bus, and who has which lease, for who looks on."""
+"""Monitoring: the activity of a bus and the status of leases."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What archiving promises, on every server: a chain of segments that holds what the log held."""
+"""Archiving, on every server: a chain of segments holds the entries of the log."""
 
 import shutil
 from pathlib import Path
@@ -156,7 +156,7 @@ async def test_concurrent_archivers_make_one_chain(server: AnyServer, files: Pat
 
 async def test_an_overtaken_archiver_reports_the_orphan_that_it_leaves(shared_valkey: RealServer, files: Path) -> None:
     class Overtaken(DirectoryArchive):
-        """Somebody else archives while the segment is written."""
+        """A store during whose write another process archives."""
 
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data)

@@ -1,4 +1,4 @@
-"""A segment that is not what it was is told and never passed over, on every server."""
+"""A changed segment raises and is never skipped, on every server."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was trimmed away reads as if it were there, or is told, on every server."""
+"""Trimmed entries are read from the archive, or raise, on every server."""
 
 import json
 from collections.abc import Sequence
@@ -148,7 +148,7 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
     async def interrupted(
         self: ConnectionPool, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
-        """The head of a page, then a trim, then the rest of it."""
+        """Read the head of a page, trim, and then read the rest of the page."""
         if len(commands) < 3:
             return await whole(self, commands, more_seconds=more_seconds)
         head = await whole(self, commands[:1])

@@ -1,4 +1,4 @@
-"""What an archive store promises, on every one that there is."""
+"""The promises of an archive store, on every kind of store."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Connections that take what is written and give nothing, for as long as they stay open: every wait has an end."""
+"""Open connections that never answer: every wait is bounded."""
 
 from functools import partial
 
@@ -107,7 +107,7 @@ async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: Re
 
 
 async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> None:
-    """Each by itself after the others, they would be told 132 times as late as one."""
+    """If they failed one after another, the last would wait 132 times as long."""
     async with proxy(valkey.socket) as way, shortly():
         pool = ConnectionPool(Endpoint(way.url, SOON), bounds=SOON)
         grouped = GroupedPool(pool, SOON)

@@ -1,4 +1,4 @@
-"""How far readers and projections are, kept in the log's own place, on every server."""
+"""Checkpoints of readers and projections, stored with the log, on every server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The server's clock steps back an hour: nobody waits an hour for that."""
+"""The server's clock steps back an hour: no lease, rest or retry waits that hour."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a consumer group promises to workers, on every server."""
+"""The promises of a consumer group to workers, on every server."""
 
 from contextlib import suppress
 from functools import partial
@@ -16,7 +16,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually, shortl
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
-    """The sessions that are given next, which must come soon."""
+    """Return the sessions fetched next, within a bounded time."""
     sessions: list[str] = []
     work = works(consumer)
     async with shortly():

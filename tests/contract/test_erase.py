@@ -1,4 +1,4 @@
-"""What is left of an erased session: a tombstone, and what everybody is told who asks for it. On every server."""
+"""An erased session leaves a tombstone, and calls to it raise, on every server."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ CANARY = "canary-5e1f"
 
 
 def everything(server: AnyServer) -> dict[str, str]:
-    """Every key, with all that it holds as text."""
+    """Return every key with its whole value as text."""
     found: dict[str, str] = {}
     for node in server.nodes if isinstance(server, RealCluster) else (server,):
         with node.talk() as say:
@@ -63,17 +63,17 @@ def everything(server: AnyServer) -> dict[str, str]:
 
 
 def traces(server: AnyServer) -> list[str]:
-    """The keys that tell of the canary."""
+    """Return the keys that contain the canary."""
     return [key for key, value in everything(server).items() if CANARY in key or CANARY in value]
 
 
 def owned(server: AnyServer, session: str) -> list[str]:
-    """The keys of a session."""
+    """Return the keys of a session."""
     return sorted(key.partition(f":s:{session}:")[2] for key in everything(server) if f":s:{session}:" in key)
 
 
 async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
-    """A session with something everywhere."""
+    """Make a session that has data under every kind of key."""
     session, keys = bus.session(name), Keys()
     await session.publish(said(CANARY), told(CANARY), key=CANARY)
     await session.publish(said("b"))
@@ -142,7 +142,7 @@ async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealSer
 
 @pytest.fixture
 def patient_hub(request: pytest.FixtureRequest) -> None:
-    """A hub that looks by itself for what nothing tells it of, so seldom that these tests would be over before."""
+    """Make the hub check quiet sessions so rarely that these tests end before."""
     for name in {"server", "process"} & {*request.fixturenames}:
         bound_hub(request.getfixturevalue(name), block_seconds=60)
 
@@ -281,7 +281,7 @@ async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> N
 
 
 def picture(number: int) -> tuple[UserMessage, str]:
-    """A message with a picture, and the address that the picture gets."""
+    """Return a message with a picture, and the key of the picture."""
     data = b"\x89PNG\r\n\x1a\n" + bytes([number]) * 60_000
     image = ImageBlock(media=MediaRef.from_bytes(data))
     return UserMessage(content=(image,)), hashlib.sha256(data).hexdigest()
@@ -342,7 +342,7 @@ async def test_media_that_only_archived_entries_name_go_too(shared_valkey: RealS
 
 
 class Ends(Log):
-    """A log that cannot be reached any more after so many steps."""
+    """A log that becomes unreachable after a number of steps."""
 
     def __init__(self, server: AnyServer, steps: int) -> None:
         self.pool = ConnectionPool(Endpoint(server.url))

@@ -1,4 +1,4 @@
-"""What each error of a server does to those who publish and follow: a wait and nothing else, or what the bus says."""
+"""Each error of a server makes publishers and followers wait, or raises the documented error."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ def slots_of(cluster: RealCluster, *sessions: str) -> dict[str, int]:
 
 
 async def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: RealCluster) -> None:
-    """MOVED, to who publishes and to who is blocked."""
+    """MOVED, as the reply to a publish and to a blocked read."""
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
         for _ in range(2):
             for slot in slots_of(cluster, *NAMES).values():
@@ -57,7 +57,7 @@ async def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: R
 
 
 class Move:
-    """A slot on its way from one server to another, key by key, as it was done before servers could do it at once."""
+    """Migrates a slot from one server to another key by key, as before atomic migration."""
 
     def __init__(self, cluster: RealCluster, slot: int) -> None:
         self._slot = str(slot)
@@ -72,7 +72,7 @@ class Move:
         self._source.do("CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._ids[1])
 
     def rest(self) -> list[str]:
-        """Those that have not moved yet."""
+        """Return the keys that have not moved yet."""
         found = self._source.do("CLUSTER", "GETKEYSINSLOT", self._slot, "100")
         assert isinstance(found, list)
         return sorted(map(str, found))
@@ -101,7 +101,7 @@ async def test_a_session_whose_keys_move_one_by_one_is_never_split(cluster: Real
 
 
 async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> None:
-    """ASK, to reading, a lease, and following; and TRYAGAIN, to a publish that waits for the end of it."""
+    """ASK, as the reply to a read, a lease and a follower; and TRYAGAIN to a publish, which waits for the end."""
     async with cluster.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -127,7 +127,7 @@ async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> No
 
 
 async def test_a_publish_goes_where_all_keys_of_its_session_went(cluster: RealCluster) -> None:
-    """ASK, to a publish; the server that takes the slot over was never taught the script."""
+    """ASK, as the reply to a publish. The importing server has not loaded the script."""
     async with cluster.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), key="k")
@@ -157,7 +157,7 @@ async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(clus
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
         node = cluster.nodes[cluster.owner(slots_of(cluster, "a")["a"])]
         node.kill()
-        await anyio.sleep(0.1)  # the pause of the fault: nothing is there to tell that it was noticed
+        await anyio.sleep(0.1)  # the length of the fault: there is no event to wait for
         node.start()
         await running.more(5)
 
@@ -182,7 +182,7 @@ async def test_a_silent_server_does_not_hold_up_the_count_of_all_bytes(cluster: 
 
 @pytest.mark.parametrize("stale", ["yes", "no"])
 async def test_a_server_that_is_made_a_replica_is_waited_for(process: RealServer, stale: str) -> None:
-    """READONLY, or MASTERDOWN where a replica does not read either; and UNBLOCKED."""
+    """READONLY, or MASTERDOWN if the replica does not serve reads; and UNBLOCKED."""
     process.do("CONFIG", "SET", "replica-serve-stale-data", stale)
     code = "READONLY" if stale == "yes" else "MASTERDOWN"
 
@@ -191,7 +191,7 @@ async def test_a_server_that_is_made_a_replica_is_waited_for(process: RealServer
 
     async with process.bus() as bus, traffic(bus, *NAMES) as running:
         for _ in range(2):
-            process.do("REPLICAOF", "127.0.0.1", "1")  # of nobody, so that it loses nothing
+            process.do("REPLICAOF", "127.0.0.1", "1")  # of an address without a server, so that it loses nothing
             before, refusals = running.count, refused(process, code)
             await eventually(partial(is_refused, process, code, refusals + 3))
             assert running.count <= before + len(NAMES) * 3  # what was on its way
@@ -220,7 +220,7 @@ async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(
         primary.do("CLIENT", "KILL", "TYPE", "replica")
         await session.publish(said("c"), said("d"))
         lost = (await session.head()).cursor
-        await eventually(lambda: seen == [1, 2, 3, 4])  # else it has nothing to be told of
+        await eventually(lambda: seen == [1, 2, 3, 4])  # otherwise there is no loss to report
         primary.kill()
         replica.resume()
         with pytest.raises(LogRolledBack) as caught:
@@ -238,7 +238,7 @@ async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(
 async def test_connections_to_a_demoted_primary_are_dropped_even_if_they_work(
     sentinel: RealSentinel, *, is_full: bool
 ) -> None:
-    """READONLY, inside of a script too: all links to it are left, and the Sentinel is asked anew."""
+    """READONLY, inside of a script too: all its connections are dropped, and the Sentinel is asked again."""
     (port, primary), (other_port, other) = sorted(
         sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
     )
@@ -262,7 +262,7 @@ async def test_connections_to_a_demoted_primary_are_dropped_even_if_they_work(
         primary.do("REPLICAOF", "127.0.0.1", "1")
         primary.do("CONFIG", "SET", "maxmemory", "0")
         assert (await session.publish(said("c"), seconds=60)).position == 3
-        assert (await session.head()).position == 3  # by a link of the other one, or it would be 1
+        assert (await session.head()).position == 3  # by a connection to the other one; otherwise it would be 1
         assert await session.renew_lease(lease, 60)
         assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 3
     assert port != other_port
@@ -309,13 +309,13 @@ async def test_calls_wait_while_sentinels_are_reconfigured(sentinel: RealSentine
         primary = sentinel.primary
         sentinel.ask("SENTINEL", "REMOVE", SERVICE)
         primary.do("CLIENT", "KILL", "TYPE", "normal")
-        await anyio.sleep(0.2)  # the pause of the fault: what a Sentinel was asked is told nowhere
+        await anyio.sleep(0.2)  # the length of the fault: no event shows that a Sentinel was asked
         sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "1")
         await running.more(5)
 
 
 async def test_a_primary_that_was_demoted_and_promoted_counts_as_another_server(sentinel: RealSentinel) -> None:
-    """The process never ended, and nobody wrote while the other one had its place."""
+    """Its process never ended, and nothing was written while the other one was primary."""
     (port, primary), (other_port, other) = sorted(
         sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
     )
@@ -346,7 +346,7 @@ async def test_a_failover_under_load_reports_every_loss(sentinel: RealSentinel) 
         before = sentinel.primary_port
         assert sentinel.ask("SENTINEL", "FAILOVER", SERVICE) == "OK"
         await eventually(lambda: sentinel.primary_port != before)
-        # The one before takes writes until the Sentinel tells it that it is none any more.
+        # The previous primary accepts writes until the Sentinel demotes it.
         sentinel.servers[before].kill()
         await running.more(5)
     await assert_losses_are_told(sentinel, running)
@@ -372,7 +372,7 @@ async def assert_losses_are_told(sentinel: RealSentinel, running: Traffic) -> No
 
 
 async def test_a_server_that_reads_its_file_is_waited_for(process: RealServer) -> None:
-    """LOADING, to who was there before and to who comes now."""
+    """LOADING, as the reply to open connections and to new ones."""
     process.options = ("--key-load-delay", "200")  # microseconds; it looks at its clients every 1,024 commands
     async with process.bus() as bus, traffic(bus, *NAMES) as running:
         await bus.session("long").publish(*[told("x")] * 8_000)
@@ -396,7 +396,7 @@ def is_loading(server: AnyServer) -> bool:
 
 
 async def refuses(bus: Bus, code: str) -> None:
-    """Publishing is refused while it lasts: nothing is in the log of it, and what is there can be read."""
+    """Check that a publish is refused and adds nothing, that a lease is refused, and that reading works."""
     session = bus.session("refused")
     before = await words(session)
     with pytest.raises(Unavailable) as caught:
@@ -456,7 +456,7 @@ async def test_a_missing_right_raises_at_once(process: RealServer) -> None:
 
 @asynccontextmanager
 async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
-    """The sessions whose indexes a worker hears."""
+    """Yield the sessions whose wake-ups a worker reads."""
     heard: list[str] = []
 
     async def serve() -> None:
@@ -473,7 +473,7 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
 @pytest.mark.cluster("each bucket has a connection of its own")
 @pytest.mark.sentinel("a failover may lose a group")
 async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> None:
-    """Where it goes on: test_group_loss.py."""
+    """See test_group_loss.py for the work that it fetches."""
     async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
@@ -484,7 +484,7 @@ async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> No
 
 
 async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -> None:
-    """MOVED, to a blocked read of a group."""
+    """MOVED, as the reply to a blocked read of a group."""
     async with cluster.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])

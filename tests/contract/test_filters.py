@@ -1,4 +1,4 @@
-"""What followers choose: lanes and kinds, with nothing lost or doubled wherever they stop, on every server."""
+"""Followers select lanes and kinds, and lose or double nothing wherever they stop, on every server."""
 
 import random
 from collections.abc import Collection
@@ -39,7 +39,7 @@ LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}
 
 @pytest.fixture(params=[32, 0], ids=["direct", "indexes"])
 def way(request: pytest.FixtureRequest) -> None:
-    """Both ways of the hub to hear of a session."""
+    """Both ways in which the hub learns of changes."""
     bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))
 
 

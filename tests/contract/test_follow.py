@@ -1,4 +1,4 @@
-"""What following promises, on every server: every entry once, in order, whatever happens to the way there."""
+"""Following, on every server: every entry comes once and in order, whatever happens to the connection."""
 
 import random
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tests.support.servers.real import AnyServer, RealServer, blocked, eventuall
 
 
 class Follower:
-    """What one subscriber has seen so far."""
+    """A subscriber that records what it gets."""
 
     def __init__(
         self, session: Session, *, after: Cursor = START, live: bool = False, lanes: frozenset[Lane] = ALL_LANES
@@ -312,7 +312,9 @@ async def test_following_no_lane_is_refused_and_affects_no_other_follower(shared
 
 @pytest.mark.cluster("one read has the sessions of one node")
 async def test_a_stream_of_a_wrong_type_ends_only_its_own_followers(server: AnyServer) -> None:
-    bound_hub(server, direct_sessions=32)  # of a key that somebody else replaced no notice tells, only a read of it
+    bound_hub(
+        server, direct_sessions=32
+    )  # no notice announces that a foreign client replaced a key; only a read shows it
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)

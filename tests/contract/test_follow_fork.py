@@ -1,4 +1,4 @@
-"""A session that is followed before it begins as a fork: followers are given what it shares with its parent."""
+"""Followers of a session that becomes a fork get the entries that it shares with its parent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a foreign client wrote into a stream is never believed, and stops nobody."""
+"""Entries of foreign clients are never trusted, and stop no reader or publisher."""
 
 from collections.abc import AsyncIterator
 
@@ -62,7 +62,7 @@ def forged(what: str, lane: Lane) -> tuple[str, ...]:
 
 
 async def collect(envelopes: AsyncIterator[Envelope], seen: list[str]) -> None:
-    """Note the word of each as it comes."""
+    """Append the word of each envelope as it comes."""
     async for envelope in envelopes:
         seen.append(word(envelope))  # noqa: PERF401  who looks at it sees each at once
 

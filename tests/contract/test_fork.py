@@ -17,17 +17,17 @@ KEYS = Keys()
 
 
 async def fill(session: Session, text: str) -> None:
-    """A word a letter, in turn one of the LLM lane and two of the other."""
+    """Publish one message for each letter: one to the LLM lane, two to the other, and so on."""
     await session.publish(*[said(letter) if index % 3 == 0 else told(letter) for index, letter in enumerate(text)])
 
 
 async def text(session: Session, *, after: Cursor = START, until: int | None = None) -> str:
-    """What reading gives, a letter an entry."""
+    """Return the letters of all entries, as reading returns them."""
     return "".join([word(e) async for e in session.read(after=after, until=until)])
 
 
 def pins(server: AnyServer, session: str) -> dict[str, str]:
-    """What a session keeps for its forks."""
+    """Return what a session stores for its forks."""
     with server.talk() as say:
         reply = say("HGETALL", KEYS.checkpoints(session))
     assert isinstance(reply, list)
@@ -235,7 +235,7 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         await fill(bus.session("p"), "abc")
         child = await bus.session("p").fork(3)
-        end = (await child.head()).cursor  # before anything is published behind it
+        end = (await child.head()).cursor  # before anything is published after it
 
         async def follow() -> None:
             async with aclosing(child.follow(after=end)) as envelopes:

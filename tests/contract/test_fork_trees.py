@@ -1,4 +1,4 @@
-"""Random trees of forks against a model: a list of what was said, copied where the bus copies nothing."""
+"""Random trees of forks, compared with a model: lists of messages that are copied for each fork."""
 
 import asyncio
 from itertools import count
@@ -17,14 +17,14 @@ _names = count()
 
 
 class Say(NamedTuple):
-    """Publish to one of the sessions that are there."""
+    """Publish to one of the existing sessions."""
 
     which: int
     lanes: str
 
 
 class Fork(NamedTuple):
-    """Fork one of the sessions that are there, at a part of its length."""
+    """Fork one of the existing sessions, at a share of its length."""
 
     which: int
     part: float
@@ -81,7 +81,7 @@ async def _compare(model: Model, data: st.DataObject) -> None:
 
 
 async def _said_in_all(bus: Bus, tree: list[Model]) -> int:
-    """The bytes of each entry, counted in the session that was told it."""
+    """Return the size of all entries, each counted in the session that it was published to."""
     total = 0
     for model in tree:
         head = await bus.session(model.session.id).head()

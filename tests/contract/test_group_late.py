@@ -1,4 +1,4 @@
-"""A consumer lets go of work, and is given the session again before it is told that it did. Nothing is forgotten."""
+"""A consumer finishes work and fetches its session again before the reply to the former comes. No work is lost."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
@@ -59,7 +59,7 @@ async def test_a_session_woken_as_its_work_ends_is_delivered_even_if_that_reply_
         assert (again.session, again.position) == ("a", 2)
         late.told.set()
         await anyio.wait_all_tasks_blocked()
-        await consumer.close()  # as a lost link is: what this consumer has and does not know of is looked for
+        await consumer.close()  # like a lost connection: the consumer asks the server which works it has
         await wake(bus, OTHER)
         other = await take_one(consumer)
         assert other.session == OTHER, "what is in hand is not given again"

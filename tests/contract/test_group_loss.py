@@ -1,5 +1,4 @@
-"""What a group loses it does again from the beginning; what others lose of its hints it finds by itself. No work is
-missed."""
+"""A group that lost its state starts from the beginning, and one that lost wake-ups finds its work. No work is lost."""
 
 import anyio
 import pytest
@@ -15,7 +14,7 @@ WAKE_UPS, GROUPS = Keys().wake_ups(BUCKET), Keys().groups(BUCKET)
 
 
 async def nothing_comes(consumer: Consumer) -> None:
-    """Look through everything."""
+    """Check that no work comes, with a fetch that is long enough for a full sweep."""
     with anyio.move_on_after(0.3) as scope:
         found = await consumer.fetch(100)
         raise AssertionError(found)
@@ -23,7 +22,7 @@ async def nothing_comes(consumer: Consumer) -> None:
 
 
 async def handled(bus: Bus, count: int) -> None:
-    """A group that has done all there was: so many entries of one session."""
+    """Make a group that has handled `count` entries of one session."""
     async with bus.consumer("g", "first") as consumer:
         await wake(bus, *["a"] * count)
         await consumer.ack(await take_one(consumer))
@@ -98,7 +97,7 @@ async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server:
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_consumer_without_a_stored_heartbeat_is_claimed(server: AnyServer) -> None:
-    """The server that its signs were on may have lost them, and it has died."""
+    """A server may lose the heartbeats of a consumer that then dies."""
     async with server.bus() as bus:
         async with bus.consumer("g", "dead", heartbeat=0.05) as dead:
             await wake(bus, "a")

@@ -1,4 +1,4 @@
-"""Work that was put off comes again, to anybody; work that was set aside does not, until it is sent on again."""
+"""Nacked work is delivered again to any consumer; a dead letter is not, until it is redriven."""
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 async def server_milliseconds(bus: Bus) -> int:
-    """The server's clock, as an entry shows it that is written now."""
+    """Return the server's clock in milliseconds."""
     await bus.session("clock").publish(told("x"))
     return int((await bus.session("clock").head()).updated * 1000)
 
@@ -89,7 +89,7 @@ async def test_work_of_a_dead_consumer_is_delivered_again_and_counts_the_attempt
             await dead.close()
             third = await take_one(alive)
             assert (third.session, third.attempt) == ("a", 3)
-            await dead.ack(again)  # it was taken over, and is left to the other
+            await dead.ack(again)  # the other consumer has claimed it and keeps it
             assert await alive.heartbeat() == []
             await alive.ack(third)
             assert (await bus.group_status("g")).retries == 0
@@ -130,7 +130,7 @@ async def test_a_nack_repeated_after_a_lost_reply_applies_once(one: RealServer) 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_nacked_session_is_delivered_at_once_when_it_is_woken(server: AnyServer) -> None:
-    """A command to it is not to wait."""
+    """A command to the session must not wait."""
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.nack(await take_one(consumer), delay=600, error="slow")
@@ -186,7 +186,7 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
         await bus.session("a").erase()
         assert await bus.dead_letters("g").count() == 0
         assert (await bus.group_status("g")).retries == 0
-        await other.nack(late, delay=600, error="secret")  # a worker that has not heard of it
+        await other.nack(late, delay=600, error="secret")  # a worker that does not know of it yet
         assert await other.dead_letter(late, reason="secret", raw=b"secret") == ""
         await other.ack(late)
         assert await bus.dead_letters("h").count() == 0

@@ -1,4 +1,4 @@
-"""How groups look to who looks on, and who is taken for dead."""
+"""The status of groups, and which consumers count as silent."""
 
 import anyio
 import pytest
@@ -110,7 +110,7 @@ async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claime
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnyServer) -> None:
-    """Not only when all buckets are looked through in their turn. How soon is for the bench."""
+    """Not only at the next sweep of all buckets. The bench measures how soon."""
     names = [f"s{number}" for number in range(100)]
     async with server.bus(bounds=Bounds(work=WorkBounds(sweep=3_600.0))) as bus:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:

@@ -1,4 +1,4 @@
-"""A consumer takes what there is room for, in turn, and tells when it is done."""
+"""A consumer fetches as much as it has room for, and acknowledges it."""
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ SLOTS = 7
 
 
 def in_buckets(count: int) -> list[str]:
-    """Sessions that are all in different buckets."""
+    """Return sessions in different buckets."""
     found: dict[int, str] = {}
     for number in range(10_000):
         found.setdefault(Keys().bucket(f"s{number}"), f"s{number}")
@@ -97,7 +97,7 @@ async def test_held_work_is_not_delivered_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a", "b")
         works = await take_all(consumer, 2)
-        await consumer.close()  # as a lost link is: what is pending is looked through once more
+        await consumer.close()  # like a lost connection: the pending work is checked once more
         await wake(bus, "c")
         assert (await take_one(consumer)).session == "c"
         await consumer.nack(*works)
@@ -142,7 +142,7 @@ async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(serv
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(server: AnyServer) -> None:
-    """Whether somebody has looked at the new wake-up by then or not."""
+    """Whether the new wake-up was read by then or not."""
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         for is_passed in (False, True):
             await wake(bus, "s")

@@ -1,4 +1,4 @@
-"""A log that lost its end and grew again: every cursor tells, on every server."""
+"""A log that lost its end and grew again: every outdated cursor raises, on every server."""
 
 import shutil
 

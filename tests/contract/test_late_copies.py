@@ -1,4 +1,4 @@
-"""A publish whose request is delayed, and comes to the server when everybody has given it up."""
+"""A delayed request reaches the server after its caller has given up."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @asynccontextmanager
 async def delayed(server: RealServer, name: str = "s") -> AsyncGenerator[tuple[Bus, Proxy], None]:
-    """A bus that has published "a" to a session, and whose connections are delayed from then on."""
+    """Yield a bus that has published "a" to a session; its connections are delayed from then on."""
     async with proxy(server.socket) as way, Bus.open(way.url, bounds=SOON) as bus:
         await bus.session(name).publish(said("a"))
         way.delay()
@@ -39,12 +39,12 @@ async def delayed(server: RealServer, name: str = "s") -> AsyncGenerator[tuple[B
 
 
 def refusing_from_the_next_script(server: RealServer, command: tuple[str, ...]) -> Callable[[], object]:
-    """Makes the server refuse, for when a request was kept back."""
+    """Return a function that makes the server refuse writes, to call once a request is held back."""
     return partial(server.do, *command)
 
 
 async def is_told_unknown(session: Session, text: str, seconds: float) -> bool:
-    """Publish; whether the caller is told that the outcome is unknown."""
+    """Publish; return whether that raises OutcomeUnknown."""
     try:
         await session.publish(said(text), seconds=seconds)
     except OutcomeUnknown:
@@ -87,7 +87,7 @@ async def test_settled_publish_is_never_appended_however_late_its_copy(process: 
 
 @pytest.mark.slow
 async def test_publish_that_is_refused_for_lack_of_memory_is_settled_and_known(process: RealServer) -> None:
-    """Settling needs no memory, so the caller that waits long enough hears that nothing was appended."""
+    """Settling needs no memory, so a caller that waits long enough learns that nothing was appended."""
     refuse, allow = REFUSALS["OOM"]
     for seconds in (4.0, 16.0, 64.0):  # what is long enough depends on the machine; a publish waits for all of it
         name = f"s{seconds:g}"

@@ -1,4 +1,4 @@
-"""What leases, projections and cancelled calls promise, on every server."""
+"""The promises of leases, projections and cancelled calls, on every server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
@@ -61,7 +61,9 @@ async def test_an_expired_lease_may_append_until_it_is_taken_over(server: AnySer
         session = bus.session("s")
         mine = await session.acquire_lease("me", 0)
         assert mine is not None
-        assert (await session.publish(said("a"), epoch=mine.epoch)).position == 1  # time only tells who may take over
+        assert (
+            await session.publish(said("a"), epoch=mine.epoch)
+        ).position == 1  # an expired lease may be taken over, and is valid until then
 
 
 async def test_one_of_many_concurrent_workers_gets_a_lease(server: AnyServer) -> None:
@@ -99,7 +101,7 @@ async def test_a_projection_or_lease_call_repeated_after_a_lost_reply_succeeds(o
 async def test_a_call_after_a_restart_works_at_once(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")
-        await asyncio.gather(*[session.head() for _ in range(30)])  # several idle links
+        await asyncio.gather(*[session.head() for _ in range(30)])  # several idle connections
         process.kill()
         process.start()
         assert (await session.head()).position == 0
@@ -107,7 +109,7 @@ async def test_a_call_after_a_restart_works_at_once(process: RealServer) -> None
 
 
 class _CancelAt:
-    """Awaits something and cancels its task at the k-th suspension."""
+    """Awaits a coroutine and cancels its task at the k-th suspension."""
 
     def __init__(self, awaitable: Awaitable[object], k: int) -> None:
         self._awaitable, self._k = awaitable, k
@@ -181,7 +183,7 @@ async def _preview(bus: Bus) -> None:
 
 
 def is_at_rest(bus: Bus) -> bool:
-    """Nobody follows, no link is in use, and those that are idle are whole."""
+    """Return whether nothing is followed, no connection is in use, and the idle ones work."""
     hub, pool = bus._shards.of("s").hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
     assert isinstance(pool, ConnectionPool)
     return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)

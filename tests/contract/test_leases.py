@@ -1,4 +1,4 @@
-"""What leases of many sessions promise to workers, on every server: one round trip, a rest, and a wake on release."""
+"""Leases of many sessions, on every server: one round trip, a rest, and a wake-up on release."""
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ __all__ = ()
 
 
 async def woken(bus: Bus, count: int) -> list[str]:
-    """The sessions of the next works of a fresh group, acknowledged."""
+    """Return the sessions of the next works of a new group, acknowledged."""
     found: list[str] = []
     async with bus.consumer("g", "c") as consumer, shortly():
         while len(found) < count:
@@ -183,7 +183,7 @@ async def test_a_page_read_with_a_lease_holds_all_earlier_entries(server: AnySer
 
 
 async def test_a_page_is_read_after_its_lease_was_acquired_or_not_at_all(one: RealServer) -> None:
-    """A server that has forgotten the script takes the lease only at the second try: the page came before."""
+    """A server that has forgotten the script grants the lease at the second attempt, after the page was read."""
     async with one.bus() as bus:
         session = bus.session("s")
         await session.publish(said("one"))

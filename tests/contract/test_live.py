@@ -1,4 +1,4 @@
-"""What live deltas promise, on every server: all of the text, nothing twice, nothing behind the end, however late."""
+"""Live deltas, on every server: all of the text, nothing twice, and nothing after the end, however late."""
 
 import random
 from collections import defaultdict
@@ -52,12 +52,12 @@ def cut(id: str = "m", reason: str = "stopped") -> Delta:
 
 
 async def deaf(*_: object) -> None:
-    """In the place of what wakes the reader, as for a user who may not; it then comes back by itself."""
+    """Replace the call that unblocks the hub, as if the user lacked the right; its read then times out."""
     raise Refused("NOPERM")
 
 
 class Screen:
-    """What somebody shows who puts each piece behind what is there, and each snapshot in its place."""
+    """The text on a viewer's screen: pieces are appended, and snapshots replace their block."""
 
     def __init__(self) -> None:
         self.texts: defaultdict[str, str] = defaultdict(str)
@@ -83,12 +83,12 @@ class Screen:
 
 
 def stored(server: AnyServer, session: str = "s") -> int:
-    """How many deltas a session keeps."""
+    """Return the number of deltas that a session keeps."""
     return int(str(server.do("XLEN", Keys().live(session))))
 
 
 def counted(server: AnyServer, session: str = "s") -> int:
-    """How many bytes the server counts for them."""
+    """Return the bytes that the server counts for them."""
     return int(str(server.do("HGET", Keys().head(session), "live")).split(" ")[1])
 
 
@@ -304,7 +304,7 @@ async def test_live_deltas_of_a_silent_message_are_removed_to_make_room(
         assert stored(server) == 2
 
 
-# --- who comes late -----------------------------------------------------------------------------------------------
+# --- late followers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
@@ -438,7 +438,7 @@ async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(
 async def test_a_follower_that_joins_during_a_blocked_read_misses_no_live_delta(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader does not hear of who joins before it has something for the others."""
+    """The hub does not notice the new subscription before its read returns."""
     monkeypatch.setattr(Log, "unblock", deaf)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")

@@ -1,4 +1,4 @@
-"""Many followed sessions: heard of by indexes, read and looked at in slices, with nothing lost."""
+"""Many followed sessions are read by indexes and in slices, and nothing is lost."""
 
 import anyio
 import pytest
@@ -167,7 +167,7 @@ async def test_a_key_of_a_wrong_type_raises_among_many_unchanged_sessions(valkey
             say("DEL", Keys().lane("s7", Lane.LLM))
             say("SET", Keys().lane("s7", Lane.LLM), "x")
             say("EXEC")
-        await bus.session("s3").publish(said("1"))  # until then nobody reads
+        await bus.session("s3").publish(said("1"))  # until then the hub does not read
         await eventually(subscribers[7].has_failed)
         await eventually(subscribers[3].has("0", "[caughtUp]", "1"))
         assert not [subscriber for subscriber in subscribers if subscriber.error and subscriber is not subscribers[7]]
@@ -175,6 +175,6 @@ async def test_a_key_of_a_wrong_type_raises_among_many_unchanged_sessions(valkey
 
 
 def _reads(server: RealServer) -> int:
-    """How many XREAD the server has answered."""
+    """Return the number of XREAD calls that the server has answered."""
     stats = str(server.do("INFO", "commandstats"))
     return int(stats.partition("cmdstat_xread:calls=")[2].partition(",")[0] or 0)

@@ -1,4 +1,4 @@
-"""What a media store promises, on every one that there is."""
+"""The promises of a media store, on every kind of store."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ ABSENT = "0" * 64
 
 
 class Place(NamedTuple):
-    """A store, and the way past it to what it keeps."""
+    """A store, and direct access to its stored bytes."""
 
     store: MediaStore
     overwrite: Callable[[str, bytes], Awaitable[None]]

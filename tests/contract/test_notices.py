@@ -1,4 +1,4 @@
-"""What a subscriber is told between the envelopes, on every server."""
+"""The notices that a subscriber gets between the envelopes, on every server."""
 
 import shutil
 from collections.abc import Collection
@@ -23,7 +23,7 @@ LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 
 @pytest.fixture(params=[32, 0], ids=["direct", "indexes"], autouse=True)
 def way(request: pytest.FixtureRequest) -> None:
-    """Both ways of the hub to hear of a session."""
+    """Both ways in which the hub learns of changes."""
     bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))
 
 
@@ -253,7 +253,7 @@ async def test_followers_of_a_rolled_back_log_raise_once_and_resume_from_the_com
         losses = list[LogRolledBack]()
 
         async def follow(name: str, lanes: Collection[Lane]) -> None:
-            """The recipe: drop what is held behind `found`, and follow from there."""
+            """The documented recipe: drop all envelopes after `found`, and follow from there."""
             after = Cursor(0)
             kept: list[Envelope] = []
             while True:

@@ -1,4 +1,4 @@
-"""What the log answers to a publish, as data; and what a session may hold, on every server."""
+"""The outcomes of a publish as values, and the limits of a session, on every server."""
 
 import pytest
 

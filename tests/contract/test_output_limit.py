@@ -1,4 +1,4 @@
-"""A server closes the connection of a client whose replies outgrow its limit: readers ask for less, and go on."""
+"""A server closes connections whose replies exceed its limit: readers ask for less, and continue."""
 
 from contextlib import aclosing
 from pathlib import Path
@@ -23,7 +23,7 @@ LARGE = "x" * 30_000
 
 @pytest.fixture(params=[None, TINY], ids=["default", "tiny"])
 def narrow(valkey: RealServer, request: pytest.FixtureRequest) -> RealServer:
-    """A server that sends a client 1 MiB at once."""
+    """A server that sends at most 1 MiB to a client at once."""
     valkey.bounds = request.param
     limit(valkey, "1mb")
     return valkey
@@ -34,7 +34,7 @@ def limit(server: RealServer, size: str) -> None:
 
 
 async def fill(session: Session, entries: int, text: str = LARGE) -> None:
-    """As many entries in each lane."""
+    """Publish `entries` messages to each lane."""
     for _ in range(entries):
         await session.publish(said(text), told(text))
 

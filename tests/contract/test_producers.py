@@ -1,4 +1,4 @@
-"""Numbers of appends that their process or the session's head has forgotten: nothing is there twice."""
+"""Appends whose numbers the process or the head has forgotten: nothing is appended twice."""
 
 import asyncio
 import shutil
@@ -35,7 +35,7 @@ def outboxes_of(bus: Bus) -> Outboxes:
 
 
 def kept(server: AnyServer, session: str = "s") -> list[str]:
-    """The producers that a head keeps."""
+    """Return the producers that a head keeps."""
     fields = server.do("HKEYS", Keys().head(session))
     assert isinstance(fields, list)
     return [str(field) for field in fields if str(field).startswith("p:")]
@@ -43,7 +43,7 @@ def kept(server: AnyServer, session: str = "s") -> list[str]:
 
 @contextmanager
 def copies() -> Generator[list[tuple[str, ...]], None, None]:
-    """All publishes that are sent meanwhile, as commands that a late copy repeats."""
+    """Collect the commands of all publishes in the block, to repeat them as late copies."""
     sent: list[tuple[str, ...]] = []
 
     def recorded(*arguments: object) -> Sequence[object]:
@@ -57,7 +57,7 @@ def copies() -> Generator[list[tuple[str, ...]], None, None]:
 
 
 async def publish_from_others(server: RealServer, count: int, session: str = "s") -> None:
-    """Publish once from each of so many processes."""
+    """Publish once from each of `count` producers."""
     for number in range(count):
         async with server.bus(bounds=FEW) as bus:
             await bus.session(session).publish(said(f"o{number}"))
@@ -221,7 +221,7 @@ async def test_a_producer_with_a_slow_clock_begins_above_the_floor(shared_valkey
 
 
 async def test_more_producers_than_the_head_keeps_lose_nothing_when_they_take_turns(server: AnyServer) -> None:
-    """More than a head keeps: each finds itself forgotten again and again."""
+    """The head keeps fewer, so each producer is forgotten again and again."""
     async with AsyncExitStack() as stack:
         buses = [await stack.enter_async_context(server.bus(bounds=FEW)) for _ in range(9)]
 

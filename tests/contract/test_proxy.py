@@ -1,4 +1,4 @@
-"""The proxy that makes the network's faults leaves no connection open itself, however early it is ended."""
+"""The proxy that simulates network faults leaves no connection open, however early it ends."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from tests.support.servers.proxy import proxy
 
 @pytest.mark.parametrize("steps", range(8))
 def test_proxy_closes_its_connections_at_any_step_of_the_loop(short_dir: Path, steps: int) -> None:
-    """What is left open warns when it is collected, and a warning fails the test."""
+    """A connection left open warns when it is collected, and a warning fails the test."""
 
     async def connect_and_end() -> None:
         with ExitStack() as clients:

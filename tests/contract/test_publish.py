@@ -1,4 +1,4 @@
-"""What a publish promises, on every server."""
+"""The promises of a publish, on every server."""
 
 import asyncio
 import random
@@ -21,14 +21,14 @@ from tests.support.servers.real import AnyServer, RealServer, eventually, refuse
 
 
 async def sent() -> None:
-    """Wait until all tasks wait, and what they asked for is on its way or in the queue."""
+    """Wait until all tasks wait, and their publishes are in flight or queued."""
     await anyio.wait_all_tasks_blocked()
     for _ in range(2):  # the publisher sends from a callback of the event loop
         await asyncio.sleep(0)
 
 
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:
-    """Where a publish went, and whether it was a repeat."""
+    """Return the positions of a publish, and whether it was a repeat."""
     assert isinstance(receipt, Receipt)
     return receipt.positions, receipt.is_duplicate
 
@@ -255,7 +255,7 @@ async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(process: Rea
         async with anyio.create_task_group() as tasks:
 
             async def publish() -> None:
-                with pytest.raises(OutcomeUnknown):  # it is in the log, only nobody could say so
+                with pytest.raises(OutcomeUnknown):  # it is in the log, but no answer came
                     await session.publish(said("a"), seconds=3)  # enough to start a server
 
             tasks.start_soon(publish)
@@ -276,7 +276,7 @@ async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServe
             for name in ("b", "c"):
                 tasks.start_soon(session.publish, said(name))
                 await sent()
-            with anyio.move_on_after(0.05) as scope:  # behind those that are on their way
+            with anyio.move_on_after(0.05) as scope:  # after those that are in flight
                 await session.publish(said("d"))
             assert scope.cancelled_caught
             process.resume()

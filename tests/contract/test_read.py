@@ -1,4 +1,4 @@
-"""What reading promises, on every server."""
+"""The promises of reading, on every server."""
 
 import anyio
 import pytest
@@ -10,7 +10,7 @@ from tests.support.servers.real import AnyServer, RealServer
 
 
 async def fill(session: Session, count: int) -> None:
-    """Positions 1 to `count`, in turn one of the LLM lane and two of the other."""
+    """Publish positions 1 to `count`: one to the LLM lane, two to the other, and so on."""
     for first in range(1, count + 1, 300):
         numbers = range(first, min(first + 300, count + 1))
         await session.publish(*[said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers])

@@ -1,4 +1,4 @@
-"""A cursor stays good however often the server starts again, and a log that lost its end is told however late."""
+"""Cursors stay valid over any number of restarts, and a log that lost its end raises however late."""
 
 import shutil
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ EXTENSION = frozenset({Lane.EXTENSION})
 
 @pytest.fixture
 def restarting() -> Iterator[RealServer]:
-    """A server that may be made another one by a command; its heads list few incarnations."""
+    """A server that counts as restarted after a command; its heads list few incarnations."""
     with real_server(find_binary(), "--enable-debug-command", "yes", "--appendfsync", "no") as server:
         server.bounds = Bounds(log=LogBounds(incarnations=KEPT))
         yield server
 
 
 async def restart(server: RealServer, session: Session, times: int = KEPT + 2) -> None:
-    """Publish once in each of several lives of the server, in both lanes in turn."""
+    """Publish once after each of several restarts, alternating between the lanes."""
     with server.talk() as say:
         for number in range(times):
             say("DEBUG", "CHANGE-REPL-ID")
@@ -155,7 +155,7 @@ async def test_a_cursor_that_nothing_proves_raises_as_trimmed(restarting: RealSe
         old = (await session.publish(told("a"))).cursor
         await session.publish(*(said("x") for _ in range(5)))
         await restart(restarting, session)
-        await session.trim(5)  # nothing of the extension lane went behind the cursor, and its entry did
+        await session.trim(5)  # of the extension lane only the cursor's own entry was trimmed, and none after it
         with pytest.raises(CursorTrimmed):
             await behind(session, old, EXTENSION)
 

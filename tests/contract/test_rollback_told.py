@@ -1,4 +1,4 @@
-"""A log that came back from an older copy: its producers are told, however long it takes until somebody listens."""
+"""A log restored from an older copy: its producers get the error, however late their next call."""
 
 import shutil
 from collections.abc import Callable, Generator
@@ -19,7 +19,7 @@ from tests.support.servers.real import RealServer, eventually
 
 @contextmanager
 def copied(server: RealServer) -> Generator[Callable[[], None], None, None]:
-    """Copy the server's file as it is now; gives what kills the server, puts the copy back and starts it again."""
+    """Copy the server's file. Yield a function that kills the server, restores the copy and starts it."""
     server.kill()
     copy = server.directory.with_name(server.directory.name + "-copy")
     shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s", "proxy"))
@@ -95,7 +95,7 @@ async def test_rollback_is_raised_once_and_no_later_publish_is_lost(process: Rea
 
 
 async def test_publishes_after_a_rollback_are_not_mistaken_for_late_copies_of_lost_ones(process: RealServer) -> None:
-    """Numbers are not used again, though the log has forgotten that they were."""
+    """Numbers are not reused, though the log has forgotten them."""
     bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.3))
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=bounds) as bus:
         session = bus.session("s")

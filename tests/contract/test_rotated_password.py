@@ -1,4 +1,4 @@
-"""A password that changes while a bus is open, and a server that dies while one opens: waited for, and told plainly."""
+"""A password changes while a bus is open, or a server dies while one opens: calls retry and name the fault."""
 
 import asyncio
 from contextlib import suppress
@@ -20,7 +20,7 @@ from tests.support.servers.real import RealServer, eventually, shortly
 
 
 def secured(server: RealServer) -> str:
-    """A URL of a server that has got a user with a password."""
+    """Create a user with a password; return the URL for it."""
     server.do("ACL", "SETUSER", "app", "on", ">old", "~*", "+@all")
     return f"unix://app:old@{server.socket}"
 
@@ -32,7 +32,7 @@ def rotate(server: RealServer, password: str) -> None:
 
 
 async def told(session: Session) -> Unavailable:
-    """What is told to who publishes; what was sent on a connection as it ended is unknown."""
+    """Publish until that raises a known outcome; return the error."""
     while True:
         try:
             await session.publish(said("refused"), seconds=0.5)
@@ -171,6 +171,6 @@ async def test_opening_with_a_wrong_password_raises_at_once(process: RealServer)
 
 
 def restart(server: RealServer) -> None:
-    """It is away for as long as several attempts take."""
+    """Kill the server and start it again after 0.3 s, in which several attempts fail."""
     server.kill()
     asyncio.get_running_loop().call_later(0.3, server.start)

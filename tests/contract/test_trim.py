@@ -1,4 +1,4 @@
-"""What a trim takes, what it never takes, and what everybody is told of it, on every server."""
+"""Trimming, on every server: what it removes, what it keeps, and what readers get."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -44,7 +44,7 @@ from tests.support.servers.resp import ResponseError
 
 
 async def fill(session: Session, count: int, *, wake: bool | None = False) -> None:
-    """Positions from here on, in both lanes by turns: the word of each is its number."""
+    """Publish `count` messages, alternating between the lanes: each one's word is its position."""
     start = (await session.head()).position
     numbers = range(start + 1, start + count + 1)
     for at in range(0, count, 500):
@@ -54,7 +54,7 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
 
 @asynccontextmanager
 async def pool_of(server: AnyServer) -> AsyncGenerator[ConnectionPool, None]:
-    """Links of its own, for a log that does what a test needs."""
+    """Return a pool of its own, for a log that a test changes."""
     pool = ConnectionPool(Endpoint(server.url))
     try:
         yield pool
@@ -63,7 +63,7 @@ async def pool_of(server: AnyServer) -> AsyncGenerator[ConnectionPool, None]:
 
 
 async def rest(session: Session, after: Cursor) -> list[str]:
-    """The words behind a cursor."""
+    """Return the words after a cursor."""
     return [word(envelope) async for envelope in session.read(after=after)]
 
 
@@ -181,7 +181,7 @@ async def test_what_is_trimmed_was_published_all_the_same(server: AnyServer) -> 
         assert (again.is_duplicate, again.positions) == (True, first.positions)
 
 
-# --- who holds it -------------------------------------------------------------------------------------------------
+# --- holders ------------------------------------------------------------------------------------------------------
 
 
 async def test_entries_that_are_still_needed_are_not_trimmed(server: AnyServer) -> None:
@@ -327,7 +327,7 @@ async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> Non
         assert caught.value.holders == {"g:agents": 1}
         work = await take_one(consumer)
         assert work.position == 5
-        with pytest.raises(TrimRefused) as caught:  # in hand
+        with pytest.raises(TrimRefused) as caught:  # held by a consumer
             await session.trim(10)
         assert caught.value.holders == {"g:agents": 1}
         await session.publish(said("9"))  # wakes
@@ -395,7 +395,7 @@ async def test_a_reader_that_appears_meanwhile_stops_the_trim(shared_valkey: Rea
         await assert_sound(bus, shared_valkey, "s")
 
 
-# --- what readers are told ------------------------------------------------------------------------------------------
+# --- what readers get -----------------------------------------------------------------------------------------------
 
 
 async def test_readers_before_the_trimmed_position_raise_and_those_at_it_continue(server: AnyServer) -> None:

@@ -1,4 +1,4 @@
-"""That a session has work is a state: it outlives every wake-up, and is bounded by the sessions there are."""
+"""Work is stored state: it survives lost wake-ups, and is bounded by the number of sessions."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ OTHERS = [name for number in range(10_000) if Keys().bucket(name := f"o{number}"
 
 
 async def crowd(bus: Bus, rounds: int = 3) -> None:
-    """Append to other sessions of the bucket, more than its streams keep; half of it wakes workers."""
+    """Append to other sessions of the bucket more entries than its streams keep; half of them wake workers."""
     for _ in range(rounds):
         for name in OTHERS:
             await bus.session(name).publish(said("x"), wake=True)
@@ -29,7 +29,7 @@ async def crowd(bus: Bus, rounds: int = 3) -> None:
 
 
 async def find(consumer: Consumer, session: str = "asked") -> None:
-    """Work until a session was given, which must come soon."""
+    """Fetch and acknowledge until a session comes, within a bounded time."""
     async with shortly():
         while True:
             works = await consumer.fetch(100)
@@ -59,7 +59,7 @@ async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server
 
 
 async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
-    """At the default bounds: the stream of wake-ups is as long as it ever is."""
+    """With the default bounds, the stream of wake-ups has its longest length."""
     async with valkey.bus() as bus:
         await wake(bus, "asked", "held")
         async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
@@ -159,7 +159,7 @@ async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> 
 
 
 async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead(process: RealServer) -> None:
-    """Positions are given anew after a log lost its end; numbers of wake-ups are not."""
+    """Positions are reused after a log lost its end; numbers of wake-ups are not."""
     async with process.bus() as bus, bus.consumer("g", "c", heartbeat=600) as consumer:
         await wake(bus, "asked")
         work = await take_one(consumer)
@@ -195,7 +195,7 @@ async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server:
 
 
 def keys_of(server: AnyServer) -> list[str]:
-    """All keys that belong to work."""
+    """Return all keys that belong to work."""
     keys = [Keys().consumers(group) for group in ("g", "h")]
     for bucket in range(Keys().buckets):
         for group in ("g", "h"):
@@ -205,7 +205,7 @@ def keys_of(server: AnyServer) -> list[str]:
 
 
 def state(server: AnyServer) -> list[object]:
-    """What a bucket keeps for workers."""
+    """Return what a bucket stores for workers."""
     order, woken, wake_ups = Keys().work(BUCKET)
     return [
         server.do("ZRANGE", order, "0", "-1", "WITHSCORES"),
@@ -216,7 +216,7 @@ def state(server: AnyServer) -> list[object]:
 
 @asynccontextmanager
 async def nothing_more(consumer: Consumer) -> AsyncGenerator[None, None]:
-    """Nothing waits for the consumer, which has looked everywhere."""
+    """Check that no work waits, with a fetch that is long enough for a sweep of all buckets."""
     with anyio.move_on_after(0.5) as scope:
         raise AssertionError(await consumer.fetch(100))
     assert scope.cancelled_caught

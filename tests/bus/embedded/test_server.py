@@ -1,4 +1,4 @@
-"""The embedded server, with real processes that come, go and are killed."""
+"""The embedded server, with real processes that open it, close it and are killed."""
 # ruff: noqa: ASYNC240, ASYNC221  a test may look at a file without a thread: nobody else waits for its loop
 
 import os
@@ -54,7 +54,7 @@ def commands() -> Iterator[tuple[int, str]]:
 
 
 def processes(data_dir: Path) -> list[Found]:
-    """The servers and keepers of a directory, as the system lists them."""
+    """Return the running servers and keepers of a directory."""
     found: list[Found] = []
     for pid, command in commands():
         if f"{data_dir}" not in command:
@@ -72,7 +72,7 @@ async def wait_ended(data_dir: Path) -> None:
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    """A place for a data directory, with a space in its name; what a failed test leaves running is killed."""
+    """A path for a data directory, with a space in its name. Kills what a failed test leaves running."""
     parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     path = parent / "my data"
     yield path
@@ -90,7 +90,7 @@ class Opener:
     server_pid: int
 
     async def close(self) -> int:
-        """Have it leave in good order; returns its exit code."""
+        """Make it close the directory and end; return its exit code."""
         assert self.process.stdin
         await self.process.stdin.aclose()
         return await self.process.wait()
@@ -107,7 +107,7 @@ async def read_all(process: Process) -> str:
 
 @asynccontextmanager
 async def opener(data_dir: Path) -> AsyncGenerator[Opener]:
-    """A process that has opened the directory; killed at the end if it still lives."""
+    """Run a process that has opened the directory. Kill it at the end if it still runs."""
     process = await anyio.open_process(opener_command("hold", data_dir), cwd=ROOT, stderr=None)
     try:
         assert process.stdout
@@ -130,7 +130,7 @@ async def count_up(data_dir: Path, times: int) -> None:
 
 
 def counted(data_dir: Path) -> int | None:
-    """The counter; None while there is no server to ask."""
+    """Return the counter; None if no server runs."""
     try:
         with Resp(data_dir / "sock") as server:
             return server.integer("GET", "n")
@@ -251,7 +251,7 @@ async def test_a_server_that_outlived_its_keeper_is_adopted_and_ended(data_dir: 
 
 @contextmanager
 def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
-    """A server without a keeper, as SIGKILL of a keeper leaves it where the kernel does not take its child along."""
+    """Start a server without a keeper, as SIGKILL of its keeper leaves it on systems other than Linux."""
     data_dir.mkdir(mode=0o700)
     lock = keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)
     try:
@@ -323,7 +323,7 @@ async def test_no_second_server_starts_while_the_first_cannot_end(data_dir: Path
         status = await server_status(data_dir)
         assert status.pid
         assert status.keeper_pid
-        os.kill(status.pid, signal.SIGSTOP)  # from here on it hears no SIGTERM and answers nobody
+        os.kill(status.pid, signal.SIGSTOP)  # from now on it handles no SIGTERM and answers no connection
         os.kill(other.process.pid, signal.SIGKILL)
         os.kill(status.keeper_pid, signal.SIGKILL)
         await other.process.wait()

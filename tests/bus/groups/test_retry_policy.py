@@ -1,4 +1,4 @@
-"""When something is tried again: pure, so all of it is told here."""
+"""Retry policies: delays and decisions."""
 
 import pytest
 from hypothesis import given

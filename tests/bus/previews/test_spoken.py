@@ -1,4 +1,4 @@
-"""What those who join a session late are told of its live deltas, against a plain look at every delta."""
+"""The live deltas that a late follower gets, compared with a scan of every delta."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ PLACES = st.tuples(st.integers(0, 12), st.integers(0, 12))
 
 
 def made(pieces: Sequence[tuple[str, int, str, bool]]) -> list[Envelope]:
-    """Live deltas in order; those whose flag is set stand below the next position."""
+    """Return live deltas in order; one whose flag is set is below the next position."""
     envelopes: list[Envelope] = []
     position, number = 1, 0
     for index, (id, block, kind, is_next) in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""What a producer has on its way to one session: given answers, what is told and what is sent next."""
+"""The outbox of a session: given replies, which outcomes callers get and which publishes are sent next."""
 
 import asyncio
 from collections.abc import Sequence

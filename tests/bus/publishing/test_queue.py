@@ -1,4 +1,4 @@
-"""Callers that wait: told in their time and let in in their order, at the same cost however many wait."""
+"""Waiting callers expire on time and enter in order, at a cost that does not depend on their number."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.support.servers.real import eventually
 
 
 class Caller:
-    """One that counts how often it is asked whether it still waits."""
+    """A caller that counts how often `is_over` is read."""
 
     def __init__(self, asked: Callable[[], None] = lambda: None) -> None:
         self._asked, self.is_expired, self.is_answered = asked, False, False
@@ -71,7 +71,7 @@ async def test_a_deadline_does_not_keep_an_answered_caller_alive() -> None:
     deadlines, far = Deadlines(4), asyncio.get_running_loop().time() + 3_600
     callers = [Caller() for _ in range(3)]
     for _ in range(1_000):
-        deadlines.note(far, Caller())  # answered at once: nobody holds it
+        deadlines.note(far, Caller())  # answered at once: no reference is left
     for caller in callers:
         deadlines.note(far, caller)
     assert len(deadlines) <= 8
@@ -113,7 +113,7 @@ async def test_room_given_to_a_cancelled_caller_goes_to_the_next() -> None:
     first, second = (asyncio.create_task(queue.wait_room("s", 200, 3_600, far)) for _ in range(2))
     await turns(2)
     assert len([*queue.take(1, 1)]) == 1
-    first.cancel()  # it was let in, and has not heard of it yet
+    first.cancel()  # admitted, but its task has not run yet
     await second
     assert first.cancelled()
     deadlines.cancel()

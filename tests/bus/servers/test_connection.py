@@ -1,4 +1,4 @@
-"""A link is one connection: what ended it is told, and it never becomes another one."""
+"""A broken connection raises the reason and never reconnects."""
 
 import socket
 
@@ -29,7 +29,7 @@ async def test_a_closed_connection_raises_and_does_not_reconnect(shared_valkey: 
     link = await server.connect()
     await link.close()
     async with shortly():
-        while await client_count(watching) > 1:  # the server is told of the end by and by
+        while await client_count(watching) > 1:  # the server notices the end a little later
             await anyio.lowlevel.checkpoint()
     with pytest.raises(Unavailable):
         await link.call("PING")
@@ -82,7 +82,7 @@ async def test_a_connection_in_use_while_the_idle_ones_are_dropped_is_not_reused
         assert await link.call("PING") == b"PONG"
         valkey.kill()
         valkey.start()
-        await pool.drop_idle()  # as another call does, which found its own link dead
+        await pool.drop_idle()  # as another call does that found its own connection dead
     assert pool.idle == ()
     assert await pool.call("PING") == b"PONG"
     await pool.close()

@@ -1,4 +1,4 @@
-"""Servers that lose what they acknowledged are warned of by their version, or refused, each with what to do."""
+"""Opening warns of servers that may lose acknowledged entries, or refuses them, with a remedy."""
 
 import re
 import subprocess
@@ -107,7 +107,7 @@ class Guarded:
         self.url = f"unix://app:{quote('secret')}@{server.socket}"
 
     def restart(self) -> None:
-        """Kill it, start it, and wait until it has read its file."""
+        """Kill and start the server, and wait until it has loaded its file."""
         self._server.kill()
         self._server.start(is_waiting=False)
         deadline = time.monotonic() + 30
@@ -119,7 +119,7 @@ class Guarded:
             time.sleep(0.005)
 
     def do(self, *arguments: str) -> object:
-        """One command of the user."""
+        """Run one command as the user "app"."""
         with self._server.talk() as say:
             say("AUTH", "app", "secret")
             return say(*arguments)

@@ -1,4 +1,4 @@
-"""Calls of the same moment share a write, and none is concerned by another's end."""
+"""Concurrent calls share a write, and the failure of one does not affect the others."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -15,7 +15,7 @@ __all__ = ()
 
 
 class Counting:
-    """A pool that says back what it is asked, and notes what came together."""
+    """A pool that returns the names of the commands and records each write."""
 
     has_connected = True
 
@@ -50,7 +50,7 @@ class Counting:
 
 
 async def call_all(pool: GroupedPool, *commands: Argument) -> list[Reply | Exception]:
-    """Call all at the same moment; the answers, or what was raised."""
+    """Call all commands concurrently; return the replies or errors."""
     found: dict[Argument, Reply | Exception] = {}
 
     async def call(command: Argument) -> None:
