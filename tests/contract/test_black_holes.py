@@ -29,30 +29,30 @@ async def test_connection_breaks_when_no_byte_moves(
     valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
 ) -> None:
     async with proxy(valkey.socket) as way, shortly():
-        link = await Endpoint(way.url, SOON).connect()
+        connection = await Endpoint(way.url, SOON).connect()
         way.hole(requests=requests, answers=answers)
         with pytest.raises(Unavailable, match="no answer within"):
-            await link.call(*command)
-        assert link.is_broken
-        await link.close()
+            await connection.call(*command)
+        assert connection.is_broken
+        await connection.close()
 
 
 async def test_connection_with_a_blocked_read_waits_as_long_as_the_read_blocks(valkey: RealServer) -> None:
-    link = await Endpoint(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
-    assert await link.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
-    assert await link.call("PING") == b"PONG"
-    await link.close()
+    connection = await Endpoint(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
+    assert await connection.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
+    assert await connection.call("PING") == b"PONG"
+    await connection.close()
 
 
 async def test_connection_with_a_slow_answer_does_not_break_while_bytes_move(valkey: RealServer) -> None:
     async with proxy(valkey.socket) as way:
-        link = await Endpoint(way.url, ConnectionBounds(answer_seconds=2)).connect()
-        await link.call("SET", "k", "x" * 1_000_000)
+        connection = await Endpoint(way.url, ConnectionBounds(answer_seconds=2)).connect()
+        await connection.call("SET", "k", "x" * 1_000_000)
         way.step = 0.2  # 3 s in all
-        reply = await link.call("GET", "k")
+        reply = await connection.call("GET", "k")
         assert isinstance(reply, bytes)
         assert len(reply) == 1_000_000
-        await link.close()
+        await connection.close()
 
 
 @pytest.mark.parametrize("at", [b"SCRIPT", b"EVALSHA"])

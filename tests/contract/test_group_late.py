@@ -76,12 +76,12 @@ async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
 
     async def held(
         self: GroupLog,
-        link: Calling,
-        counts: Mapping[int, int],
-        in_hand: Mapping[int, Sequence[str]],
+        connection: Calling,
+        limits: Mapping[int, int],
+        held_sessions: Mapping[int, Sequence[str]],
         **others: object,
     ) -> dict[int, Fetched]:
-        fetched = await fetch(self, link, counts, in_hand, **others)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        fetched = await fetch(self, connection, limits, held_sessions, **others)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         if others["mode"] == mode and fetched.get(BUCKET, Fetched([], 0, None, ())).works:
             asked.set()
             await answered.wait()

@@ -186,7 +186,7 @@ def is_at_rest(bus: Bus) -> bool:
     """Return whether nothing is followed, no connection is in use, and the idle ones work."""
     hub, pool = bus._shards.of("s").hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
     assert isinstance(pool, ConnectionPool)
-    return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)
+    return hub.followed == {} and pool.borrowed == 0 and not any(connection.is_broken for connection in pool.idle)
 
 
 @pytest.mark.parametrize("is_warm", [True, False])

@@ -17,8 +17,8 @@ from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
 from tests.support.servers.real import RealServer, blocked, eventually, shortly
 
 
-async def client_count(link: Connection) -> int:
-    listed = await link.call("CLIENT", "LIST")
+async def client_count(connection: Connection) -> int:
+    listed = await connection.call("CLIENT", "LIST")
     assert isinstance(listed, bytes)
     return len(listed.splitlines())
 
@@ -26,13 +26,13 @@ async def client_count(link: Connection) -> int:
 async def test_a_closed_connection_raises_and_does_not_reconnect(shared_valkey: RealServer) -> None:
     server = Endpoint(shared_valkey.url)
     watching = await server.connect()
-    link = await server.connect()
-    await link.close()
+    connection = await server.connect()
+    await connection.close()
     async with shortly():
         while await client_count(watching) > 1:  # the server notices the end a little later
             await anyio.lowlevel.checkpoint()
     with pytest.raises(Unavailable):
-        await link.call("PING")
+        await connection.call("PING")
     assert await client_count(watching) == 1
     await watching.close()
 
@@ -40,31 +40,31 @@ async def test_a_closed_connection_raises_and_does_not_reconnect(shared_valkey: 
 async def test_a_connection_that_the_server_closed_stays_broken(valkey: RealServer) -> None:
     server = Endpoint(valkey.url)
     watching = await server.connect()
-    link = await server.connect()
-    number = await link.call("CLIENT", "ID")
+    connection = await server.connect()
+    number = await connection.call("CLIENT", "ID")
     assert isinstance(number, int)
     await watching.call("CLIENT", "KILL", "ID", number)
     for _ in range(3):
         with pytest.raises(Unavailable):
-            await link.call("PING")
-    assert link.is_broken
+            await connection.call("PING")
+    assert connection.is_broken
     assert await client_count(watching) == 1
-    await link.close()
+    await connection.close()
     await watching.close()
 
 
 async def test_a_cancelled_call_breaks_its_connection_and_never_answers_the_next_call(
     shared_valkey: RealServer,
 ) -> None:
-    link = await Endpoint(shared_valkey.url).connect()
+    connection = await Endpoint(shared_valkey.url).connect()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(link.call, "XREAD", "BLOCK", 60_000, "STREAMS", "nothing", "0")
+        tasks.start_soon(connection.call, "XREAD", "BLOCK", 60_000, "STREAMS", "nothing", "0")
         await eventually(lambda: blocked(shared_valkey) == 1)
         tasks.cancel_scope.cancel()
-    assert link.is_broken
+    assert connection.is_broken
     with pytest.raises(Unavailable):
-        await link.call("PING")
-    await link.close()
+        await connection.call("PING")
+    await connection.close()
 
 
 async def test_a_pool_replaces_idle_connections_that_died(valkey: RealServer) -> None:
@@ -78,8 +78,8 @@ async def test_a_pool_replaces_idle_connections_that_died(valkey: RealServer) ->
 
 async def test_a_connection_in_use_while_the_idle_ones_are_dropped_is_not_reused(valkey: RealServer) -> None:
     pool = ConnectionPool(Endpoint(valkey.url))
-    async with pool._borrow() as link:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
-        assert await link.call("PING") == b"PONG"
+    async with pool._borrow() as connection:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
+        assert await connection.call("PING") == b"PONG"
         valkey.kill()
         valkey.start()
         await pool.drop_idle()  # as another call does that found its own connection dead
@@ -89,16 +89,16 @@ async def test_a_connection_in_use_while_the_idle_ones_are_dropped_is_not_reused
 
 
 async def test_a_refusal_keeps_the_first_word_and_quotes_no_arguments(shared_valkey: RealServer) -> None:
-    link = await Endpoint(shared_valkey.url).connect()
-    await link.call("SET", "text", "a secret")
-    replies = await link.call_many([("XADD", "text", "*", "a secret", "b"), ("PING",), ("NOTHING", "a secret")])
+    connection = await Endpoint(shared_valkey.url).connect()
+    await connection.call("SET", "text", "a secret")
+    replies = await connection.call_many([("XADD", "text", "*", "a secret", "b"), ("PING",), ("NOTHING", "a secret")])
     first, second, third = replies
     assert isinstance(first, Refused)
     assert first.code == "WRONGTYPE"
     assert second == b"PONG"
     assert isinstance(third, Refused)
     assert "secret" not in f"{first} {third}"
-    await link.close()
+    await connection.close()
 
 
 # --- where servers are --------------------------------------------------------------------------------------------
@@ -197,11 +197,11 @@ async def test_a_server_that_does_not_know_its_address_keeps_the_host_of_the_url
         node.do("CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint")
     own = Cluster([Endpoint(f"redis://localhost:{port}") for port in cluster.ports])
     assert {server.host for server in await own.primaries()} == {"localhost"}
-    link = await Endpoint(f"redis://localhost:{cluster.ports[0]}").connect()
-    (moved,) = await link.call_many([("GET", "123456789")])
+    connection = await Endpoint(f"redis://localhost:{cluster.ports[0]}").connect()
+    (moved,) = await connection.call_many([("GET", "123456789")])
     assert isinstance(moved, Redirected)
     assert (moved.slot, moved.host, moved.port) == (12739, "", cluster.ports[2])
-    await link.close()
+    await connection.close()
 
 
 async def test_connections_of_one_slot_break_together(cluster: RealCluster) -> None:
@@ -210,8 +210,8 @@ async def test_connections_of_one_slot_break_together(cluster: RealCluster) -> N
     first, second, other = await one.connect(), await same.connect(), await own.route("other").connect()
     first.note_redirect(Refused("READONLY"))
     assert (first.is_broken, second.is_broken, other.is_broken) == (True, True, False)
-    for link in (first, second, other, again := await one.connect()):
-        await link.close()
+    for connection in (first, second, other, again := await one.connect()):
+        await connection.close()
     assert again is not first
 
 
@@ -245,12 +245,12 @@ async def test_sentinels_get_their_own_password(sentinel: RealSentinel) -> None:
 
 
 async def test_the_kernel_detects_a_dead_tcp_connection_too(cluster: RealCluster) -> None:
-    link = await Endpoint(f"redis://127.0.0.1:{cluster.ports[0]}", ConnectionBounds(answer_seconds=7)).connect()
-    connected = link.socket
+    connection = await Endpoint(f"redis://127.0.0.1:{cluster.ports[0]}", ConnectionBounds(answer_seconds=7)).connect()
+    connected = connection.socket
     assert connected is not None
     assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_000
     if hasattr(socket, "TCP_KEEPIDLE"):
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
-    await link.close()
+    await connection.close()
