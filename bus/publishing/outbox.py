@@ -147,7 +147,7 @@ class Outbox:
         trouble.waiting_bytes += publish.size_bytes
         self.parked(publish.size_bytes)
 
-    # --- in trouble -----------------------------------------------------------------------------------------------
+    # --- recovery -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
         """Return the first and the last number to settle, and whether to force the last."""
@@ -288,7 +288,7 @@ class Outbox:
             error = LogRolledBack(self.session, max(error.seen, self.lost.seen), min(error.found, self.lost.found))
         self.lost = error
 
-    # --- what answers mean ----------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------
 
     def _begin_trouble(self) -> Trouble:
         if self.trouble is None:

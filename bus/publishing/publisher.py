@@ -297,7 +297,7 @@ class Publisher:
         appends = (append for _, append in batch.appends)
         return publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), appends)
 
-    # --- and back -------------------------------------------------------------------------------------------------
+    # --- replies ------------------------------------------------------------------------------------------------
 
     def _handle_reply(self, batch: _Batch, replies: list[Reply | Refused] | Unavailable) -> None:
         """Handle the reply to a batch. Pass sessions that need it to the recovery."""
@@ -326,7 +326,7 @@ class Publisher:
         else:
             self._note_idle()
 
-    # --- the end ---------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------
 
     def _note_idle(self) -> None:
         if not self._queue and not self._in_flight and not self._recovery.is_waited_for:
