@@ -95,7 +95,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     """Return the servers that a URL names. Does no I/O.
 
     Args:
-        url: in one of the forms above.
+        url: in one of the forms that the module describes.
         bounds: timeouts of connections; None means the defaults.
 
     Raises:
