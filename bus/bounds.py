@@ -1,7 +1,7 @@
-"""Every bound, period and limit of the bus that changes what it does when it is reached, with its default.
+"""All bounds of the bus in one dataclass, to pass to `Bus.open`.
 
-A part's bounds are a frozen dataclass in the part's own module; here they are put together, to be passed to `Bus.open`.
-Tests pass tiny ones: what only holds at large bounds is a fault.
+Each part defines its own frozen dataclass of bounds, periods and limits, with defaults. Tests pass tiny values, because
+behaviour that holds only at large bounds is a bug.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ __all__ = ("Bounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of one bus. Each field is one part of it."""
+    """The bounds of one bus: one field for each of its parts."""
 
     connection: ConnectionBounds = field(default_factory=ConnectionBounds)
+    """time-outs, retries and connection counts, for all servers"""
     publish: PublishBounds = field(default_factory=PublishBounds)
+    """the queue and the batches of `Session.publish`"""
     work: WorkBounds = field(default_factory=WorkBounds)
     """consumer groups, wake-ups and change notices"""
     log: LogBounds = field(default_factory=LogBounds)
+    """page sizes of reads, and what a session keeps besides its entries"""
     hub: HubBounds = field(default_factory=HubBounds)
+    """reads on behalf of `Session.follow` and `Session.subscribe`"""
     live: LiveBounds = field(default_factory=LiveBounds)
+    """live deltas in this process; the server's limit is `LogBounds.live_bytes`"""
     archive: ArchiveBounds = field(default_factory=ArchiveBounds)
+    """segment sizes of the archive"""
     media: MediaBounds = field(default_factory=MediaBounds)
-    """of the store on the bus's own server"""
+    """the media store on the bus's own server; other stores have their own"""
     activity: ActivityBounds = field(default_factory=ActivityBounds)
+    """the page size of `Bus.activity`"""

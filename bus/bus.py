@@ -1,4 +1,4 @@
-"""A bus: its sessions, its consumer groups, and what is known of all of them."""
+"""A bus: the way to its sessions, its consumer groups, and their status."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 __all__ = ("Bus", "DurabilityWarning")
 
 HEARTBEAT_SECONDS = 15.0
-"""How long a silent consumer counts as alive."""
+"""The default heartbeat timeout of a consumer."""
 
 
 class Bus:
-    """An open bus. All sessions of one process share its publisher, its reader and its media store."""
+    """An open bus. Open one with `Bus.open`, and share it: its sessions share connections, publisher and reader."""
 
     def __init__(
         self,
@@ -65,16 +65,16 @@ class Bus:
     ) -> None:
         topology, pool, keys, media = resources
         self.media = media
-        """the media store"""
+        """the media store of all sessions"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self._log = Log(pool, keys, bounds.log, bounds.work)
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
-        """of many sessions at a time, for a worker"""
+        """leases of many sessions in one round trip, for workers; one session's are on `Session`"""
         self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
         self.inspector = Inspector(pool, self._log, self._archive)
-        """shows what is stored as it is; publishing and reading do not need it"""
+        """raw reads of the stored keys, for `lanebus verify`"""
         producer = token_urlsafe(9)
         self._previews = Previews(self._log, bounds.live)
         self._preview_writer = PreviewWriter(self._log, producer, self._previews)
@@ -112,26 +112,31 @@ class Bus:
         limits: Limits | None = None,
         bounds: Bounds | None = None,
     ) -> AsyncGenerator[Self, None]:
-        """Open a bus for the length of the block.
+        """Open a bus for the duration of an `async with` block.
+
+        Leaving the block waits for publishes in flight, at most `PublishBounds.close_seconds` (5 seconds), even if it
+        is cancelled. A publish that is still unanswered then raises `OutcomeUnknown`, or `Closed` if it was not sent.
+        An error of the block is raised as it is, never in an exception group.
 
         Args:
-            url: of a server of yours: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for
-                the primary that Sentinels name; `redis+cluster://host,host` for a cluster, of which any servers are
-                enough. None starts or joins the embedded server.
-            data_dir: where the embedded server keeps its log; None is the user's own place.
-            namespace: the beginning of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses of
-                different namespaces do not see each other.
-            media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
-            archive: where sessions are archived, and where trimmed entries are read from. All buses of a namespace need
-                the same. None means no archive.
-            inline_limit_bytes: inline media of this decoded size and more go into the media store as they are
-                published; None leaves all in their messages.
-            limits: what a publish of this process may not exceed; None limits the single message alone.
-            bounds: sizes of buffers and pages, periods and time-outs; None is the defaults.
+            url: your server: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for the primary
+                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None starts or
+                joins the embedded server.
+            data_dir: directory of the embedded server's data. None means `$LANEBUS_DATA_DIR`, or else `lanebus` in the
+                user's data directory.
+            namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
+                namespaces share nothing.
+            media: store for large media. All buses of a namespace need the same one. None means the bus's own server.
+            archive: store that sessions are archived to, and that trimmed entries are read from. All buses of a
+                namespace need the same one. None means no archive.
+            inline_limit_bytes: decoded size from which `publish` moves inline media to the media store. None leaves
+                all media in their messages.
+            limits: limits for what this process publishes. None limits only the size of one message.
+            bounds: sizes of buffers and pages, periods and time-outs. None means the defaults.
 
         Raises:
-            SetupError: the settings cannot work: its subclasses say what to change.
-            Unavailable: the server cannot be reached or did not start.
+            SetupError: a setting cannot work; the error names the one to change.
+            Unavailable: the server cannot be reached, or the embedded server did not start.
         """
         bounds = bounds or Bounds()
         async with open_resources(url, data_dir, namespace, media, bounds) as resources:
@@ -147,9 +152,9 @@ class Bus:
 
     @asynccontextmanager
     async def _running(self) -> AsyncGenerator[None, None]:
-        """Run the shards for the length of the block, then wait for the publishes in flight.
+        """Run the shards during the block, then wait for the publishes in flight.
 
-        An error of the block, or of a shard, leaves it as it is and in no exception group.
+        An error of the block or of a shard is raised as it is, never in an exception group.
         """
         failure: BaseException | None = None
         try:
@@ -164,17 +169,18 @@ class Bus:
                         await self._shards.drain(self._bounds.publish.close_seconds)
                         await self._grouped_pool.close()
                     self._shards.stop()
-        except BaseExceptionGroup as group:  # a fault of the bus itself
-            failure = failure or _first(group)
+        except BaseExceptionGroup as group:  # a bug in the bus itself
+            failure = failure or _first_error(group)
         if failure is not None:
             raise failure
 
     def session(self, session_id: str, *, grouped: bool = False) -> Session:
-        """Return a session by its id; no I/O.
+        """Return a session by its id. No I/O: the session need not exist yet.
 
         Args:
-            grouped: share round trips of short reads with other sessions that were opened so: for a worker that runs
-                many at a time. A session alone waits no longer.
+            session_id: 1 to 64 letters, digits, `_` and `-`.
+            grouped: share round trips of short reads with other grouped sessions. It suits a worker that runs many
+                sessions at a time, and adds no delay if there is only one.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -193,7 +199,7 @@ class Bus:
         return Session(resources, self.session)
 
     async def sessions(self) -> list[SessionHead]:
-        """Return the heads of all sessions, the one that changed last first.
+        """Return the heads of all sessions, the most recently changed first.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -211,22 +217,23 @@ class Bus:
         owner: str = "",
         first_page: Callable[[str], FirstPage | None] | None = None,
     ) -> Consumer:
-        """Return a consumer of a group; no I/O.
+        """Return a consumer of a group. No I/O: the first `fetch` creates the group.
 
         Args:
-            group: its consumers share the work; it matches `[A-Za-z0-9_.-]{1,64}`.
-            name: of this consumer, and of no other at a time. The same name after a restart gets its unfinished work
-                again. 1 to 128 printable ASCII characters, no space.
-            heartbeat: seconds without a heartbeat after which other consumers claim its unfinished work.
-            start: where a new group begins, as its first consumer says: at the "beginning", with every session that
-                ever woke a worker, or "now", with what wakes one from its first `take` on.
-            owner: acquire the free leases of sessions for this owner as their wake-ups are fetched, for a heartbeat:
-                `Work.lease`. It saves a round trip; "" acquires none.
-            first_page: returns `Session.first_page` of a session that a wake-up names, which is read in the same step
-                if its lease is acquired: `Work.page`.
+            group: name of the group, whose consumers share its work. It matches `[A-Za-z0-9_.-]{1,64}`.
+            name: name of this consumer, unique in its group: 1 to 128 printable ASCII characters, no space. A consumer
+                that restarts with the same name gets its unfinished work again.
+            heartbeat: seconds without a heartbeat after which other consumers claim this one's unfinished work.
+            start: where a new group begins. "beginning": with every session that ever woke a worker. "now": with
+                sessions that wake one from the first `fetch` on. An existing group ignores it.
+            owner: name to acquire leases for. If a wake-up names a session whose lease is free, `fetch` acquires it for
+                one heartbeat (`Work.lease`), which saves a round trip. "" acquires none.
+            first_page: returns `Session.first_page` of a session, given its id. `fetch` calls it if it asks for the
+                lease of a single session, and reads the page in the same round trip (`Work.page`). None reads no page.
 
         Raises:
-            InvalidName: a name does not match.
+            InvalidName: `group` or `name` does not match.
+            SetupError: `heartbeat` is not a finite number above 0.
         """
         check_group(group)
         check_consumer(name)
@@ -242,15 +249,15 @@ class Bus:
         )
 
     def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a group; no I/O.
+        """Return the dead letters of a group. No I/O.
 
         Raises:
-            InvalidName: the name does not match.
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         return DeadLetters(self._log, check_group(group))
 
     async def groups(self) -> tuple[str, ...]:
-        """Return the names of all groups that have ever taken work, sorted.
+        """Return the names of all groups that have ever fetched work and were not removed, sorted.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -258,34 +265,41 @@ class Bus:
         return await all_group_names(self._log)
 
     async def group_status(self, group: str) -> GroupStatus:
-        """Return who works in a group, on what, and what waits; all zeros for one that does not exist.
+        """Return a group's consumers, their work, and the work that waits. All zeros if the group does not exist.
 
         Raises:
-            InvalidName: the name does not match.
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached.
         """
         return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
 
     async def remove_group(self, group: str, *, force: bool = False) -> bool:
-        """Remove a group without live consumers: its open work, its dead letters and its place. It holds no trim any
-        more. Sessions stay as they are. A consumer with the group's name begins a new one.
+        """Remove a group: its pending work, its dead letters and its position. It no longer blocks trims.
+
+        Sessions do not change. A later consumer with the same group name creates a new group. If the call is cancelled
+        or fails, part of the group may be gone; call it again.
 
         Args:
-            force: even if consumers of it are alive by the server's clock.
+            group: name of the group.
+            force: remove the group even if it has live consumers.
 
         Returns:
             Whether the group existed.
 
         Raises:
-            GroupInUse: consumers of it are alive; nothing was removed.
-            InvalidName: the name does not match.
-            Unavailable: the server cannot be reached; some of it may be gone: call it again.
+            GroupInUse: the group has live consumers, by the server's clock. Nothing was removed.
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
         """
         return await remove_group(self._log, check_group(group), force=force)
 
     async def activity(self, since: Activity | None = None) -> Activity:
-        """Return how much was published on this bus, and in which sessions since `since`. It costs the server the same
-        for any number of sessions.
+        """Return how much was published on this bus, and to which sessions since an earlier call.
+
+        The cost for the server does not depend on the number of sessions.
+
+        Args:
+            since: the result of the earlier call. None names no sessions.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -293,21 +307,26 @@ class Bus:
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return who has the leases of sessions, in their order; nobody for one that does not exist.
+        """Return the owners of the leases of sessions. For monitoring; only its epoch proves a lease.
+
+        Args:
+            sessions: their ids. A session that does not exist has no owner.
+
+        Returns:
+            One status per id, in the order of `sessions`.
 
         Raises:
-            InvalidSessionId: an id does not match.
+            InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached.
         """
-        found = {
-            each.session: each for each in await read_leases(self._pool, self._keys, map(check_session_id, sessions))
-        }
-        return [found[session] for session in sessions]
+        statuses = await read_leases(self._pool, self._keys, map(check_session_id, sessions))
+        status_of = {status.session: status for status in statuses}
+        return [status_of[session] for session in sessions]
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in a group that is no group itself."""
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in a group and its nested groups."""
     first = group.exceptions[0]
     if isinstance(first, BaseExceptionGroup):
-        return _first(cast("BaseExceptionGroup[BaseException]", first))
+        return _first_error(cast("BaseExceptionGroup[BaseException]", first))
     return first

@@ -1,7 +1,7 @@
-"""Looks at what the server holds as it is, for who proves a log rather than reads it.
+"""Raw reads of the stored keys, for tools that verify a log.
 
-Nothing here is believed: no number is read, no message decoded, and no step of the log's own is used. Whatever is long
-comes in pages, so that a look at it takes as much memory as one of them.
+Nothing is parsed, decoded or trusted, and none of the log's own scripts is used. Long values are read in pages, so
+memory is bounded by one page.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ("Inspector",)
 
 
 class Inspector:
-    """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
+    """Raw reads of a namespace's keys and of its archive. It writes nothing."""
 
     def __init__(self, pool: Pool, log: Log, archive: Archive | None = None) -> None:
         self._pool, self._log, self._archive = pool, log, archive
         self.keys = log.keys
-        """the names of all keys"""
+        """builds the names of the namespace's keys"""
 
     async def loss_risks(self) -> tuple[str, ...]:
-        """What the servers may have lost at a power cut, a sentence for each version.
+        """Return what a power cut may lose, and the remedy: one sentence per affected server version.
 
         Raises:
             Unavailable: a server cannot be reached.
@@ -44,27 +44,30 @@ class Inspector:
         return await loss_risks(self._pool, await server_infos(self._pool))
 
     async def fields(self, key: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Those fields of a hash that are there, in one step.
+        """Return the fields of a hash that exist, read in one step.
 
         Raises:
-            Refused: the key is of another type.
+            Refused: the key has another type.
             Unavailable: the server cannot be reached.
         """
         values = cast("Sequence[bytes | None]", await self._pool.call("HMGET", key, *names))
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
     async def field_of_each(self, keys: Sequence[str], name: str) -> list[bytes | None]:
-        """One field of several hashes of a bucket, in one round trip; raises as `fields` does."""
+        """Return one field of several hashes of one bucket, in one round trip. Raises the errors of `fields`."""
         values = await call_all(self._pool, [("HGET", key, name) for key in keys]) if keys else []
         return cast("list[bytes | None]", values)
 
     async def scores(self, key: str, members: Sequence[str]) -> list[bytes | None]:
-        """The scores of members of a sorted set, in one round trip; raises as `fields` does."""
+        """Return the scores of members of a sorted set, in one round trip. Raises the errors of `fields`."""
         scores = await call_all(self._pool, [("ZSCORE", key, member) for member in members]) if members else []
         return cast("list[bytes | None]", scores)
 
     async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:
-        """The fields of a hash, some at a time; one that is written meanwhile may come twice. Raises as `fields`."""
+        """Yield the fields of a hash whose names match a pattern, in pages. Raises the errors of `fields`.
+
+        A field that is written meanwhile may come twice.
+        """
         cursor = b"0"
         while True:
             count = self._log.bounds.page_entries
@@ -75,52 +78,52 @@ class Inspector:
                 return
 
     async def stream_pages(self, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[Sequence[Entry], None]:
-        """The entries of a stream from one id to another, oldest first; raises as `fields` does."""
+        """Yield the entries of a stream from one id to another, oldest first. Raises the errors of `fields`."""
         async with aclosing(stream_pages(self._log, key, first, last)) as pages:
             async for page in pages:
                 yield page
 
     async def existing(self, keys: Sequence[str]) -> list[str]:
-        """Those of several keys of a bucket that are there."""
-        found = await call_all(self._pool, [("EXISTS", key) for key in keys])
-        return [key for key, is_there in zip(keys, found, strict=True) if is_there]
+        """Return those of several keys of one bucket that exist."""
+        counts = await call_all(self._pool, [("EXISTS", key) for key in keys])
+        return [key for key, count in zip(keys, counts, strict=True) if count]
 
     @property
     def has_archive(self) -> bool:
-        """Whether the bus was opened with one."""
+        """Whether the bus was opened with an archive."""
         return self._archive is not None
 
     async def archived_pages(
         self, head: SessionHead, after: int, until: int
     ) -> AsyncGenerator[list[tuple[Lane, Entry]], None]:
-        """The entries of both lanes above `after` and up to `until` as they stand in the archive, in order.
+        """Yield the archived entries of both lanes above `after` and up to `until`, in order. Nothing if no archive.
 
         Raises:
-            CursorTrimmed: what comes next was never archived. What comes before it was given.
+            CursorTrimmed: the next entry was never archived. All entries before it were yielded.
             ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `ArchiveReader.pages`.
         """
         if self._archive is None:
             return
         async for page in self._archive.pages(head, tuple(Lane), after, until):
-            found = [(lane, entry) for lane, entries in page.entries for entry in entries]
-            found.sort(key=_place)
-            yield found
+            entries = [(lane, entry) for lane, entries in page.entries for entry in entries]
+            entries.sort(key=_position)
+            yield entries
 
     async def key_names(self) -> AsyncGenerator[list[str], None]:
-        """The names of all keys of the namespace, in no order; one may come twice.
+        """Yield the names of all keys of the namespace, in no order. A name may come twice.
 
         Raises:
             Unavailable: the server cannot be reached.
         """
         async with aclosing(self._pool.scan(f"{_literal(self.keys.namespace)}:*")) as pages:
-            async for found in pages:
-                yield [name.decode(errors="backslashreplace") for name in found]
+            async for names in pages:
+                yield [name.decode(errors="backslashreplace") for name in names]
 
 
-def _place(entry: tuple[Lane, Entry]) -> int:
+def _position(entry: tuple[Lane, Entry]) -> int:
     return position_of(entry[1])
 
 
 def _literal(text: str) -> str:
-    """The text as a pattern that matches nothing else."""
+    """Return a glob pattern that matches only this text."""
     return "".join(f"\\{character}" if character in "*?[]\\" else character for character in text)

@@ -1,4 +1,4 @@
-"""What a bus needs before it is open: a server that keeps what it acknowledges, keys, and a media store."""
+"""Start or join the server of a bus, connect, check its settings, and open the media store."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 __all__ = ("BusResources", "open_resources")
 
 SCHEMA = 2
+"""The version of the stored form that this package writes."""
 
-_OLDEST = (7, 0)
+_OLDEST_REDIS = (7, 0)
 
 
 class BusResources(NamedTuple):
-    """What a bus is made of; its owner closes it."""
+    """The connections, keys and media store of a bus. `open_resources` closes them."""
 
     topology: Topology
     pool: Pool
@@ -42,16 +43,12 @@ class BusResources(NamedTuple):
 async def open_resources(
     url: str | None, data_dir: Path | None, namespace: str, media: MediaStore | None, bounds: Bounds
 ) -> AsyncGenerator[BusResources, None]:
-    """Start or join the server, connect, check it, and open the media store; close them in reverse order.
+    """Start or join the server, connect, check it, and open the media store. Close them in reverse order.
 
-    See `Bus.open` for the arguments.
-
-    Raises:
-        SetupError: the settings cannot work: its subclasses say what to change.
-        Unavailable: the server cannot be reached or did not start.
+    See `Bus.open` for the arguments and errors.
     """
-    # Here and not above: the client takes as long to import as all of the bus. A program that only wants a message
-    # type, or a command's help, does not need it.
+    # Imported here because the Redis client takes as long to import as the rest of the bus. A program that only needs
+    # a message type, or the help of a command, does not load it.
     from lanebus.bus.servers.topology import Endpoint, OneServer, topology_at  # noqa: PLC0415
 
     check_namespace(namespace)
@@ -73,11 +70,11 @@ async def open_resources(
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> int:
-    """Check the servers, and agree on the number of buckets.
+    """Check the servers and return the namespace's number of buckets.
 
-    A server that has been there and goes away meanwhile is waited for; one that never was is not.
+    If the connection is lost after it was made, retry with backoff. If no server ever answered, raise at once.
     """
-    from lanebus.bus.servers.pool import patient_backoff  # noqa: PLC0415  # with the client, which is slow to import
+    from lanebus.bus.servers.pool import patient_backoff  # noqa: PLC0415  # imports the client, which is slow
 
     backoff = patient_backoff(bounds)
     while True:
@@ -95,7 +92,7 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: Conne
 
 
 async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> int:
-    """Check the servers; the number of buckets is written once and never changes."""
+    """Check the servers and return the number of buckets, which is written once per namespace and never changes."""
     infos = await _loaded(pool, loading_pause)
     for info in infos:
         _check(info, is_one=topology.is_one)
@@ -112,7 +109,7 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
-    """What each server says of itself, once it has read its file."""
+    """Return the `INFO` fields of each server, once all have loaded their data."""
     while True:
         infos = await server_infos(pool)
         if all(info.get("loading", "0") == "0" for info in infos):
@@ -121,11 +118,11 @@ async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
 
 
 def _check(info: dict[str, str], *, is_one: bool) -> None:
-    """Raises SetupError if a server is not what the bus needs."""
+    """Raise UnsafeServer if the bus cannot rely on a server with these `INFO` fields."""
     if is_one and info.get("cluster_enabled") == "1":
         raise UnsafeServer("cluster-enabled", "yes", "a URL redis+cluster://host:port for a cluster")
     version = info.get("valkey_version") or info.get("redis_version", "0.0")
-    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
+    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST_REDIS:
         raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
     if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
         raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")

@@ -1,7 +1,7 @@
-"""The shards of a bus: each has a publisher and its readers of its own, made when the first of its sessions is used.
+"""The shards of a bus. Each has its own publisher and readers, created when one of its sessions is first used.
 
-One server is one shard. In a cluster every bucket is one, as what a publisher sends in one step, and what a hub waits
-for in one read, must be in one slot.
+A single server is one shard. In a cluster each bucket is a shard, because all keys of one publish, or of one blocking
+read, must be in one slot.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ("Shard", "Shards")
 
 
 class Shard(NamedTuple):
-    """What works on the sessions of one shard."""
+    """The publisher and the readers of one shard's sessions."""
 
     publisher: Publisher
     hub: Hub
-    ringing: WakeUps
+    wake_ups: WakeUps
 
 
 class Shards:
-    """All that were needed so far, and the way to the next."""
+    """The shards used so far. New ones are created on first use."""
 
     def __init__(
         self,
@@ -43,54 +43,62 @@ class Shards:
         keys: Keys,
         publisher: Callable[[Route], Publisher],
         hub: Callable[[Route], Hub],
-        ringing: Callable[[Route, Sequence[int]], WakeUps],
+        wake_ups: Callable[[Route, Sequence[int]], WakeUps],
     ) -> None:
-        """Takes what makes a publisher and readers, given the way to a shard's server, and its buckets."""
+        """Store the factories of a shard's parts.
+
+        Args:
+            topology: the servers of the bus.
+            keys: maps sessions to buckets.
+            publisher: creates the publisher, given the route to the shard's server.
+            hub: creates the hub, given that route.
+            wake_ups: creates the reader of wake-ups, given that route and the shard's buckets.
+        """
         self._topology, self._keys = topology, keys
-        self._publisher, self._hub, self._ringing = publisher, hub, ringing
-        self._made: dict[int, Shard] = {}
+        self._new_publisher, self._new_hub, self._new_wake_ups = publisher, hub, wake_ups
+        self._shards: dict[int, Shard] = {}
         self._tasks: TaskGroup | None = None
-        # One a task: to cancel their group would cancel its owner too, and a cancellation from outside that comes in
-        # the same turn of the event loop would be taken for that one and be lost.
+        # One scope per task. Cancelling the task group would also cancel the task that owns it. An outside cancellation
+        # in the same turn of the event loop would then be mistaken for that one and lost.
         self._scopes: list[anyio.CancelScope] = []
 
     def start(self, tasks: TaskGroup) -> None:
-        """Let shards run in a task group from now on."""
+        """Run shards in a task group from now on."""
         self._tasks = tasks
-        if self._topology.is_one:  # it will be needed, and calls should fail by it once the bus is closed
-            self._make(0)
+        if self._topology.is_one:  # always needed; and once the bus is closed, calls fail in it with `Closed`
+            self._create(0)
 
     def of(self, session: str) -> Shard:
-        """The shard of a session.
+        """Return the shard of a session.
 
         Raises:
             Closed: the bus is closed.
         """
         number = 0 if self._topology.is_one else self._keys.bucket(session)
-        return self._made.get(number) or self._make(number)
+        return self._shards.get(number) or self._create(number)
 
-    def _make(self, number: int) -> Shard:
+    def _create(self, number: int) -> Shard:
         if self._tasks is None:
             raise Closed("bus")
         route = self._topology.route(self._keys.index(number))
         buckets = range(self._keys.buckets) if self._topology.is_one else (number,)
-        shard = Shard(self._publisher(route), self._hub(route), self._ringing(route, buckets))
-        self._made[number] = shard
-        for run in (shard.publisher.run, shard.hub.run, shard.ringing.run):
+        shard = Shard(self._new_publisher(route), self._new_hub(route), self._new_wake_ups(route, buckets))
+        self._shards[number] = shard
+        for run in (shard.publisher.run, shard.hub.run, shard.wake_ups.run):
             scope = anyio.CancelScope()
             self._scopes.append(scope)
             self._tasks.start_soon(_run_within, scope, run)
         return shard
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new and wait for the publishes that are on their way, `seconds` at most."""
+        """Accept no new publishes, and wait at most `seconds` for those in flight."""
         self._tasks = None
         async with anyio.create_task_group() as draining:
-            for shard in self._made.values():
+            for shard in self._shards.values():
                 draining.start_soon(shard.publisher.drain, seconds)
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all shards."""
         for scope in self._scopes:
             scope.cancel()
 

@@ -5,9 +5,9 @@
     async with lanebus.Bus.open() as bus:
         await bus.session("s1").publish(lanebus.UserMessage.text("Hello"))
 
-The names here are those that nearly every program needs. The others are in groups: `lanebus.messages`,
-`lanebus.errors`, `lanebus.agent`, `lanebus.context`, `lanebus.projections`, `lanebus.providers`, `lanebus.codecs`,
-`lanebus.media`, `lanebus.archive`, `lanebus.groups`, `lanebus.bounds` and `lanebus.mcp`.
+This module exports the names that most programs need. The others are grouped in `lanebus.messages`, `lanebus.errors`,
+`lanebus.agent`, `lanebus.context`, `lanebus.projections`, `lanebus.providers`, `lanebus.codecs`, `lanebus.media`,
+`lanebus.archive`, `lanebus.groups`, `lanebus.bounds` and `lanebus.mcp`.
 """
 
 from importlib import import_module
@@ -85,7 +85,7 @@ __all__ = (
     "new_session_id",
 )
 
-# Where each name is: `import lanebus` loads nothing, and each name what it needs.
+# The module that defines each name. `import lanebus` loads none of them: each is imported on first use.
 _MODULES = {
     "lanebus.bus.bounds": ("Bounds",),
     "lanebus.bus.bus": ("Bus",),
@@ -142,14 +142,14 @@ _MODULES = {
         "Receipt",
     ),
 }
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first asked for (PEP 562)."""
-    if name not in _PLACES:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_PLACES[name]), name)
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""`python -m lanebus`: the same as the console script `lanebus`."""
+"""Run the console script `lanebus` as `python -m lanebus`."""
 
 from lanebus.handlers.cli import main
 

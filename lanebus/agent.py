@@ -1,4 +1,4 @@
-"""Agents: a model and its tools in a loop, and the workers that run it. Model adapters are loaded by `load_model`."""
+"""Agents: a loop of a model and its tools, and the workers that run it. `load_model` loads the model adapters."""
 
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from lanebus.handlers.agent.commands import (

@@ -1,4 +1,4 @@
-"""The archive: old entries in sealed files; and what archiving, trimming and erasing return."""
+"""Archives: old entries of sessions in immutable files, and the results of archiving, trimming and erasing."""
 
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, archive_session

@@ -1,4 +1,4 @@
-"""Every bound, period and limit, one small dataclass for each part, with its default."""
+"""Bounds, periods and limits with their defaults: one dataclass per part of the bus, combined in `Bounds`."""
 
 from lanebus.bus.archive.bounds import ArchiveBounds
 from lanebus.bus.bounds import Bounds

@@ -1,4 +1,4 @@
-"""`import bus` and `from handlers… import …` in a checkout: the modules of `lanebus` under their short names."""
+"""Short module names in a checkout: `import bus` imports `lanebus.bus`, and `handlers` likewise."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _aliased: list[ModuleType] = []
 
 
 class _Aliases(MetaPathFinder, Loader):
-    """Import `bus.x` as the module `lanebus.bus.x`: one object under both names, and never a second copy."""
+    """Import `bus.x` as the module `lanebus.bus.x`. Both names are the same module object."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -28,11 +28,12 @@ class _Aliases(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = module.__spec__ and module.__spec__.loader_state  # the import system has put the alias there
+        # The import system has replaced the module's spec with the alias's; restore the original.
+        module.__spec__ = module.__spec__ and module.__spec__.loader_state
 
 
 def alias(name: str) -> None:
-    """Put `lanebus.<name>` in the place of a folder of the checkout that is being imported as `<name>`."""
+    """Register `lanebus.<name>` under the short name `<name>`. The package `<name>` calls it while it is imported."""
     if not _aliased:
         sys.meta_path.insert(0, _Aliases())
     module = sys.modules[name] = import_module(f"lanebus.{name}")

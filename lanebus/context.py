@@ -1,4 +1,4 @@
-"""What a model sees: the context of a session, and the entries that steer it."""
+"""The context of a session, which is what its model sees, and functions that change it: compact, branch, prune."""
 
 from lanebus.handlers.context.branching import (
     branch,

@@ -1,4 +1,8 @@
-"""Every error that the bus raises. One root, `BusError`; then branches by who can act."""
+"""Every error that the bus raises, all derived from `BusError`.
+
+Its subclasses say what to change: `MessageError` the data, `StreamError` what the log refused, `SetupError` a setting,
+`Closed` your use of a closed bus. After `Unavailable`, try again later.
+"""
 
 from lanebus.bus.errors.base import BusError
 from lanebus.bus.errors.closed import Closed

@@ -1,4 +1,4 @@
-"""Consumer groups: shared work, its retries and dead letters, and how groups stand."""
+"""Consumer groups: shared work, retries, dead letters, leases, and the status of groups."""
 
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.groups.consumer import Consumer

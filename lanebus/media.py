@@ -1,4 +1,4 @@
-"""Media: kept once by their SHA-256, named by the log, looked up when a request is built."""
+"""Media stores: media are stored once under their SHA-256, and messages refer to them by it."""
 
 from lanebus.bus.media.agentflow import KeyedMedia, as_agentflow
 from lanebus.bus.media.blob_media import DirectoryMedia, ObjectMedia, media_store_at

@@ -1,4 +1,4 @@
-"""What can be said in a session: messages, their blocks, entries that steer the context, events and commands."""
+"""Everything a session can hold: messages, their blocks, context entries, agent events and control commands."""
 
 from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange

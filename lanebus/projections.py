@@ -1,4 +1,4 @@
-"""Views of a session as folds over its log: usage, turns, sessions, and the runner for a view of your own."""
+"""Projections: views of a session folded from its log. Built in: usage, turns and sessions; `project` runs your own."""
 
 from lanebus.handlers.projections.links import Links, read_links
 from lanebus.handlers.projections.projection import Projected, Projection, follow, look, project, rebuild

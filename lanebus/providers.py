@@ -1,4 +1,4 @@
-"""Requests to model providers and their answers, as plain JSON. No SDK is imported."""
+"""Model providers: build their requests and read their answers, as plain JSON. Imports no SDK."""
 
 from lanebus.handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
 from lanebus.handlers.providers.anthropic.form import to_anthropic

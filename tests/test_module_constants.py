@@ -66,7 +66,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     ),
     "of the operating system or of another program": frozenset(
         {
-            "bus/resources.py:_OLDEST",
+            "bus/resources.py:_OLDEST_REDIS",
             "bus/servers/topology.py:SENTINEL_PORT",
             "bus/embedded/data_dir.py:SOCKET_PATH_BYTES",
         }

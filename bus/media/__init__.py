@@ -1,12 +1,15 @@
-"""Large media: kept once by their SHA-256, named by the log, looked up when a request is built.
+"""Large media. They are stored once under their SHA-256; entries refer to them; requests to models load them.
 
-| key | type | holds | goes |
+By default they are stored on the bus's own server:
+
+| key | type | holds | deleted by |
 |---|---|---|---|
-| ns:media:<sha256> | string | the bytes as they are | by `Session.erase`, if asked |
+| ns:media:<sha256> | string | the bytes as they are | `Session.erase` with `media=True` |
 
-That is the store of a bus that is given no other one; `blob_media.py` says what the others keep where.
+`blob_media.py` stores them in a directory or an object store instead.
 
-Nothing is deleted by itself: sessions share what has the same content, and nobody counts who names it. A session that
-ends, is trimmed or closed leaves its media where they are; only who erases data by intent removes them, from the store.
-Whoever reads a log can ask the store for what it names, so a store is as private as the log.
+Media are never deleted automatically. Sessions share media of the same content, and references are not counted, so
+closing or trimming a session leaves its media in the store.
+
+A reader of a log can load all media that the log refers to. So a store needs the same access control as the log.
 """

@@ -1,7 +1,7 @@
-"""Seed 003's media: `agentflow://media/<key>`, with keys of its own, over a store that goes by content.
+"""Media references in agentflow's form, `agentflow://media/<key>`, on top of a media store.
 
-Source: seed 003. There a key is random and the checksum is promised but never made; here a key is the beginning of the
-SHA-256, so that the same media put again get the same key.
+Source: seed 003. Its keys are random, and its checksums are declared but never computed. Here a key is the beginning of
+the SHA-256, so the same media always get the same key.
 """
 
 import re
@@ -19,15 +19,24 @@ _KEY_LENGTH = 32
 
 
 class KeyedMedia:
-    """Media under seed 003's keys. Which key is which media is the caller's to keep: `keys` is theirs."""
+    """Media under agentflow keys. The caller must keep the mapping `keys`: the store knows media only by SHA-256."""
 
     def __init__(self, store: MediaStore, keys: MutableMapping[str, MediaRef] | None = None) -> None:
-        """Takes the mapping from key to reference; None begins an empty one."""
+        """Wrap a store.
+
+        Args:
+            store: where the bytes are.
+            keys: mapping from key to reference, which `put` adds to. None starts with an empty one.
+        """
         self._store = store
         self.keys: MutableMapping[str, MediaRef] = {} if keys is None else keys
 
     async def put(self, data: bytes, mime_type: str | None = None) -> str:
-        """Keep bytes, and give their key.
+        """Store bytes and return their key.
+
+        Args:
+            data: the bytes.
+            mime_type: their type. None detects it from the first bytes, else `application/octet-stream`.
 
         Raises:
             BusError: as for `MediaStore.put_if_absent`.
@@ -39,11 +48,11 @@ class KeyedMedia:
         return key
 
     async def get(self, key: str) -> tuple[bytes, str]:
-        """The bytes under a key and their type.
+        """Return the bytes under a key, and their MIME type.
 
         Raises:
-            InvalidMediaKey: this is no key; it was not looked up.
-            MediaMissing: nobody knows it.
+            InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
+            MediaMissing: `key` is not in `keys`.
             BusError: as for `MediaStore.get`.
         """
         if (media := self.keys.get(_checked(key))) is None:
@@ -53,13 +62,14 @@ class KeyedMedia:
 
 
 def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
-    """A reference into the store as seed 003 says it; any other is given back as it is.
+    """Return a reference with an `agentflow://media/<key>` URL in place of its SHA-256.
 
     Args:
-        key: None is the beginning of its SHA-256.
+        media: the reference. One that does not refer to a media store is returned unchanged.
+        key: the key to use. None means the first 32 digits of the SHA-256.
 
     Raises:
-        InvalidMediaKey: this is no key.
+        InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
     """
     if media.kind != "sha256":
         return media
@@ -68,10 +78,10 @@ def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
 
 
 def key_of(url: str) -> str:
-    """The key in a URL of seed 003's.
+    """Return the key in an `agentflow://media/<key>` URL.
 
     Raises:
-        InvalidMediaKey: there is none.
+        InvalidMediaKey: the URL has another form.
     """
     if not url.startswith(_PREFIX):
         raise InvalidMediaKey(url)

@@ -1,4 +1,4 @@
-"""Media as blobs, in a directory or in an object store, under names that are made from checked addresses alone."""
+"""Media stores in a directory and in an object store. Blob names are built only from checked SHA-256 values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _BlobMedia:
     """See `MediaStore`."""
 
     def __init__(self, blobs: BlobStore, name_of: Callable[[str], str]) -> None:
-        """`name_of` makes a blob's name of an address."""
+        """`name_of` returns the blob's name for a SHA-256."""
         self._blobs, self._name_of = blobs, name_of
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
@@ -48,20 +48,23 @@ class _BlobMedia:
         return None if head is None else MediaHead(head.size_bytes, head.content_type)
 
     async def delete(self, sha256: str) -> bool:
-        """See `MediaStore`. It looks first: an object store does not say whether there was something to delete."""
-        is_there = await self.head(sha256) is not None
+        """See `MediaStore`. Calls `head` first: an object store does not report whether it deleted anything."""
+        exists = await self.head(sha256) is not None
         await self._blobs.delete(self._name(sha256))
-        return is_there
+        return exists
 
     def _name(self, sha256: str) -> str:
         return self._name_of(check_sha256(sha256))
 
 
 class DirectoryMedia(_BlobMedia):
-    """The `MediaStore` in a directory: one file each, `ab/cd/<sha256>`.
+    """A `MediaStore` in a directory, with one file per media: `ab/cd/<sha256>`.
 
-    The directory is made if it is missing, for its owner alone; so are the files. Media are on disk, and so is their
-    name, when `put_if_absent` returns. Work is done by threads; a cancelled call waits for its own to end.
+    The directory is created if it is missing. Only its owner can read it and its files. When `put_if_absent` returns,
+    the file and its name are on disk. A worker thread does the work; a cancelled call waits for its thread to end.
+
+    Args:
+        path: the directory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,25 +72,25 @@ class DirectoryMedia(_BlobMedia):
 
 
 class ObjectMedia(_BlobMedia):
-    """The `SigningStore` in an object store, S3, Google's or Azure's, by the package obstore: the extra `s3`.
+    """A `SigningStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
 
-    An object is `sha256/ab/<sha256>` below the store's own prefix. It carries its type, and says that it is an
-    attachment: a browser that follows a signed URL saves it, and does not show what a stranger may have written for it.
-    A store in memory or in a directory has no signed URLs.
+    An object is `sha256/ab/<sha256>` below the store's own prefix, and has its MIME type. It is served as an
+    attachment, so a browser that opens a signed URL saves it and never renders untrusted content. An obstore store in
+    memory or in a directory has no signed URLs.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        """Takes a store as the package `obstore` makes them, with its credentials, time-outs and retries."""
+        """Wrap a store of the package `obstore`, which has its own credentials, time-outs and retries."""
         self._objects = Objects(store, _OBJECTS)
         super().__init__(self._objects, lambda sha256: f"sha256/{sha256[:2]}/{sha256}")
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Return a store by URL, as `object_store_at` takes them. Nothing connects yet.
+        """Return the store at a URL such as `s3://bucket/prefix`. Does not connect yet.
 
         Raises:
-            MissingExtra: the package is not installed.
-            SetupError: the URL is none that it knows.
+            MissingExtra: the package `obstore` is not installed.
+            SetupError: `obstore` does not know this kind of URL.
         """
         return cls(object_store_at(url, _OBJECTS))
 
@@ -97,10 +100,13 @@ class ObjectMedia(_BlobMedia):
 
 
 def media_store_at(place: str) -> DirectoryMedia | ObjectMedia:
-    """Return the store at a URL such as `s3://bucket/prefix`, or in a directory. Nothing connects or is made yet.
+    """Return the store at a URL or in a directory. Does not connect or create anything yet.
+
+    Args:
+        place: a URL such as `s3://bucket/prefix`, or the path of a directory.
 
     Raises:
-        MissingExtra: a URL needs the package `obstore`, which is not installed.
-        SetupError: the URL is none that it knows.
+        MissingExtra: `place` is a URL, and the package `obstore` is not installed.
+        SetupError: `obstore` does not know this kind of URL.
     """
     return store_at(place, DirectoryMedia, ObjectMedia.from_url)

@@ -1,7 +1,4 @@
-"""The bounds of media on their way, each with its default.
-
-Tests pass tiny ones: what only holds at large bounds is a fault.
-"""
+"""The bounds of reading and writing media, with their defaults."""
 
 from dataclasses import dataclass
 
@@ -10,12 +7,12 @@ __all__ = ("DEFAULT_MEDIA_BOUNDS", "MediaBounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaBounds:
-    """How media are stored on the bus's own server, and looked up in any store."""
+    """Bounds of the store on the bus's own server, and of `resolve_media` with any store."""
 
     slowest_bytes_a_second: int = 1_048_576
-    """a connection that is slower than this with media counts as dead"""
+    """a connection to the bus's own server that transfers media more slowly counts as dead"""
     together: int = 8
-    """media of one request that are looked up at a time"""
+    """how many media `resolve_media` loads at the same time"""
 
 
 DEFAULT_MEDIA_BOUNDS = MediaBounds()

@@ -1,4 +1,4 @@
-"""A file as inline media, read by another thread."""
+"""Read a file as inline media in a worker thread."""
 
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,9 @@ async def media_from_file(
     limit_bytes: int = FILE_LIMIT_BYTES,
     within: Path | None = None,
 ) -> MediaRef:
-    """See `MediaRef.from_file`; the event loop goes on meanwhile."""
+    """Read a file as inline media, in a worker thread. See `MediaRef.from_file` for the arguments and errors.
+
+    A cancelled call waits for the thread to end.
+    """
     read = partial(MediaRef.from_file, path, mime_type=mime_type, limit_bytes=limit_bytes, within=within)
     return await run_sync(read)

@@ -1,7 +1,7 @@
-"""Large inline media on their way into the log: the bytes go into the store, and the entry names them.
+"""Move large inline media of messages to the media store before they are published. The entries refer to them.
 
-The store has them before the log does. A publish that fails in between leaves media that no entry names: they are
-harmless, and a repeat finds them there.
+The media are stored before the entry is appended. If the publish then fails, they stay in the store without a
+reference. That is harmless, and a repeat uses them.
 """
 
 import sys
@@ -31,30 +31,30 @@ M = TypeVar("M", bound=LlmMessage)
 
 
 class Offload:
-    """Puts the large media of messages into a store, and keeps the publishes of a session in order meanwhile."""
+    """Stores the large media of messages, and keeps the order of publishes to a session meanwhile."""
 
     def __init__(self, store: MediaStore, limit_bytes: int | None) -> None:
-        """Takes the decoded size from which on media are not left inline; None leaves all of them there."""
+        """Set the store, and the decoded size from which media are moved to it; None leaves all media inline."""
         self._store = store
         self._limit_bytes = sys.maxsize if limit_bytes is None else limit_bytes
         self.body_bytes = -(-self._limit_bytes // 3) * 4
-        """a message's JSON of fewer bytes holds no media of that size: base64 alone would take more"""
+        """a message with less JSON than this holds no media of that size: their base64 text is at least as long"""
         self.turns: dict[str, anyio.Lock] = {}
-        """sessions to which a publish is still putting its media away: the next has to take a turn behind it"""
+        """sessions with a publish that still stores its media; later publishes must wait for their `turn`"""
 
     @asynccontextmanager
     async def turn(self, session: str) -> AsyncGenerator[None, None]:
-        """Be the only one that publishes to a session, in the order that callers came."""
+        """Publish to a session alone during the block. Callers enter in the order they came."""
         lock = self.turns.setdefault(session, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
         finally:
-            if not lock.locked():  # else another one waits for it, or has it
+            if not lock.locked():  # otherwise another caller waits for it or holds it
                 self.turns.pop(session, None)
 
     async def lightened(self, messages: Sequence[T]) -> list[T]:
-        """The messages with references in place of their large media.
+        """Return the messages with references in place of their large media.
 
         Raises:
             BusError: as for `offloaded`.
@@ -68,22 +68,28 @@ class Offload:
 
 
 async def offloaded(message: M, store: MediaStore, *, limit_bytes: int = INLINE_LIMIT_BYTES) -> M:
-    """The message with a reference in place of every inline media of `limit_bytes` and more, decoded.
+    """Return the message with its large inline media stored, and references in their place.
 
-    That is in images, sounds, videos and their thumbnails, documents and data, also inside of results at any depth. A
-    reference keeps all that was known of its media, and says their exact size and SHA-256. Nothing is put twice.
+    This covers images, audio, videos and their thumbnails, documents and data blocks, also nested in tool results at
+    any depth. A reference keeps the other fields of its media, and has their exact size and SHA-256.
+
+    Args:
+        message: the message.
+        store: where to put the media. Media that it has already are not sent again.
+        limit_bytes: decoded size from which media are moved.
 
     Raises:
-        MediaDamaged: media say of themselves a SHA-256 that they do not have.
-        MediaTooLarge: the store does not take so much.
-        Unavailable, SetupError: the store cannot be reached, or does not let us in.
+        MediaDamaged: media have another SHA-256 than their `sha256` field says.
+        MediaTooLarge: media are over the store's size limit.
+        Unavailable: the store cannot be reached.
+        SetupError: the store refused access.
     """
     content = await _blocks(message.content, store, limit_bytes)
     return message if content is None else message.model_copy(update={"content": content})
 
 
 async def _blocks(content: Iterable[Block], store: MediaStore, limit_bytes: int) -> tuple[Block, ...] | None:
-    """The blocks as they are to be; None if they are to be as they are."""
+    """Return the changed blocks, or None if none changed."""
     before = tuple(content)
     after = tuple([await _block(block, store, limit_bytes) for block in before])
     return None if all(new is old for new, old in zip(after, before, strict=True)) else after
@@ -122,5 +128,5 @@ async def _media(media: MediaRef | None, store: MediaStore, limit_bytes: int) ->
         await verified(media.sha256, data)
     mime_type = media.mime_type or sniff(data)
     sha256 = await store.put_if_absent(data, mime_type=mime_type)
-    found = {"kind": "sha256", "sha256": sha256, "size_bytes": len(data), "mime_type": mime_type, "data": None}
-    return media.model_copy(update=found)
+    stored = {"kind": "sha256", "sha256": sha256, "size_bytes": len(data), "mime_type": mime_type, "data": None}
+    return media.model_copy(update=stored)

@@ -1,7 +1,7 @@
-"""Media on the bus's own server: one string each, `ns:media:<sha256>`, the bytes as they are.
+"""The media store on the bus's own server: one string per media, `ns:media:<sha256>`, with the bytes as they are.
 
-They are as safe as the log is: on a server that keeps its file with every write, they are on disk before the entry that
-names them. They also are in its memory, all of them, so give a bus with many or large media a store of another kind.
+Media are as durable as the log: with `appendfsync always` they are on disk before the entry that refers to them.
+The server holds all media in memory. With many or large media, use another store.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
 
 REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
-"""The server does nothing else while it takes or gives a value, and takes none above 512 MiB."""
+"""The default size limit. The server blocks while it reads or writes one value, and allows at most 512 MiB."""
 
 
 class RedisMedia:
-    """See `MediaStore`. Its links are its own, so that large values hold up neither publishing nor reading."""
+    """A `MediaStore` on the bus's own server. `Bus.open` creates one if no other store is passed.
+
+    It has its own connections, so large media do not delay publishing or reading.
+
+    Args:
+        pool: connections to the server.
+        keys: the keys of the namespace.
+        limit_bytes: largest media to store.
+        bounds: how slow a connection may be.
+    """
 
     def __init__(
         self,
@@ -37,13 +46,13 @@ class RedisMedia:
         self._pool, self._keys, self._limit_bytes, self._bounds = pool, keys, limit_bytes, bounds
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
-        """See `MediaStore`. A refusal for want of memory is `Refused` with code OOM, which is an `Unavailable`."""
-        del mime_type  # the reference in the log has it
+        """See `MediaStore`. If the server has no memory left, raises `Refused` with code OOM, an `Unavailable`."""
+        del mime_type  # the reference in the entry has it
         require_size(len(data), limit_bytes=self._limit_bytes)
         sha256 = await sha256_of(data)
         head = await self.head(sha256)
         if head is None or head.size_bytes != len(data):
-            # Another writer has the same bytes. Where fewer or more are there they are damaged, and these are right.
+            # NX: a concurrent writer of this key has the same bytes. A value of another size is damaged: replace it.
             condition = ("NX",) if head is None else ()
             seconds = len(data) / self._bounds.slowest_bytes_a_second
             await self._pool.call("SET", self._keys.media(sha256), data, *condition, more_seconds=seconds)
@@ -62,7 +71,7 @@ class RedisMedia:
         """See `MediaStore`."""
         key = self._keys.media(check_sha256(sha256))
         size_bytes = cast("int", await self._pool.call("STRLEN", key))
-        # A key that does not exist has no length either.
+        # STRLEN is 0 for a missing key and for an empty value.
         return MediaHead(size_bytes) if size_bytes or await self._pool.call("EXISTS", key) else None
 
     async def delete(self, sha256: str) -> bool:

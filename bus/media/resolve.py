@@ -1,4 +1,4 @@
-"""Stored media looked up for a request: each once, verified, and inline or at a URL that the provider may read."""
+"""Load the stored media that messages refer to, for a request to a model: inline, or as a signed URL."""
 
 import base64
 import logging
@@ -26,7 +26,7 @@ from lanebus.bus.messages.message import LlmMessage
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
-"""What is put inline for one request, decoded; providers take no more."""
+"""The most media put inline in one request, decoded. Providers accept no more."""
 
 T = TypeVar("T")
 
@@ -44,23 +44,27 @@ async def resolve_media(
     limit_bytes: int = RESOLVE_LIMIT_BYTES,
     bounds: MediaBounds = DEFAULT_MEDIA_BOUNDS,
 ) -> dict[str, MediaRef]:
-    """What the messages' references into the store stand for: the option `media` of a provider's form.
+    """Load the media that messages refer to, for `RequestOptions.media` of a provider request.
 
-    Media that are missing or damaged, or beyond `limit_bytes` counted from the newest message, are left out: the form
-    then warns of them by their place.
+    Each media is loaded and verified once. Media that are missing, damaged or over `limit_bytes` are logged and left
+    out; the provider request then has a warning for each.
 
     Args:
-        messages: such as `context.messages`.
-        sign_seconds: give URLs that hold for so long, where the store can; None puts all inline. Not every provider
-            reads every kind of media from a URL.
-        keys: what seed 003's `agentflow:` keys stand for.
+        messages: the messages, such as `context.messages`.
+        store: the media store, such as `bus.media`. None is allowed if no message refers to one.
+        sign_seconds: return URLs that are valid this long, if the store can sign them. None loads all media inline.
+            Not every provider accepts URLs for every kind of media.
+        keys: the media behind `agentflow:` URLs, as in `KeyedMedia.keys`.
+        limit_bytes: most media to load inline, decoded. The newest messages come first.
+        bounds: how many media to load at the same time.
 
     Returns:
-        `MediaRef.address` of a reference → the same media inline, or at a URL.
+        For each `MediaRef.address`: the same media inline, or at a URL.
 
     Raises:
-        NoMediaStore: there are such references and no store.
-        Unavailable, SetupError: the store cannot be reached, or does not let us in.
+        NoMediaStore: a message refers to a store, and `store` is None.
+        Unavailable: the store cannot be reached.
+        SetupError: the store refused access.
     """
     wanted = {media.address: media for message in messages for media in media_of(message) if media.address}
     if not wanted:
@@ -84,7 +88,7 @@ async def resolve_media(
 
 
 def media_of(message: LlmMessage) -> Iterator[MediaRef]:
-    """Every reference to media in a message, also inside of results, in order."""
+    """Yield every media reference in a message, including those in tool results, in order."""
     return _media_of(message.content)
 
 
@@ -104,7 +108,7 @@ def _media_of(content: Iterable[Block]) -> Iterator[MediaRef]:
 
 
 def _stored(media: MediaRef, keys: Mapping[str, MediaRef]) -> MediaRef | None:
-    """The reference by content that this one is or stands for."""
+    """Return the reference by SHA-256: `media` itself, or the one behind its `agentflow:` URL; None if unknown."""
     if media.kind == "sha256":
         return media
     try:
@@ -114,13 +118,13 @@ def _stored(media: MediaRef, keys: Mapping[str, MediaRef]) -> MediaRef | None:
 
 
 def _within(heads: Mapping[str, MediaHead | None], limit_bytes: int) -> list[str]:
-    """As many as there is room for, in their order."""
+    """Return as many digests as fit in `limit_bytes`, in their order. Log those left out."""
     chosen: list[str] = []
     for digest, head in heads.items():
         if head is None:
             _log.warning("%s", MediaMissing(digest))
         elif head.size_bytes > limit_bytes:
-            _log.warning("media %s of %d bytes are over what one request may hold", digest, head.size_bytes)
+            _log.warning("media %s left out: %d bytes do not fit into the request", digest, head.size_bytes)
         else:
             limit_bytes -= head.size_bytes
             chosen.append(digest)
@@ -157,10 +161,10 @@ def _with_type(media: MediaRef, mime_type: str | None) -> MediaRef:
 
 
 async def _together(step: Callable[[str], Awaitable[T]], digests: Sequence[str], together: int) -> list[T]:
-    """The step's result for each, `together` under way at a time.
+    """Await `step` for each digest, `together` at a time, and return the results in order.
 
     Raises:
-        BusError: of the first that failed; out of a task group it would come inside of another one.
+        BusError: the first error of a step, as it is and not in an exception group.
     """
     limiter = anyio.CapacityLimiter(together)
     results: dict[str, T] = {}

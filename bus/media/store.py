@@ -1,4 +1,4 @@
-"""What a media store is: bytes by their SHA-256. What is under an address never changes, so putting twice puts once."""
+"""The protocols of media stores: bytes under their SHA-256. They never change, so storing twice is storing once."""
 
 import hashlib
 import re
@@ -13,48 +13,49 @@ __all__ = ("MediaHead", "MediaStore", "SigningStore", "check_sha256", "sha256_of
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _LARGE_BYTES = 1_048_576
-"""hashing this much takes about a millisecond: more of it would hold up the event loop"""
+"""Hashing this much takes about a millisecond. Larger data is hashed in a thread, to not block the event loop."""
 
 
 class MediaHead(NamedTuple):
-    """What a store knows of media without reading them."""
+    """The size and type of stored media."""
 
     size_bytes: int
     mime_type: str | None = None
-    """None where the store keeps none; the reference in the log has it"""
+    """None if the store does not keep types; the reference in the entry has it"""
 
 
 class MediaStore(Protocol):
-    """A place for media. Any number of processes may write the same at once; nobody sees a part of it."""
+    """A store for media. Several processes may store the same media at once. A reader never sees partial media."""
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
-        """Keep these bytes, and give their SHA-256 once they are safe. Where they are already, nothing is done.
+        """Store bytes and return their SHA-256 once they are durable. Do nothing if they are stored already.
 
-        Cancelling it leaves all of them or nothing.
+        If the call is cancelled, all bytes are stored or none.
 
         Args:
-            mime_type: for stores that hand their media to others.
+            data: the bytes.
+            mime_type: their type, for stores that others can read from. None means unknown.
 
         Raises:
-            MediaTooLarge: the store does not take so much.
+            MediaTooLarge: the data is over the store's size limit.
             Unavailable: the store cannot be reached, or refused.
-            SetupError: it does not let us in.
+            SetupError: the store refused access.
         """
         ...
 
     async def get(self, sha256: str) -> bytes:
-        """The bytes, verified.
+        """Return the bytes, after checking their SHA-256.
 
         Raises:
-            InvalidMediaKey: this is no SHA-256.
-            MediaMissing: there are none.
-            MediaDamaged: what is there is something else.
+            InvalidMediaKey: `sha256` is not 64 lower-case hex digits.
+            MediaMissing: nothing is stored under it.
+            MediaDamaged: the stored bytes have another SHA-256.
             Unavailable, SetupError: as for `put_if_absent`.
         """
         ...
 
     async def head(self, sha256: str) -> MediaHead | None:
-        """What is known of media without reading them; None if they are not there.
+        """Return the size and type of media without reading them, or None if they are not stored.
 
         Raises:
             InvalidMediaKey, Unavailable, SetupError: as for `get`.
@@ -62,10 +63,10 @@ class MediaStore(Protocol):
         ...
 
     async def delete(self, sha256: str) -> bool:
-        """Remove media, whoever still names them; nothing happens where there are none.
+        """Delete media, even if entries refer to them. Do nothing if they are not stored.
 
         Returns:
-            Whether there were any. Of several calls at the same time more than one may be told so.
+            Whether they were stored. Concurrent calls may all return True.
 
         Raises:
             InvalidMediaKey, Unavailable, SetupError: as for `get`.
@@ -75,12 +76,16 @@ class MediaStore(Protocol):
 
 @runtime_checkable
 class SigningStore(MediaStore, Protocol):
-    """A store that others can read from by URL."""
+    """A media store that can sign URLs, from which others can read media without credentials."""
 
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
-        """A URL under which anybody may read the media for so long; None where this store has no such URLs.
+        """Return a URL from which anyone can read the media, or None if this store has no such URLs.
 
-        Whether they are there is not looked at.
+        Does not check that the media exist.
+
+        Args:
+            sha256: of the media.
+            seconds: how long the URL is valid.
 
         Raises:
             InvalidMediaKey, Unavailable, SetupError: as for `get`.
@@ -89,7 +94,7 @@ class SigningStore(MediaStore, Protocol):
 
 
 def check_sha256(sha256: str) -> str:
-    """The address, if it is one.
+    """Return `sha256` if it is one.
 
     Raises:
         InvalidMediaKey: it is not 64 lower-case hex digits.
@@ -100,15 +105,15 @@ def check_sha256(sha256: str) -> str:
 
 
 async def sha256_of(data: bytes) -> str:
-    """The address of these bytes."""
+    """Return the SHA-256 of bytes. Large data is hashed in a thread."""
     return await run_sync(_digest, data) if len(data) > _LARGE_BYTES else _digest(data)
 
 
 async def verified(sha256: str, data: bytes) -> bytes:
-    """The bytes, if they are those of the address.
+    """Return `data` if its SHA-256 is `sha256`.
 
     Raises:
-        MediaDamaged: they are not.
+        MediaDamaged: it is another.
     """
     found = await sha256_of(data)
     if found != sha256:

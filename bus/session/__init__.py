@@ -1,5 +1,5 @@
-"""A session as its user holds it.
+"""The user's view of a session.
 
-`session.py` is the table of its methods. They are functions of the modules beside it: publishing, reading, checkpoints,
+`session.py` lists the methods of `Session`. The other modules define them, by topic: publishing, reading, checkpoints,
 retention and leases.
 """

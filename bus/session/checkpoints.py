@@ -1,4 +1,4 @@
-"""What is stored of `Session`'s readers: states of projections and checkpoints. Each function is a method of it."""
+"""Methods of `Session` that store its readers' progress: states of projections, and checkpoints."""
 
 from collections.abc import Mapping
 
@@ -19,21 +19,38 @@ __all__ = (
 
 
 async def load_projection(self: HasResources, name: str, version: int) -> Checkpoint | None:
-    """Return the stored state of a projection with its checkpoint; None if there is none."""
+    """Return the stored state of a projection with its checkpoint, or None if nothing is stored.
+
+    Args:
+        name: name of the projection.
+        version: version of its fold. Each version is stored by itself.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
     return await stored.load_projection(self.resources.log, self.resources.id, name, version)
 
 
 async def save_projection(
     self: HasResources, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
 ) -> bool:
-    """Store a projection's state and checkpoint in one step. Raise SessionErased if the session was erased.
+    """Store a projection's state and checkpoint in one step.
+
+    From then on, entries after the checkpoint are not trimmed, unless the archive has them or the trim is forced.
 
     Args:
-        cursor: up to where `state` was folded.
-        expected: the checkpoint it was folded from, 0 for none.
+        name: name of the projection.
+        version: version of its fold. Each version is stored by itself.
+        state: the folded state, encoded.
+        cursor: cursor of the last entry that `state` includes.
+        expected: position of the checkpoint that `state` was folded from; 0 if there was none.
 
     Returns:
-        False, and nothing was stored, if another process has stored another checkpoint meanwhile.
+        False if another process has stored a different checkpoint meanwhile. Nothing was stored then.
+
+    Raises:
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached. The state may be stored; a repeat is safe.
     """
     return await stored.save_projection(
         self.resources.log, self.resources.id, name, version, state, cursor=cursor, expected=expected
@@ -41,13 +58,26 @@ async def save_projection(
 
 
 async def drop_projection(self: HasResources, name: str, version: int) -> bool:
-    """Remove a stored projection, so that an old version does not hold the log. Return whether there was one."""
+    """Remove a stored projection, so that an old version no longer blocks trims.
+
+    Args:
+        name: name of the projection.
+        version: version of its fold.
+
+    Returns:
+        Whether it was stored.
+
+    Raises:
+        Unavailable: the server cannot be reached. It may be removed.
+    """
     return await stored.drop_projection(self.resources.log, self.resources.id, name, version)
 
 
 async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
-    """Record that the reader `name` is done with everything up to a cursor. From its first checkpoint on, nothing
-    that it has not read is trimmed without force.
+    """Store the cursor of a reader, which has processed every entry up to it.
+
+    From a reader's first checkpoint on, entries that it has not processed are not trimmed, unless the archive has them
+    or the trim is forced.
 
         cursor = await session.load_checkpoint("mirror") or START
         async for envelope in session.follow(after=cursor):
@@ -55,17 +85,20 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewi
             await session.save_checkpoint("mirror", envelope.cursor)
 
     Args:
-        rewind: store also an earlier place than the stored one.
+        name: name of the reader.
+        cursor: cursor of the last entry that it has processed.
+        rewind: store the cursor even if it is before the stored one.
 
     Returns:
-        False, and nothing was stored, if a later place is stored that is still in the log. After the log lost its
-        end, a reader may go back to where the log still is what it read.
+        False if the stored cursor is later and still valid; nothing was stored then. If the log lost entries before
+        the stored cursor, an earlier one is accepted.
 
     Raises:
         InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
-        LogRolledBack: the log does not hold what the cursor's reader saw; nothing was stored.
-        CursorTrimmed: the entry that would prove the cursor was trimmed away; nothing was stored.
+        LogRolledBack: the log lost entries that the reader has seen. Nothing was stored.
+        CursorTrimmed: the cursor cannot be checked, because its entry was trimmed. Nothing was stored.
         SessionErased: the session was erased.
+        Unavailable: the server cannot be reached. The cursor may be stored; a repeat is safe.
     """
     return await stored.save_checkpoint(
         self.resources.log, self.resources.id, name, cursor, rewind=rewind, past=self.resources.archive
@@ -73,16 +106,41 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewi
 
 
 async def load_checkpoint(self: HasResources, name: str) -> Cursor | None:
-    """Return where the reader `name` is; None if it has no checkpoint. Raise InvalidName as `save_checkpoint`."""
+    """Return the stored cursor of a reader, or None if it has none.
+
+    Args:
+        name: name of the reader.
+
+    Raises:
+        InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
     return await stored.load_checkpoint(self.resources.log, self.resources.id, name)
 
 
 async def drop_checkpoint(self: HasResources, name: str) -> bool:
-    """Forget the reader `name`, and return whether it had a checkpoint. Raise InvalidName as `save_checkpoint`."""
+    """Remove the checkpoint of a reader, so that it no longer blocks trims.
+
+    Args:
+        name: name of the reader.
+
+    Returns:
+        Whether it had a checkpoint.
+
+    Raises:
+        InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached. It may be removed.
+    """
     return await stored.drop_checkpoint(self.resources.log, self.resources.id, name)
 
 
 async def checkpoints(self: HasResources) -> Mapping[str, Cursor]:
-    """Return all holders of this session's entries, and where each is: `r:<reader>`, `p:<projection>@<version>`,
-    and `f:<session>` for a fork. Consumer groups are not among them; a trim looks into their own state."""
+    """Return the checkpoints that block trims, by holder.
+
+    A holder is `r:<reader>`, `p:<projection>@<version>`, or `f:<session>` for a fork. Consumer groups block trims too,
+    but are not listed here: they keep their own positions.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
     return await stored.checkpoints(self.resources.log, self.resources.id)

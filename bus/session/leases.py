@@ -1,4 +1,4 @@
-"""Who runs `Session`'s loop, and how it is woken. Each function is a method of it."""
+"""Methods of `Session` for workers: acquire, renew and release its lease, and wait for wake-ups."""
 
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.session.resources import HasResources
@@ -8,32 +8,70 @@ __all__ = ("acquire_lease", "release_lease", "renew_lease", "wait_for_wake_up")
 
 
 async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease | None:
-    """Acquire the right to run this session's loop; None if another owner's lease has not expired. The workers are
-    woken once that owner releases it. Raise SessionErased if the session was erased."""
+    """Acquire the right to run this session's loop.
+
+    If it is refused, the release of the other owner's lease wakes the workers. If the call is cancelled, the lease may
+    be acquired; it then expires after `seconds`.
+
+    Args:
+        owner: name of the worker. An owner that holds the lease gets it again, with the next epoch.
+        seconds: how long the lease lasts unless it is renewed.
+
+    Returns:
+        The lease, or None if another owner's lease has not expired.
+
+    Raises:
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached.
+    """
     return (await Leases(self.resources.log).take(self.resources.id, owner, seconds)).lease
 
 
 async def renew_lease(self: HasResources, lease: Lease, seconds: float) -> bool:
-    """Hold a lease for longer; False if it is lost, also if its session is erased."""
+    """Extend a lease.
+
+    Args:
+        lease: the lease, as `acquire_lease` returned it.
+        seconds: how long it lasts from now.
+
+    Returns:
+        False if the lease is lost: it was released, another owner acquired it, or the session was erased.
+
+    Raises:
+        Unavailable: the server cannot be reached. The lease may be extended.
+    """
     return not await Leases(self.resources.log).renew((lease,), seconds)
 
 
 async def release_lease(self: HasResources, lease: Lease) -> None:
-    """Release a lease; nothing happens if it is lost already."""
+    """Release a lease. Do nothing if it is lost already.
+
+    Wakes the workers if another owner tried to acquire the lease meanwhile.
+
+    Args:
+        lease: the lease, as `acquire_lease` returned it.
+
+    Raises:
+        Unavailable: the server cannot be reached. The lease expires by itself.
+    """
     await Leases(self.resources.log).release((lease,))
 
 
 async def wait_for_wake_up(self: HasResources, after: Cursor) -> None:
-    """Wait for a wake-up after `after`. Spurious wake-ups are possible, and entries after the cursor count as one.
+    """Wait until an entry after a cursor wakes the workers. Spurious wake-ups are possible.
 
-    It comes a few milliseconds late: one reader serves all sessions of the process, and none reads if none waits.
+    Returns at once if the session already has any entry after the cursor. Otherwise returns a few milliseconds after
+    the wake-up: one reader, which runs only while a call waits, serves all sessions of the process.
+
+    Args:
+        after: cursor of the last entry that the caller has seen.
 
     Raises:
         Closed: the bus was closed.
-        Unavailable: the server cannot be reached at the start; later it is waited for.
+        Unavailable: the server cannot be reached when the call starts. A connection lost later is restored.
     """
-    with self.resources.ringing.watch(self.resources.id) as watch:
-        await self.resources.ringing.entered()
-        watch.forget()  # for it is behind the cursor, and seen here, or was heard for another
+    with self.resources.wake_ups.watch(self.resources.id) as watch:
+        await self.resources.wake_ups.entered()
+        watch.forget()  # the head read below covers every earlier wake-up
         if (await self.resources.log.head(self.resources.id)).position <= after.position:
             await watch.wait(after.position)

@@ -1,4 +1,4 @@
-"""What `Session` publishes: messages, the end and a new beginning, and live deltas. Each function is a method of it."""
+"""Methods of `Session` that write: publish messages, close and reopen the session, and preview open messages."""
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.delta import Delta
@@ -12,7 +12,7 @@ from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
 __all__ = ("close", "preview", "publish", "reopen", "try_publish")
 
 PUBLISH_SECONDS = 10.0
-"""How long a publish waits for the server by default."""
+"""The default of `seconds`, in which a publish must be acknowledged."""
 
 
 async def publish(
@@ -24,30 +24,48 @@ async def publish(
     wake: bool | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
-    """Append messages to both lanes in one step, all or none, and wait until the server has them on disk.
+    """Append messages and wait for the server's acknowledgement.
 
-    Inline media of 50,000 bytes and more, unless `Bus.open` sets another limit, go into the media store first. If
-    the publish is then refused they stay there, which harms nothing.
+    All messages are appended in one step, in their order and at consecutive positions, or none is. Each goes to the
+    lane of its type. Publishes of one process to one session are appended in the order of the calls.
+
+    The embedded server acknowledges once the messages are on disk. On your own server its `appendfsync` decides.
+
+    A publish that was sent is retried under the same number, so it is never appended twice.
+
+    A call that is cancelled before it was sent appends nothing. If it was sent, the messages may be in the log.
+
+    Inline media of 50,000 bytes and more (`inline_limit_bytes` of `Bus.open`) go to the media store first. They stay
+    there if the publish fails, which is harmless.
 
     Args:
-        key: your own name for this publish, remembered for the life of the session: a repeat adds nothing.
-        expected: the session's last position; if it has moved on, nothing is added.
-        epoch: of the lease this publish belongs to; once the lease is lost, nothing is added.
-        wake: wake the workers. None wakes them if a message is a user's or a command.
-        seconds: how long to wait for a server that does not answer.
+        *messages: one or more, for either lane.
+        key: your own name for this publish, at most 1,024 bytes in UTF-8. The session remembers it as long as it
+            exists: a repeat with the same key appends nothing. None means no name.
+        expected: append only if this is the session's last position; 0 for an empty session. None means any.
+        epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
+        wake: whether to wake the workers. None wakes them if a message is a user's or a command.
+        seconds: time limit for the whole call, including retries and the wait for room in the queue.
 
     Returns:
-        The positions, one a message; those of the first publish with this key if it is a repeat.
+        One position per message. For a repeated `key`, the positions of the first publish.
 
     Raises:
-        MessageTooLarge, OverLimit, Conflict, Fenced, SessionClosed, SessionErased: refused; nothing was added.
-        MediaDamaged, MediaTooLarge: the same, for the media of a message.
-        LogRolledBack: the server lost its log's end; what was acknowledged before may be gone.
-        OutcomeUnknown: no answer in time; it may be in the log. With the same `key` it is safe to repeat.
-        Unavailable: the server could not be reached, or refused all that time; nothing was added.
+        DecodeError: there are no messages.
+        MessageTooLarge, KeyTooLong: a message or the key is too large. Nothing was appended.
+        MediaDamaged, MediaTooLarge: the media store refused media of a message. Nothing was appended.
+        OverLimit: the session or the namespace is full. Nothing was appended.
+        Conflict: `expected` is not the last position. Nothing was appended.
+        Fenced: the lease of `epoch` is lost. Nothing was appended.
+        SessionClosed, SessionErased: the session is closed or erased. Nothing was appended.
+        LogRolledBack: the log lost entries at its end, among them perhaps earlier acknowledged ones. Nothing was
+            appended.
+        OutcomeUnknown: sent, but not acknowledged in time. A repeat with the same `key` is safe.
+        Unavailable: not sent in time, or refused by the server all that time. Nothing was appended.
+        Closed: the bus is closed.
     """
     if not messages:
-        raise DecodeError("", "a publish needs a message")
+        raise DecodeError("", "no messages to publish: pass at least one")
     conditions = UNCONDITIONAL
     if key is not None or expected is not None or epoch is not None or wake is not None:
         conditions = AppendConditions(key, expected, epoch, wake)
@@ -63,7 +81,16 @@ async def try_publish(
     wake: bool | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Outcome:
-    """Publish, and return a refusal of the log as a value to match on. Other errors are raised as by `publish`."""
+    """Publish like `publish`, but return a refusal of the log instead of raising it.
+
+    The arguments are those of `publish`.
+
+    Returns:
+        The receipt, or the error with which the log refused: one of the types in `Outcome`.
+
+    Raises:
+        MessageError, Unavailable, Closed: the errors of `publish` that are not in `Outcome`.
+    """
     try:
         return await publish(self, *messages, key=key, expected=expected, epoch=epoch, wake=wake, seconds=seconds)
     except REFUSALS as refusal:
@@ -78,12 +105,24 @@ async def close(
     expected: int | None = None,
     epoch: int | None = None,
 ) -> Receipt:
-    """Accept no further messages, in one step with the last ones and an extension `session.closed` {reason} after
-    them. Readers find both, however late they come. Errors leave the session open.
+    """Close the session: append the last messages and refuse all later ones, in one step.
+
+    An extension message `session.closed` with the data `{"reason": reason}` follows the last message, so every reader
+    sees the end. `reopen` undoes it.
+
+    Args:
+        *messages: the last messages; may be none.
+        reason: why, for people.
+        key: as for `publish`.
+        expected: as for `publish`.
+        epoch: as for `publish`.
+
+    Returns:
+        The positions of the messages and of `session.closed`.
 
     Raises:
-        SessionClosed: it was closed before, and nothing was added.
-        Others: as `publish` does.
+        SessionClosed: the session was closed before. Nothing was appended.
+        BusError: the other errors of `publish`. The session stays open, except perhaps after `OutcomeUnknown`.
     """
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
     conditions = AppendConditions(key, expected, epoch, state="closed")
@@ -91,10 +130,24 @@ async def close(
 
 
 async def reopen(self: HasResources, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
-    """Accept messages again, with an extension `session.reopened` {reason} before the first ones. An open session
-    gets them too, and stays open. Raises what `publish` does, and the session stays closed."""
+    """Reopen the session and append its first messages, in one step.
+
+    An extension message `session.reopened` with the data `{"reason": reason}` precedes them. If the session is open,
+    all of them are appended and it stays open.
+
+    Args:
+        *messages: the first messages; may be none.
+        reason: why, for people.
+        key: as for `publish`.
+
+    Returns:
+        The positions of `session.reopened` and of the messages.
+
+    Raises:
+        BusError: the errors of `publish`. The session stays closed, except perhaps after `OutcomeUnknown`.
+    """
     note = ExtensionMessage.of(REOPENED, {"reason": reason})
-    # It wakes the workers: the close may have cut off an answer, which no worker has continued since.
+    # Wake the workers: the close may have interrupted an answer, and no worker has continued it since.
     conditions = AppendConditions(key, wake=True, state="open")
     return await self.resources.publisher.publish(self.resources.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
@@ -102,19 +155,27 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
 async def preview(
     self: HasResources, *deltas: Delta, epoch: int | None = None, seconds: float = PUBLISH_SECONDS
 ) -> None:
-    """Show pieces of a message that is still being spoken to live followers. They are in no lane.
+    """Show live deltas of an unfinished message to followers with `live=True`. Deltas are in no lane.
 
-    Calls of one process are shown in order. A session keeps at most 8 MiB of pieces, as JSON, for an hour after the
-    last one. Pieces of ended messages go first; those of an open message stay for that hour.
+    Deltas of one process are shown in the order of the calls. A session keeps at most 8 MiB of them as JSON
+    (`LogBounds.live_bytes`), until one hour after the last (`LogBounds.live_seconds`). If space is needed, deltas of
+    ended messages are removed. Deltas of unfinished messages are kept.
+
+    If the call is cancelled, the deltas may have been shown.
 
     Args:
-        epoch: of the lease the message is spoken under; once the lease is lost, nothing is shown.
-        seconds: how long to retry if the server does not answer.
+        *deltas: the next pieces of one or more messages; a delta of kind `cut` ends its message.
+        epoch: show only while the lease with this epoch is the newest. None means no lease is needed.
+        seconds: time limit for the whole call, including retries.
 
     Raises:
-        DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
-        Fenced, SessionErased, SessionClosed, PreviewFull: refused; nothing was shown. The last two refuse no cut.
-        LogRolledBack: the server lost the previous preview; nothing was shown. Stop previewing this message.
-        Unavailable: no answer in time; it may have been shown. Stop previewing this message, or it gets a gap.
+        DecodeError: a delta is a snapshot. Nothing was shown.
+        MessageTooLarge: a delta is too large. Nothing was shown.
+        Fenced: the lease of `epoch` is lost. Nothing was shown.
+        SessionErased: the session was erased. Nothing was shown.
+        SessionClosed: the session is closed. Nothing was shown. Cuts are still accepted.
+        PreviewFull: unfinished messages use all the space. Nothing was shown. Cuts are still accepted.
+        LogRolledBack: the server lost the previous preview. Nothing was shown; stop previewing this message.
+        Unavailable: no answer in time. The deltas may have been shown; stop previewing this message, or it gets a gap.
     """
     await self.resources.preview_writer.preview(self.resources.id, deltas, epoch=epoch, seconds=seconds)

@@ -1,4 +1,4 @@
-"""What `Session` reads: its head, its entries, what follows, and open messages. Each function is a method of it."""
+"""Methods of `Session` that read: its head, its entries, new entries as they come, and unfinished messages."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
@@ -19,10 +19,17 @@ from lanebus.bus.wire.selection import Selection
 __all__ = ("ALL_LANES", "first_page", "follow", "head", "open_messages", "pages", "read", "subscribe")
 
 ALL_LANES = frozenset(Lane)
+"""Both lanes: the default of every reader."""
 
 
 async def head(self: HasResources) -> SessionHead:
-    """Return the session's last position, and what else is known without reading it."""
+    """Return the session's head: its last position, size, state and times, without reading entries.
+
+    A session that does not exist has position 0.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
     return await self.resources.log.head(self.resources.id)
 
 
@@ -34,24 +41,32 @@ async def read(
     after: Cursor = START,
     until: int | None = None,
 ) -> AsyncGenerator[Envelope, None]:
-    """Read what is in the log now after a cursor and up to a position, over all `lanes` in position order. Trimmed
-    entries come from the archive, if the bus has one.
+    """Yield the entries that the log holds now, in position order, and end.
+
+    Trimmed entries are read from the archive, if the bus has one. An entry that cannot be decoded is yielded with a
+    `DecodeFailure` as its message.
 
     Args:
-        kinds: only messages of these, see `subscribe`. A mapping selects for some lanes, and takes all of the rest.
+        lanes: lanes to read, at least one.
+        kinds: yield only these kinds of messages, as for `subscribe`. A mapping gives kinds per lane, and every kind of
+            the lanes it leaves out. None means all.
+        after: start after this cursor.
+        until: last position to yield. None means the session's last position.
 
     Raises:
         NoLanes, NoKinds: `lanes` or `kinds` is empty.
-        CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
-        ArchiveDamaged: it is in the archive, and not what it was.
-        LogRolledBack: the log has lost what the cursor's reader saw.
-        SessionErased: there is nothing to read any more.
+        CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
+        ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
+        LogRolledBack: the log lost entries that the reader of `after` has seen.
+        ReplyTooLarge: an entry is larger than the server sends in one reply.
+        SessionErased: the session was erased.
+        Unavailable: the server or the archive cannot be reached.
     """
     resources, selection = self.resources, Selection.of(lanes, kinds)
     async with aclosing(
         read_pages(resources.log, resources.id, selection, after, until, past=resources.archive)
-    ) as found:
-        async for page in found:
+    ) as log_pages:
+        async for page in log_pages:
             for envelope in page.envelopes:
                 yield envelope
 
@@ -65,18 +80,38 @@ async def pages(
     until: int | None = None,
     first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
-    """Read as `read` does, a page at a time, each with the cursor of its end, even if nothing in it was selected.
-    There is at least one page. `first` is the first one, from `first_page` with the same lanes and cursor."""
+    """Read like `read`, but yield pages, each with the cursor of its end.
+
+    A page is yielded even if nothing in it was selected, so its cursor shows the progress.
+
+    Args:
+        lanes: as for `read`.
+        kinds: as for `read`.
+        after: as for `read`.
+        until: as for `read`.
+        first: the first page, if another command has fetched it: a `first_page` with the same lanes and cursor.
+
+    Raises:
+        BusError: the errors of `read`.
+    """
     resources, selection = self.resources, Selection.of(lanes, kinds)
     async with aclosing(
         read_pages(resources.log, resources.id, selection, after, until, past=resources.archive, first=first)
-    ) as found:
-        async for page in found:
+    ) as log_pages:
+        async for page in log_pages:
             yield page
 
 
 def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START) -> FirstPage:
-    """Return a request for the first page of `pages`, to be sent with another command; no I/O."""
+    """Return a request for the first page of `pages`, to send with another command, as `Bus.consumer` does. No I/O.
+
+    Args:
+        lanes: lanes to read, at least one.
+        after: start after this cursor.
+
+    Raises:
+        NoLanes: `lanes` is empty.
+    """
     return first_lane_pages(self.resources.log, self.resources.id, Selection.of(lanes).in_order, after.position)
 
 
@@ -90,11 +125,20 @@ async def follow(
     until_closed: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> AsyncGenerator[Envelope, None]:
-    """Read everything after a cursor, exactly once and in order: what is in the log, then what comes, without end.
-    See `subscribe` for the other arguments and the errors.
+    """Yield every entry after a cursor exactly once, in position order: first those in the log, then new ones.
+
+    It does not end by itself, unless `until_closed` is true. It is `subscribe` without the notices.
 
     Args:
-        until_closed: end once the session is closed and was read to its end.
+        lanes: as for `subscribe`.
+        kinds: as for `subscribe`.
+        after: as for `subscribe`.
+        live: as for `subscribe`.
+        until_closed: end when the session is closed and everything in it was yielded.
+        buffer_bytes: as for `subscribe`.
+
+    Raises:
+        BusError: the errors of `subscribe`.
     """
     options = SubscriptionOptions(Selection.of(lanes, kinds), live, state=until_closed)
     async with aclosing(_follow(self.resources, options, after, buffer_bytes)) as items:
@@ -114,30 +158,39 @@ async def subscribe(
     live: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> AsyncGenerator[Envelope | Notice, None]:
-    """Follow, with notices between the envelopes: match on them.
+    """Yield every entry after a cursor exactly once, in position order, with notices in between.
 
-    A reader that stops at an envelope or a notice, and follows again after its cursor, repeats nothing and misses
-    nothing, whatever was selected. Most of what is not selected is not even decoded.
+    A `Notice` says that the reader has caught up, was too slow for its buffer, or passed entries that were not
+    selected. It also says that the session was closed or reopened. Use `match` to distinguish it from an `Envelope`.
+
+    Each item has a cursor. A later `subscribe` or `follow` after it repeats nothing and misses nothing, whatever was
+    selected.
+
+    A slow reader loses nothing: if its buffer is full, it is switched back to reading the log, after a notice.
+
+    Cancelling or closing the generator releases its buffer. Entries that it had not yielded stay in the log.
 
     Args:
-        kinds: only messages of these; None is all. The kind of a message is its role, `user` or `toolResult`; of a
-            context entry its kind, `compaction`; of an extension its kind, exact or as `agent.*` for a prefix.
-            Unreadable entries and live deltas are always shown.
-        live: also live deltas. They are LLM content: never give them to a reader that may not read the LLM lane.
-            After the cursor of a delta, the open message continues there; after the cursor of an entry, a snapshot
-            of what was said so far comes first, at that cursor. With the LLM lane, no piece comes after the end of
-            its message.
-        buffer_bytes: how much may wait here while you are busy, as JSON. What does not fit is dropped and read
-            from the log again, after a notice; dropped live deltas then come joined. A single larger entry comes.
+        lanes: lanes to read, at least one.
+        kinds: yield only these kinds of messages; None means all. The kind of a message is its role, such as `user` or
+            `toolResult`. The kind of a context entry or of an extension message is its `kind`, such as `compaction`;
+            `agent.*` selects all kinds with that prefix. Undecodable entries and live deltas are always yielded.
+        after: start after this cursor. After the cursor of a live delta, an unfinished message continues there.
+        live: also yield live deltas. They hold LLM content, so do not show them to a reader who may not read the LLM
+            lane. If `after` is the cursor of an entry, a snapshot of each unfinished message comes first, at that
+            cursor. If the LLM lane is selected, no delta comes after the end of its message.
+        buffer_bytes: how much JSON may wait while the caller is busy, 1 MiB by default. One larger entry still fits.
+            Live deltas that did not fit come again, joined.
 
     Raises:
         NoLanes, NoKinds: `lanes` or `kinds` is empty.
-        CursorTrimmed: what comes next was trimmed away, now or later, and is not in the archive.
-        ArchiveDamaged: it is in the archive, and not what it was.
-        SessionErased: there is nothing to follow any more.
-        LogRolledBack: the log has lost what was seen. To go on, drop what you hold behind position `found` and
-            subscribe after `Cursor(error.found)`.
-        Unavailable: the server cannot be reached at the start; later it is waited for.
+        CursorTrimmed: the next entry was trimmed and is not in the archive.
+        ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
+        SessionErased: the session was erased.
+        LogRolledBack: the log lost entries that were yielded or that the reader of `after` has seen. To continue,
+            discard everything after position `error.found` and subscribe after `Cursor(error.found)`.
+        ReplyTooLarge: an entry is larger than the server sends in one reply.
+        Unavailable: the server cannot be reached at the start. A connection lost later is restored.
         Closed: the bus was closed.
     """
     options = SubscriptionOptions(Selection.of(lanes, kinds), live, state=True)
@@ -147,7 +200,13 @@ async def subscribe(
 
 
 async def open_messages(self: HasResources) -> list[OpenMessage]:
-    """Return the messages that are being spoken, with what was said so far: neither complete in the log nor cut."""
+    """Return the unfinished messages, in the order they began, each with its text so far.
+
+    A message is unfinished from its first live delta until it is in the LLM lane or cut.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
     return await self.resources.previews.open_messages(self.resources.id, self.resources.log)
 
 

@@ -1,4 +1,4 @@
-"""What a session is used with: its id, its log, and what it shares with other sessions."""
+"""The parts of the bus that the methods of a session use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ("HasResources", "SessionResources")
 
 
 class SessionResources(NamedTuple):
-    """The id of a session and all that its methods need."""
+    """The id of a session, and the parts of the bus that serve it. Only the id is its own."""
 
     id: str
     log: Log
     publisher: Publisher
     hub: Hub
-    ringing: WakeUps
+    wake_ups: WakeUps
     previews: Previews
     preview_writer: PreviewWriter
     media: MediaStore
@@ -32,9 +32,9 @@ class SessionResources(NamedTuple):
 
 
 class HasResources(Protocol):
-    """A session, as the functions see it that are its methods."""
+    """The type of `self` in the functions that are methods of `Session`."""
 
     @property
     def resources(self) -> SessionResources:
-        """The session's id and what it is used with."""
+        """The session's id, and the parts of the bus that serve it."""
         ...

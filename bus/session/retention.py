@@ -1,4 +1,4 @@
-"""How long `Session`'s entries are kept: archive, trim and erase. Each function is a method of it."""
+"""Methods of `Session` for retention: archive, trim and erase its entries."""
 
 from collections.abc import AsyncGenerator
 
@@ -16,57 +16,69 @@ __all__ = ("archive", "check_archive", "erase", "trim")
 
 
 async def archive(self: HasResources, *, before: int | None = None) -> Archived:
-    """Copy everything below a position into the archive; None is all there is now. Nothing is trimmed.
+    """Copy entries into the archive. Nothing is trimmed.
 
-    Stopped anywhere it leaves whole segments, and a repeat continues. Any number of processes may do it at once.
+    Several processes may archive a session at the same time. If the call is cancelled or fails, the archive holds
+    whole segments, and a repeat continues after them.
+
+    Args:
+        before: first position not to archive. None archives all entries there are now.
 
     Raises:
-        NoArchive: the bus was opened without one.
-        SessionErased: there is nothing to archive.
-        LogRolledBack: the log lost its end below what is archived already.
-        ArchiveDamaged: the last segment is not what it was, or the store does not return what was written.
-        CursorTrimmed: a foreign client deleted an entry in the middle.
-        MessageTooLarge: a foreign entry is larger than a segment may be.
+        NoArchive: the bus was opened without an archive.
+        SessionErased: the session was erased.
+        LogRolledBack: the log lost entries that are archived already.
+        ArchiveDamaged: the last segment has changed, or the store does not return what was written.
+        CursorTrimmed: another client deleted an entry of the log.
+        MessageTooLarge: an entry of another client is larger than a segment may be.
         SetupError: the store refused access.
+        Unavailable: the server or the store cannot be reached.
     """
     return await archive_session(_archive_of(self.resources), self.resources.id, before)
 
 
 async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, None]:
-    """Read this session's whole archive, and yield what is wrong with it; nothing is changed. Raise NoArchive if
-    the bus has none, and SetupError if its store refused access."""
+    """Read this session's whole archive and yield each problem found. Changes nothing.
+
+    Raises:
+        NoArchive: the bus was opened without an archive.
+        SetupError: the store refused access.
+        Unavailable: the server or the store cannot be reached.
+    """
     async for problem in check_chain(_archive_of(self.resources), self.resources.id):
         yield problem
 
 
 async def trim(self: HasResources, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
-    """Remove everything before a position from both lanes, once nothing needs it any more.
+    """Remove all entries before a position from both lanes, if no holder needs them.
 
-    Positions stay as they were, and a caller's key of a trimmed entry stays a repeat. A reader whose cursor is further
-    back gets `CursorTrimmed`.
+    Positions of other entries do not change. Keys of trimmed publishes are still recognised as repeats. A reader whose
+    cursor is before `before` reads from the archive, or gets `CursorTrimmed` if there is none.
 
-    A context is built from the first entry, and so is a projection that is not stored. After a trim that needs an
-    archive that has the beginning; without one it is refused with `CursorTrimmed`. The usage, turns and line of a
-    session that are only looked at then count from the first kept entry on, and say so. `lanebus trim` stores them
-    before it trims, so that they stay complete.
+    Holders are consumer groups, readers, projections and forks. A group needs entries that it has not handled. The
+    others need the entries after their checkpoints, unless the archive has them. A fork shares its parent's entries;
+    trimming the fork removes only its own.
 
-    A worker of a group needs what it has not handled yet. Readers, projections and forks need what is after their
-    checkpoints, unless the archive has it. The entries that a fork shares are its parent's: a trim of the fork removes
-    only its own. A trim that is stopped has trimmed less.
+    A context, or a projection without a stored state, is folded from the first entry. After a trim that needs the
+    archive; without one it raises `CursorTrimmed`. The built-in views then count from the first kept entry and say so.
+    `lanebus trim` stores these views before it trims, so that they stay complete.
+
+    A trim runs in steps. If it is cancelled, fewer entries are trimmed; a repeat continues.
 
     Args:
-        before: the first position to keep; beyond the end, all that there is now is trimmed.
-        force: pass those that still need it, which adds an extension `session.trimmed` {before, forced,
-            passed: {holder: position}} in the same step. If nothing needs it, nothing is added.
-        dry_run: change nothing, and return what would be trimmed and who needs it.
+        before: first position to keep. A position after the session's end trims all entries there are now.
+        force: trim even if holders need the entries. The same step appends an extension message `session.trimmed`
+            with the data `{before, forced, passed: {holder: position}}`, unless no holder needed them.
+        dry_run: change nothing; return what would be trimmed, and the holders that need it.
 
     Raises:
-        TrimRefused: a holder still needs some of it; nothing was trimmed.
-        SessionErased: there is nothing to trim.
-        Unavailable: the server cannot be reached; some of it may have been trimmed.
+        TrimRefused: a holder needs some of the entries. Nothing was trimmed.
+        SessionErased: the session was erased.
+        ForgedEntry: entries of other clients stay in the way of `session.trimmed`.
+        Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
-    # Entries that are added from now on stay. Live deltas of ended messages go first: after the trim, the log does
-    # not show any more that their messages have ended.
+    # Entries appended from now on are kept. Remove the live deltas of ended messages first: after the trim, the log no
+    # longer shows that their messages have ended.
     keep = min(before, (await self.resources.log.head(self.resources.id)).position + 1)
     if not dry_run:
         await self.resources.preview_writer.drop_ended(self.resources.id)
@@ -74,31 +86,36 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
 
 
 async def erase(self: HasResources, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
-    """Remove everything of this session for good, and leave a tombstone.
+    """Remove this session for good, and leave a tombstone.
 
-    That is its entries, live deltas, callers' keys, projections, checkpoints, and what names it elsewhere. The
-    tombstone keeps its id, so that no late writer brings it back: every publish, read and follow raises
-    `SessionErased`, also those that are under way.
+    Removes its entries, live deltas, keys of publishes, projections, checkpoints, archived entries, and all references
+    to it in shared keys. The tombstone keeps the id, so a late writer cannot bring the session back. Every publish,
+    read and follow raises `SessionErased` from then on, including those in progress.
 
-    The server's own file, its copies and its slow log keep the past: the file until it is rewritten, backups as long as
-    you keep them. If it is stopped, the session is gone already, and a second call finishes the rest.
+    The first step makes the session unreadable. If the call is cancelled or fails after it, call it again to finish.
+
+    The server's append-only file keeps the entries until it is rewritten. Backups, copies and the server's slow log
+    keep them too.
 
     Args:
-        media: also the media that no other session names. Every log is read for that, which is slow. Media that
-            another session publishes at this very moment with the same content may be lost.
-        force: even if forks share its entries, which then cannot be read any more; or if nothing of what was
-            archived of it is in this archive.
-        rewrite: have the server begin to rewrite its file without what was erased; it ends some time later.
+        media: also delete media that no other session refers to. This reads every log, which is slow. Media that
+            another session publishes at the same moment may be lost.
+        force: erase even if forks share its entries, which then cannot read them; or if the archive of this bus holds
+            none of its archived entries.
+        rewrite: have the server start to rewrite its append-only file. The call does not wait for the end.
+
+    Returns:
+        The media that were deleted.
 
     Raises:
-        EraseRefused: forks share its entries; nothing was removed.
-        NoArchive: some of it is in an archive, or with `media` some of another session, and the bus was opened
-            without it; nothing was removed.
-        ArchiveDamaged: nothing of what was archived of it is in this archive, perhaps as it is another one;
-            nothing was removed. Or with `media`, an archive cannot tell which media are named in it: the session is
-            gone, no media are; call it again without `media`.
-        Unavailable: the server or the media store cannot be reached, or a rewrite is running: call it again.
-        SetupError: the media store refused access.
+        EraseRefused: forks share its entries. Nothing was removed.
+        NoArchive: the bus was opened without an archive, and entries of this session are archived; with `media`, of
+            any session. Nothing was removed.
+        ArchiveDamaged: the archive holds none of this session's archived entries; it may be another archive. Nothing
+            was removed. With `media`: an archive cannot be searched for references. The session is erased and no media
+            are deleted; call again without `media`.
+        Unavailable: the server or a store cannot be reached, or a rewrite is running. Call again.
+        SetupError: a store refused access.
     """
     store = self.resources.media if media else None
     return await erasure.erase(

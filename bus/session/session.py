@@ -1,4 +1,4 @@
-"""A session as its user holds it: publish, read, follow, keep and remove."""
+"""`Session`: publish to a session, read and follow it, store checkpoints, and manage its retention."""
 
 from collections.abc import Callable
 from secrets import token_hex
@@ -14,26 +14,27 @@ __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
 
 class Session:
-    """One session of the bus. Making it does no I/O. A session exists once something was published to it.
+    """One session of the bus. Get one from `Bus.session`, without I/O. It exists once something is published to it.
 
-    Its methods are functions of the modules that stand beside them. Each method that waits raises `Unavailable` if the
-    server cannot be reached; its docstring names the other errors.
+    The methods are defined in the modules of this package, by topic. Every method that waits raises `Unavailable` if
+    the server cannot be reached.
     """
 
     def __init__(self, resources: SessionResources, open_session: "Callable[[str], Session]") -> None:
-        """Check the id.
+        """Use `Bus.session` instead.
 
         Args:
-            open_session: returns a session of the same bus by its id; it may be on another server.
+            resources: the id, and the parts of the bus that serve the session.
+            open_session: returns a session of the same bus by its id, which may be on another server.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
         self.id = check_session_id(resources.id)
         self.media = resources.media
-        """the media store of all sessions; `resolve_media` looks up what messages refer to"""
+        """the bus's media store; `resolve_media` loads the media that messages refer to"""
         self.resources = resources
-        """what the methods use"""
+        """the parts of the bus that the methods use"""
         self._open_session = open_session
 
     publish = publishing.publish
@@ -69,31 +70,36 @@ class Session:
     wait_for_wake_up = leases.wait_for_wake_up
 
     async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
-        """Begin a session that shares this one's entries up to a position and continues by itself after it.
+        """Create a session that shares this one's entries up to a position and has its own entries after it.
 
-        No entry is copied, so it takes the same time for any length. The fork reads as one session from position 1 on,
-        and what both share is read as the fork's. It has its own producers, callers' keys, lease, projections and size.
-        It is open, and wakes no worker. While it exists, this session's entries are only trimmed by force, and this
-        session is only erased by force.
+        No entry is copied, so a fork takes the same time for any length. It reads as one session from position 1 on,
+        and shared entries carry the fork's id. It has its own producers, publish keys, lease, projections and size. It
+        starts open and wakes no worker.
+
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. If the call is
+        cancelled or fails, that may already hold; a repeat with the same `id` and `at` completes the fork.
 
         Args:
-            at: the last position that is shared; 0 shares nothing, None is the last one there is.
-            id: of the fork; None makes one. With an id and a position, a repeat changes nothing.
+            at: last position to share. 0 shares nothing; None means this session's last position.
+            id: id of the fork. None generates one. A repeat with the same `id` and `at` changes nothing.
 
         Raises:
-            SessionExists: there is a session of that id, and it is not this fork.
-            SessionErased: this session was erased, or the one that had the id.
-            NoSuchPosition: this session does not reach so far.
-            CursorTrimmed: what is up to there was trimmed away.
+            SessionExists: the id belongs to a session that is not this fork.
+            SessionErased: this session, or the session with that id, was erased.
+            NoSuchPosition: `at` is after this session's last position.
+            CursorTrimmed: the entries up to `at` were trimmed.
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
-            Unavailable: the server cannot be reached; the fork may be there.
+            Unavailable: the server cannot be reached. The fork may exist.
         """
         fork = self.sibling(new_session_id() if id is None else id)
         await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive)
         return fork
 
     def sibling(self, session_id: str) -> "Session":
-        """Return another session of the same bus, as `Bus.session` does.
+        """Return another session of the same bus, like `Bus.session`.
+
+        Args:
+            session_id: its id.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -102,5 +108,5 @@ class Session:
 
 
 def new_session_id() -> str:
-    """Return a random session id."""
+    """Return a random session id: 16 hexadecimal digits."""
     return token_hex(8)
