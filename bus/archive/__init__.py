@@ -1,15 +1,17 @@
-"""What was said long ago, out of the server: sealed segments of a session's log, chained by their SHA-256, compressed.
+"""The archive: old entries of sessions in compressed files outside of the server, chained by their SHA-256.
 
     async with Bus.open(archive=DirectoryArchive(Path("archive"))) as bus:
-        await bus.session("s").archive()        # all there is now
+        await bus.session("s").archive()        # all entries there are now
         await bus.session("s").trim(before=5000)
-        async for envelope in bus.session("s").read():  # from 1 on, as if nothing had been trimmed
+        async for envelope in bus.session("s").read():  # from position 1, as if nothing had been trimmed
             ...
 
-The names of the files are `<namespace>/<session>/<first>-<last>-<sha256>.jsonl.gz`; segment.py says what is in one, and
-`zcat` and `jq` read it without this package. Nothing is ever overwritten. The server holds the end of the chain in the
-session's head, from where each segment names the one before it; and which segment holds a position, to find it quickly.
+A file, called a segment, is `<namespace>/<session>/<first>-<last>-<sha256>.jsonl.gz`. `segment.py` describes its
+content, which `zcat` and `jq` can read without this package. Files are never overwritten.
 
-A file that is in no chain is left over from an archiver that was broken off or was not the first: it harms nobody, and
-goes when its session is erased. An archive is as private as the log.
+Each segment names the previous one. The session's head on the server names the last. The server also maps positions to
+segments, to find them quickly.
+
+If an archiver is interrupted, or another one was faster, its last file is in no chain. Such a file is harmless, and is
+deleted when its session is erased. An archive needs the same access control as the log.
 """

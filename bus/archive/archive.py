@@ -1,4 +1,4 @@
-"""The archive of a namespace: its segments one by one, and what was trimmed away as pages for a reader."""
+"""The archive of a namespace: read its segments, and read trimmed entries as pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,14 @@ __all__ = ("Archive", "previous_of", "require_same_log")
 
 
 class Archive:
-    """Where a bus keeps what was, and finds it again. See `ArchiveReader`; archiver.py adds to it."""
+    """The archived segments of all sessions of a namespace. Implements `ArchiveReader`; `archive_session` adds to it.
+
+    Args:
+        log: the log on the server.
+        store: where the segments are.
+        namespace: of the bus.
+        bounds: how large a segment grows. None means the defaults.
+    """
 
     def __init__(self, log: Log, store: ArchiveStore, namespace: str, bounds: ArchiveBounds | None = None) -> None:
         self.log, self.store, self.namespace = log, store, namespace
@@ -48,10 +55,10 @@ class Archive:
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """See `ArchiveReader`. One segment is held at a time, and is verified before anything of it is returned."""
-        position, previous, walked = after, "", list[SegmentName]()
+        """See `ArchiveReader`. Holds one segment in memory, and verifies it before yielding entries of it."""
+        position, previous, chain_names = after, "", list[SegmentName]()
         while position < until:
-            name = await self._holding(head, position + 1, walked)
+            name = await self._holding(head, position + 1, chain_names)
             if name is None or name.first > position + 1:
                 first_kept = head.trimmed + 1 if name is None else name.first
                 raise CursorTrimmed(head.session, str(Cursor(position)), first_kept)
@@ -65,11 +72,11 @@ class Archive:
             previous = str(name)
 
     async def segment(self, session: str, name: SegmentName) -> Segment:
-        """A segment by its name, verified.
+        """Read and verify one segment.
 
         Raises:
-            ArchiveDamaged: it is not there, or is not what its name tells.
-            Unavailable, SetupError: as the store does.
+            ArchiveDamaged: the segment is missing, or has changed.
+            Unavailable, SetupError: as for `ArchiveStore.get`.
         """
         try:
             data = await self.store.get(file_of(self.namespace, session, name))
@@ -80,10 +87,10 @@ class Archive:
         return await run_sync(partial(read_segment, self.namespace, session, name, data))
 
     async def tip(self, session: str) -> Tip | None:
-        """The end of a session's chain; None if nothing of it was archived.
+        """Return the last segment of a session's chain, or None if nothing of it is archived.
 
         Raises:
-            ArchiveDamaged: what the server keeps is no name of a segment.
+            ArchiveDamaged: the server's record of it is not a segment name.
             Unavailable: the server cannot be reached.
         """
         text = await archive_tip(self.log, session)
@@ -93,11 +100,16 @@ class Archive:
             raise ArchiveDamaged(session, text[:100], "no name of a segment") from None
 
     async def chain(self, session: str, tip: Tip, *, down_to: int = 1) -> AsyncGenerator[Segment, None]:
-        """The segments from the end of the chain back to the one with a position: by what they say of each other.
+        """Yield the segments from the end of the chain back to a position. Each one names the previous.
+
+        Args:
+            session: whose chain.
+            tip: its last segment.
+            down_to: yield segments down to the one with this position.
 
         Raises:
-            ArchiveDamaged: one is missing or damaged; those before it are not found this way.
-            Unavailable, SetupError: as the store does.
+            ArchiveDamaged: a segment is missing or damaged. Earlier ones cannot be found this way.
+            Unavailable, SetupError: as for `ArchiveStore.get`.
         """
         name, number = tip.name, tip.number
         while True:
@@ -105,60 +117,60 @@ class Archive:
             if segment.header.number != number:
                 raise ArchiveDamaged(session, str(name), f"it is number {segment.header.number}, not {number}")
             yield segment
-            before = previous_of(segment)
-            if before is None or name.first <= down_to:
+            previous = previous_of(segment)
+            if previous is None or name.first <= down_to:
                 return
-            name, number = before, number - 1
+            name, number = previous, number - 1
 
     async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
-        """The value of every field of every archived entry of a session, also of segments that are in no chain.
+        """Yield the value of every field of every archived entry, including those of segments in no chain.
 
         Raises:
-            ArchiveDamaged: a segment is not what its name tells; or is not here, and the session is not erased.
-            Unavailable, SetupError: as the store does.
+            ArchiveDamaged: a segment has changed, or is missing although the session is not erased.
+            Unavailable, SetupError: as for `ArchiveStore.get`.
         """
-        noted = await archived_segments(self.log, session)
-        there = await self._stored(session)
-        missing = [name for name in noted if name not in there]
+        indexed = await archived_segments(self.log, session)
+        stored = await self._stored(session)
+        missing = [name for name in indexed if name not in stored]
         if missing and not (await self.log.head(session)).is_erased:
             raise ArchiveDamaged(session, missing[0], "missing")
-        for text in there:
+        for text in stored:
             segment = await self.segment(session, _name(session, None, text))
             for _, (_, fields) in segment.entries:
                 for value in fields[1::2]:
                     yield value
 
     async def require_here(self, session: str) -> None:
-        """Look whether this is the archive that a session is in.
+        """Check that a session's archived entries are in this archive. An erased session always passes.
 
         Raises:
-            ArchiveDamaged: some of it is archived, and none of that is here. Of an erased one it may be gone already.
+            ArchiveDamaged: the server lists segments of the session, and none of them is in the store.
             Unavailable, SetupError: the server or the store cannot be reached.
         """
-        noted = await archived_segments(self.log, session)
-        if not noted or (await self.log.head(session)).is_erased:
+        indexed = await archived_segments(self.log, session)
+        if not indexed or (await self.log.head(session)).is_erased:
             return
-        if set(noted).isdisjoint(await self._stored(session)):
-            raise ArchiveDamaged(session, noted[0], "missing, and so are all others: it may be in another archive")
+        if set(indexed).isdisjoint(await self._stored(session)):
+            raise ArchiveDamaged(session, indexed[0], "missing, and so are all others: it may be in another archive")
 
     async def erase(self, session: str) -> None:
-        """Delete all segments of a session, also those that are in no chain, and all else that is in its folder.
+        """Delete everything in a session's folder, including segments in no chain.
 
-        Broken off in the middle it leaves some, and a repeat deletes them. The session has to be erased before, or an
-        archiver could write others meanwhile.
+        Erase the session first, or an archiver may add segments meanwhile. If the call is cancelled, some files remain;
+        a repeat deletes them.
 
         Raises:
-            Unavailable, SetupError: as the store does.
+            Unavailable, SetupError: as for `ArchiveStore.clear`.
         """
         await self.store.clear(folder_of(self.namespace, session))
 
     async def _stored(self, session: str) -> list[str]:
-        """What is in the folder of a session and is called as a segment is, without its suffix."""
+        """Return the names in a session's folder that end like a segment's, without that suffix."""
         files = await self.store.names(folder_of(self.namespace, session))
         return [file.rpartition("/")[2].removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)]
 
     async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
-        """The segment, where what is missing of an erased session is not damage."""
+        """Read a segment. Raise SessionErased instead of ArchiveDamaged if the session was erased."""
         try:
             return await self.segment(session, name)
         except ArchiveDamaged:
@@ -166,30 +178,32 @@ class Archive:
                 raise SessionErased(session) from None
             raise
 
-    async def _holding(self, head: SessionHead, position: int, walked: list[SegmentName]) -> SegmentName | None:
-        """The segment that holds a position, or the first behind it; None if there is none.
+    async def _holding(self, head: SessionHead, position: int, chain_names: list[SegmentName]) -> SegmentName | None:
+        """Return the segment that holds a position, or the next one after it; None if there is none.
 
         Args:
-            walked: names that were found from the chain's end, the last one first, as the server has lost them.
+            head: of the session.
+            position: to look for.
+            chain_names: cache of names read from the chain, last first. It is filled if the server lost its index.
         """
-        found = await archived_segments(self.log, head.session, position, 1)
-        if found:
-            return _name(head.session, None, found[0])
-        if not walked and (tip := await self.tip(head.session)) is not None and tip.name.last >= position:
-            walked += [segment.name async for segment in self.chain(head.session, tip, down_to=position)]
-        while walked and walked[-1].last < position:
-            walked.pop()
-        return walked[-1] if walked else None
+        indexed = await archived_segments(self.log, head.session, position, 1)
+        if indexed:
+            return _name(head.session, None, indexed[0])
+        if not chain_names and (tip := await self.tip(head.session)) is not None and tip.name.last >= position:
+            chain_names += [segment.name async for segment in self.chain(head.session, tip, down_to=position)]
+        while chain_names and chain_names[-1].last < position:
+            chain_names.pop()
+        return chain_names[-1] if chain_names else None
 
 
 async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
-    """Look whether a log is the one that a segment was written from.
+    """Check that a segment was written from this log.
 
-    Where the log was trimmed beyond the segment and does not list the incarnation any more, the segment is believed:
-    the log itself noted its name, which ends in the SHA-256 of its file.
+    If the log was trimmed after the segment and no longer lists its incarnation, trust the segment: the log itself
+    stored its name, which ends in the SHA-256 of the file.
 
     Raises:
-        LogRolledBack: it lost its end below the segment's and grew again.
+        LogRolledBack: the log lost entries that the segment holds, and grew again.
         Unavailable: the server cannot be reached.
     """
     cursor = Cursor(header.last, 0, header.incarnation)
@@ -201,42 +215,42 @@ async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
 
 
 def previous_of(segment: Segment) -> SegmentName | None:
-    """The segment that one follows; None for the first.
+    """Return the name of the previous segment in the chain, or None for the first.
 
     Raises:
-        ArchiveDamaged: what it names is no segment, or none before it.
+        ArchiveDamaged: the header names no segment, or one that does not end before this one.
     """
     header = segment.header
     if not header.previous:
         return None
-    before = _name(header.session, segment.name, header.previous)
-    if before.last >= header.first:
-        raise ArchiveDamaged(header.session, str(segment.name), f"it follows {before}, which goes beyond its beginning")
-    return before
+    previous = _name(header.session, segment.name, header.previous)
+    if previous.last >= header.first:
+        raise ArchiveDamaged(header.session, str(segment.name), f"it follows {previous}, which overlaps it")
+    return previous
 
 
 def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
     try:
         return SegmentName.parse(text)
     except InvalidArchiveName:
-        place = "no name of a segment" if of is None else "what it follows is no segment"
-        raise ArchiveDamaged(session, str(of or text[:100]), place) from None
+        reason = "no name of a segment" if of is None else "it names a previous segment that is not one"
+        raise ArchiveDamaged(session, str(of or text[:100]), reason) from None
 
 
 def _pages(
     entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int, count: int
 ) -> Iterator[ArchivePage]:
-    """The entries of some lanes in pages; one position is never in two of them."""
+    """Yield the entries of some lanes in pages. The entries of one position are in one page."""
     at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
     while at < end:
         bound = _position(entries[min(at + count, end) - 1])
         beyond = bisect_right(entries, bound, lo=at, key=_position)
-        found: dict[Lane, list[Entry]] = {lane: [] for lane in lanes}
+        by_lane: dict[Lane, list[Entry]] = {lane: [] for lane in lanes}
         for lane, entry in entries[at:beyond]:
-            if lane in found:
-                found[lane].append(entry)
+            if lane in by_lane:
+                by_lane[lane].append(entry)
         token = next((token_of(e) for _, e in reversed(entries[at:beyond]) if e[0] == b"%d-0" % bound), "")
-        yield ArchivePage(Cursor(bound, 0, token), tuple(found.items()))
+        yield ArchivePage(Cursor(bound, 0, token), tuple(by_lane.items()))
         at = beyond
 
 

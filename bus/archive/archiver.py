@@ -1,4 +1,4 @@
-"""Add to a session's archive: read what is not in it yet, write it as segments, and have the chain go on with each."""
+"""Archive a session: read its entries that are not archived yet, write them as segments, and add these to its chain."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _LANES = tuple(Lane)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """What archiving a session came to."""
+    """The result of `Session.archive`."""
 
     session: str
     position: int
-    """up to which position the archive has the session now"""
+    """the last archived position; 0 if nothing is archived"""
     segments: tuple[str, ...] = ()
-    """the names of those that were written, `<first>-<last>-<sha256>`"""
+    """names of the segments written by this call, `<first>-<last>-<sha256>`"""
     entries: int = 0
-    """how many they hold"""
+    """number of entries in these segments"""
     size_bytes: int = 0
-    """of their files, compressed"""
+    """size of these segments' files, compressed"""
     orphans: tuple[str, ...] = ()
-    """segments that were written and are in no chain, as somebody else was faster: they harm nobody"""
+    """segments written by this call that are in no chain, because another archiver was faster; harmless"""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A segment that is being gathered."""
+    """A segment in progress."""
 
     bounds: ArchiveBounds
     lines: list[bytes] = field(default_factory=list[bytes])
@@ -60,7 +60,7 @@ class _Draft:
     incarnation: str = ""
 
     def take(self, entries: list[LaneEntry], position: int) -> bool:
-        """Add all entries of one position; False, and nothing is added, if there is no room for them."""
+        """Add all entries of one position. Return False and add nothing if the segment is full."""
         lines = [line_of(*entry) for entry in entries]
         if (size := sum(map(len, lines))) > LINE_LIMIT_BYTES:
             raise MessageTooLarge(size, LINE_LIMIT_BYTES)
@@ -83,18 +83,22 @@ class _Written(NamedTuple):
 
 
 async def archive_session(archive: Archive, session: str, before: int | None = None) -> Archived:
-    """Have the archive hold what the log holds below a position; None is all there is now.
+    """Archive a session's entries. See `Session.archive`, which calls this.
 
-    A segment is read back from the store before the head says that it is there. Broken off at any place it leaves whole
-    segments, and at most one that is in no chain. Any number of processes may do it at once.
+    A segment is read back from the store before the head refers to it. If the call is cancelled, whole segments are
+    archived, and at most one segment is in no chain. Several processes may archive a session at the same time.
+
+    Args:
+        archive: the archive to add to.
+        session: id of the session.
+        before: first position not to archive. None archives all entries there are now.
 
     Raises:
-        SessionErased: it was erased; what was written of it is deleted again.
-        LogRolledBack: the log lost its end below what is archived already.
-        ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give back
-            what was written.
-        CursorTrimmed: an entry in the middle was deleted by somebody else.
-        MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+        SessionErased: the session was erased. The segment written last is deleted again.
+        LogRolledBack: the log lost entries that are archived already.
+        ArchiveDamaged: the last segment has changed, or the store does not return what was written.
+        CursorTrimmed: another client deleted an entry of the log.
+        MessageTooLarge: an entry of another client is larger than a segment may be.
         Unavailable, SetupError: the server or the store cannot be reached.
     """
     done: Archived = Archived(session=session, position=0)
@@ -112,11 +116,11 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
             return done
         if tip is not None and not done.segments:
             await require_same_log(archive.log, head, (await archive.segment(session, tip.name)).header)
-            await _note_again(archive, tip, session)
+            await _restore_index(archive, tip, session)
         written = await _write(archive, head, tip, target)
         if written is None:
-            continue  # it was trimmed while it was read: begin behind that
-        if await _move(archive, tip, written):
+            continue  # entries were trimmed while they were read: start after them
+        if await _append_segment(archive, tip, written):
             done = replace(
                 done,
                 position=written.name.last,
@@ -129,7 +133,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
 
 
 async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
-    """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
+    """Write the next segment. Return None if its entries were trimmed meanwhile."""
     after = max(tip.name.last if tip else 0, _begin(head))
     draft = _Draft(archive.bounds)
     try:
@@ -150,25 +154,25 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
     name, data = await run_sync(sealed, header, draft.lines)
     file = file_of(archive.namespace, head.session, name)
     await archive.store.put_if_absent(file, data)
-    # The log may be trimmed up to here afterwards, so it is not enough that somebody said it was kept.
+    # The log may be trimmed up to here afterwards, so read the file back instead of trusting the store's answer.
     if await archive.store.get(file) != data:
-        raise ArchiveDamaged(head.session, str(name), "the store gives other bytes than were written")
+        raise ArchiveDamaged(head.session, str(name), "the store returns other bytes than were written")
     return _Written(name, header, len(draft.lines), len(data))
 
 
 def _begin(head: SessionHead) -> int:
-    """Behind which position there is something to archive: what a fork shares is its parent's."""
+    """Return the position after which entries can be archived. A fork's shared entries belong to its parent."""
     return max(head.trimmed, head.own_start.position)
 
 
 class _TrimmedMeanwhile(Exception):
-    """What comes next was trimmed between two pages."""
+    """The next entries were trimmed between two pages."""
 
 
 async def _positions(
     archive: Archive, head: SessionHead, after: int, target: int
 ) -> AsyncGenerator[tuple[int, list[LaneEntry]], None]:
-    """The entries of each position above `after`, both lanes; more than one only where somebody else has written."""
+    """Yield the entries of each position above `after`, of both lanes: one, unless another client wrote there too."""
     session, position, proof, log = head.session, after, head.cursor, archive.log
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(_LANES))
     while position < target:
@@ -176,28 +180,27 @@ async def _positions(
         now, pages = fetched.head, fetched.pages
         if now.trimmed > position:
             raise _TrimmedMeanwhile
-        if (held := min(now.position, await common_position(log, now, proof))) < target:
-            raise LogRolledBack(session, target, held)
+        if (common := min(now.position, await common_position(log, now, proof))) < target:
+            raise LogRolledBack(session, target, common)
         proof = now.cursor
         bound = fetched.complete(target)
-        found: dict[int, list[LaneEntry]] = {}
-        own: set[int] = set()  # not of other clients: their 3-5 does not replace a deleted 3-0
+        entries_at: dict[int, list[LaneEntry]] = {}
+        own: set[int] = set()  # positions the bus wrote; another client's 3-5 does not replace a deleted 3-0
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:
-                found.setdefault(position_of(entry), []).append((lane, entry))
+                entries_at.setdefault(position_of(entry), []).append((lane, entry))
                 if entry[0].endswith(b"-0"):
                     own.add(position_of(entry))
-        for place in range(position + 1, bound + 1):
-            if place not in own:
-                raise CursorTrimmed(
-                    session, str(Cursor(place - 1)), min((p for p in own if p > place), default=bound + 1)
-                )
-            yield place, found[place]
+        for each in range(position + 1, bound + 1):
+            if each not in own:
+                first_kept = min((p for p in own if p > each), default=bound + 1)
+                raise CursorTrimmed(session, str(Cursor(each - 1)), first_kept)
+            yield each, entries_at[each]
         position = bound
 
 
-async def _note_again(archive: Archive, tip: Tip, session: str) -> None:
-    """Have the server know all segments by their positions, where it has lost some of them."""
+async def _restore_index(archive: Archive, tip: Tip, session: str) -> None:
+    """Restore the server's index of segments by position from the chain, if it lost some."""
     if len(await archived_segments(archive.log, session)) >= tip.number:
         return
     names: list[SegmentName] = []
@@ -207,8 +210,8 @@ async def _note_again(archive: Archive, tip: Tip, session: str) -> None:
     await extend_archive(archive.log, session, str(tip), str(tip), incarnation="", segments=pairs)
 
 
-async def _move(archive: Archive, tip: Tip | None, written: _Written) -> bool:
-    """Have the chain go on with a segment; False if somebody else has let it go on with another one."""
+async def _append_segment(archive: Archive, tip: Tip | None, written: _Written) -> bool:
+    """Add a segment to the chain. Return False if another archiver has added a different one."""
     session, name, header = written.header.session, written.name, written.header
     new_tip = Tip(header.number, name)
     segments = [(name.last, str(name))]

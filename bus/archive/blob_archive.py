@@ -1,4 +1,4 @@
-"""An archive as blobs, in a directory or in an object store: a folder for each session, a blob for each segment."""
+"""Archive stores in a directory and in an object store: a folder for each session, a blob for each segment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECTS = "archive store"
 
 
 class _BlobArchive:
-    """See `ArchiveStore`. A blob's name is the name of its segment, checked."""
+    """See `ArchiveStore`. The blob's name is the name of the file, after a check."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -47,10 +47,13 @@ class _BlobArchive:
 
 
 class DirectoryArchive(_BlobArchive):
-    """The `ArchiveStore` in a directory. It is made if it is missing, for its owner alone; so are the files.
+    """An `ArchiveStore` in a directory.
 
-    A segment is on disk, and so is its name, when `put_if_absent` returns. `clear` also removes what was left half
-    written, and what others have put there.
+    The directory is created if it is missing. Only its owner can read it and its files. When `put_if_absent` returns,
+    the file and its name are on disk. `clear` also removes partly written files and files of other programs.
+
+    Args:
+        path: the directory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,31 +61,34 @@ class DirectoryArchive(_BlobArchive):
 
 
 class ObjectArchive(_BlobArchive):
-    """The `ArchiveStore` in an object store, S3, Google's or Azure's, by the package obstore: the extra `s3`.
+    """An `ArchiveStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
 
-    A segment is sent in one piece, which a server takes whole or not at all.
+    A segment is sent in one request, which the server stores whole or not at all.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        """Takes a store as the package `obstore` makes them, with its credentials, time-outs and retries."""
+        """Wrap a store of the package `obstore`, which has its own credentials, time-outs and retries."""
         super().__init__(Objects(store, _OBJECTS))
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Return a store by URL, as `object_store_at` takes them. Nothing connects yet.
+        """Return the store at a URL such as `s3://bucket/prefix`. Does not connect yet.
 
         Raises:
-            MissingExtra: the package is not installed.
-            SetupError: the URL is none that it knows.
+            MissingExtra: the package `obstore` is not installed.
+            SetupError: `obstore` does not know this kind of URL.
         """
         return cls(object_store_at(url, _OBJECTS))
 
 
 def archive_store_at(place: str) -> DirectoryArchive | ObjectArchive:
-    """Return the store at a URL such as `s3://bucket/prefix`, or in a directory. Nothing connects or is made yet.
+    """Return the store at a URL or in a directory. Does not connect or create anything yet.
+
+    Args:
+        place: a URL such as `s3://bucket/prefix`, or the path of a directory.
 
     Raises:
-        MissingExtra: a URL needs the package `obstore`, which is not installed.
-        SetupError: the URL is none that it knows.
+        MissingExtra: `place` is a URL, and the package `obstore` is not installed.
+        SetupError: `obstore` does not know this kind of URL.
     """
     return store_at(place, DirectoryArchive, ObjectArchive.from_url)

@@ -1,4 +1,4 @@
-"""How large a segment grows."""
+"""The bounds of the archive."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ __all__ = ("ArchiveBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBounds:
-    """How large a segment grows; reached, the next one begins."""
+    """The size at which a new segment begins."""
 
     text_bytes: int = 8 * 1_048_576
-    """The most bytes of lines in a segment, unless one entry alone has more."""
+    """Most bytes of lines in a segment, uncompressed. A single larger entry gets a segment of its own."""
     entries: int = 10_000
-    """The most entries in a segment."""
+    """Most entries in a segment."""

@@ -1,4 +1,4 @@
-"""Prove a session's archive: every segment from the end of its chain back to the first, and what the server notes."""
+"""Check a session's archive: every segment from the end of its chain to the first, and the server's index of them."""
 
 from __future__ import annotations
 
@@ -20,52 +20,62 @@ __all__ = ("ArchiveProblem", "check_chain")
 
 
 class ArchiveProblem(NamedTuple):
-    """Something that is wrong with a session's archive.
+    """A problem with a session's archive.
 
-    Its kinds: `missing`, a segment is not in the store. `damaged`, it is not what it was, or not the one that the next
-    one follows. `hole`, positions between two segments are in none: they were trimmed away before they were archived.
-    `log`, it is of another log than the server's. `names`, what the server notes of the chain is not the chain.
+    Kinds:
+        missing: a segment is not in the store.
+        damaged: a segment has changed, or is not the one that the next segment names.
+        hole: positions between two segments are in none, because they were trimmed before they were archived.
+        log: a segment is from another log than the server's.
+        names: the server's index differs from the chain.
     """
 
     session: str
     segment: str
-    """its name, `<first>-<last>-<sha256>`; "" where it is not one segment's"""
+    """name of the segment, `<first>-<last>-<sha256>`; "" if the problem is not in one segment"""
     kind: str
     text: str
+    """the problem, for people"""
 
 
 async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveProblem, None]:
-    """Read all segments of a session, the last first, and tell what is wrong. One is held at a time, none is changed.
+    """Read all segments of a session, the last first, and yield each problem. Changes nothing.
+
+    Holds one segment in memory. Segments that are archived meanwhile are not checked.
+
+    Args:
+        archive: the archive of the session's bus.
+        session: id of the session.
 
     Raises:
         Unavailable, SetupError: the server or the store cannot be reached.
     """
-    # The end first: what is archived meanwhile is then noted by the server, and not yet asked for here.
+    # Read the tip first. A segment archived meanwhile is then in the index, and not yet expected in the chain.
     try:
         tip = await archive.tip(session)
     except ArchiveDamaged as error:
         yield ArchiveProblem(session, error.segment, "names", error.reason)
         return
     head = await archive.log.head(session)
-    noted = await archived_segments(archive.log, session)
+    indexed = await archived_segments(archive.log, session)
     chain: list[str] = []
     if tip is not None:
-        async for found in _walk(archive, head, tip, noted):
-            if isinstance(found, ArchiveProblem):
-                yield found
+        async for item in _walk(archive, head, tip, indexed):
+            if isinstance(item, ArchiveProblem):
+                yield item
             else:
-                chain.insert(0, str(found))
+                chain.insert(0, str(item))
     if head.archived < (end := tip.name.last if tip else 0) or (tip is None and head.archived):
-        text = f"the head says that the archive goes up to {head.archived}, its chain goes up to {end}"
+        text = f"the head says that the archive ends at position {head.archived}, its chain ends at {end}"
         yield ArchiveProblem(session, "", "names", text)
-    for problem in _noted(session, chain, noted):
+    for problem in _compare_index(session, chain, indexed):
         yield problem
 
 
 async def _walk(
-    archive: Archive, head: SessionHead, tip: Tip, noted: Sequence[str]
+    archive: Archive, head: SessionHead, tip: Tip, indexed: Sequence[str]
 ) -> AsyncGenerator[SegmentName | ArchiveProblem, None]:
-    """Each segment of the chain, the last first, and what is wrong with it."""
+    """Yield each segment of the chain, the last first, followed by its problems."""
     session, number, name = head.session, tip.number, tip.name
     while True:
         yield name
@@ -74,26 +84,26 @@ async def _walk(
             if segment.header.number != number:
                 text = f"it is number {segment.header.number}, not {number}"
                 yield ArchiveProblem(session, str(name), "damaged", text)
-            before = previous_of(segment)
+            previous = previous_of(segment)
         except ArchiveDamaged as error:
             kind = "missing" if error.reason == "missing" else "damaged"
             yield ArchiveProblem(session, str(name), kind, error.reason)
-            before = _last_below(name.first, noted)  # it does not say any more, so this is the server's word
+            previous = _last_below(name.first, indexed)  # the segment cannot name it, so use the server's index
         else:
             try:
                 await require_same_log(archive.log, head, segment.header)
             except LogRolledBack as error:
                 yield ArchiveProblem(session, str(name), "log", str(error))
-        if before is None:
+        if previous is None:
             return
-        if before.last + 1 < name.first:
-            text = f"positions {before.last + 1} to {name.first - 1} are in no segment"
+        if previous.last + 1 < name.first:
+            text = f"positions {previous.last + 1} to {name.first - 1} are in no segment"
             yield ArchiveProblem(session, str(name), "hole", text)
-        name, number = before, number - 1
+        name, number = previous, number - 1
 
 
-def _last_below(position: int, noted: Sequence[str]) -> SegmentName | None:
-    for text in reversed(noted):
+def _last_below(position: int, indexed: Sequence[str]) -> SegmentName | None:
+    for text in reversed(indexed):
         try:
             name = SegmentName.parse(text)
         except InvalidArchiveName:
@@ -103,12 +113,12 @@ def _last_below(position: int, noted: Sequence[str]) -> SegmentName | None:
     return None
 
 
-def _noted(session: str, chain: Sequence[str], noted: Sequence[str]) -> Iterator[ArchiveProblem]:
-    """What the server notes, against the chain; both begin with the first."""
+def _compare_index(session: str, chain: Sequence[str], indexed: Sequence[str]) -> Iterator[ArchiveProblem]:
+    """Compare the server's index with the chain; both start with the first segment."""
     for name in chain:
-        if name not in noted:
-            yield ArchiveProblem(session, name, "names", "the server does not know it by its position")
-    end = noted.index(chain[-1]) if chain and chain[-1] in noted else len(noted)
-    for name in noted[:end]:  # those behind were archived while this was looking
+        if name not in indexed:
+            yield ArchiveProblem(session, name, "names", "the server's index does not list it")
+    end = indexed.index(chain[-1]) if chain and chain[-1] in indexed else len(indexed)
+    for name in indexed[:end]:  # later ones were archived during this check
         if name not in chain:
-            yield ArchiveProblem(session, name, "names", "the server notes it, and it is not in the chain")
+            yield ArchiveProblem(session, name, "names", "the server's index lists it, and it is not in the chain")

@@ -1,4 +1,4 @@
-"""What the server notes of a session's archive: the names of its segments, and the end of their chain."""
+"""The server's index of a session's archive: the names of its segments by position, and the end of their chain."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ _ARCHIVE = Script("archive")
 
 
 async def archive_tip(log: Log, session: str) -> str:
-    """Return the end of the session's chain of segments, as `extend_archive` stored it; "" if there is none."""
+    """Return the end of the session's chain of segments, as `extend_archive` stored it, or "" if there is none."""
     tip = await log.call("HGET", log.keys.head(session), "archive")
     return cast("bytes", tip or b"").decode()
 
 
 async def archived_segments(log: Log, session: str, position: int = 0, count: int = -1) -> list[str]:
-    """Return the names of archived segments, in order, from the one that holds a position or the next one.
+    """Return the names of archived segments in order, starting with the one that holds a position, or the next.
 
     Args:
-        count: the most names; -1 is all.
+        log: the log.
+        session: its id.
+        position: where to start; 0 is the first segment.
+        count: most names to return; -1 means all.
     """
     reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
     return [name.decode() for name in cast("list[bytes]", reply)]
@@ -36,13 +39,18 @@ async def archived_segments(log: Log, session: str, position: int = 0, count: in
 async def extend_archive(
     log: Log, session: str, tip: str, new_tip: str, *, incarnation: str, segments: Sequence[tuple[int, str]]
 ) -> str:
-    """Add segments to a session's archive, each as its last position and name, if the archive ends at `tip`.
+    """Add segments to a session's index if its chain ends at `tip`, and move the end to `new_tip`.
 
     Args:
-        incarnation: the one that wrote the last position of the last segment.
+        log: the log.
+        session: its id.
+        tip: the expected end of the chain; "" if there is none.
+        new_tip: the new end. If it equals `tip`, only lost names are added again.
+        incarnation: the incarnation that wrote the last position of the last segment.
+        segments: the last position and the name of each.
 
     Returns:
-        A word, as scripts/archive.lua says.
+        "moved", "behind", "lost" or "erased"; see `scripts/archive.lua`.
     """
     names = (
         log.keys.head(session),

@@ -1,4 +1,4 @@
-"""What segments are called: where one begins and ends, and the SHA-256 of its file, so that a name is a proof too."""
+"""Names of segments: first and last position, and the SHA-256 of the file, so that a name verifies its content."""
 
 import re
 from typing import NamedTuple, Self
@@ -14,21 +14,21 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class SegmentName(NamedTuple):
-    """A segment's own name, `<first>-<last>-<sha256>`."""
+    """The name of a segment, `<first>-<last>-<sha256>`."""
 
     first: int
     """its first position"""
     last: int
     """its last position"""
     sha256: str
-    """of its file as it is, compressed"""
+    """of the compressed file"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The name that `str()` wrote.
+        """Parse the text that `str()` returns.
 
         Raises:
-            InvalidArchiveName: it is none.
+            InvalidArchiveName: the text has another form.
         """
         match = _STEM.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
@@ -40,17 +40,17 @@ class SegmentName(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """The end of a session's chain of segments: which one it is, counted from 1, and its name."""
+    """The last segment of a session's chain: its number, counted from 1, and its name."""
 
     number: int
     name: SegmentName
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The tip that `str()` wrote.
+        """Parse the text that `str()` returns.
 
         Raises:
-            InvalidArchiveName: it is none.
+            InvalidArchiveName: the text has another form.
         """
         number, _, name = text.partition(" ")
         if not (number.isascii() and number.isdigit()):
@@ -62,16 +62,18 @@ class Tip(NamedTuple):
 
 
 def folder_of(namespace: str, session: str) -> str:
-    """Where the segments of a session are."""
+    """Return the folder of a session's segments in the store."""
     return f"{_plain(namespace)}/{_plain(session)}"
 
 
 def file_of(namespace: str, session: str, name: SegmentName) -> str:
-    """What a segment is called in the store."""
+    """Return the name of a segment's file in the store."""
     return f"{folder_of(namespace, session)}/{name}{SUFFIX}"
 
 
 def _plain(text: str) -> str:
-    """The text in characters that every store takes. Capitals are written as `=41`, as some file systems take them for
-    small letters, and two sessions must not share a folder."""
+    """Encode a text in characters that every store allows.
+
+    An upper-case letter becomes `=41`: on file systems that ignore case, two sessions would otherwise share a folder.
+    """
     return "".join(c if c in _PLAIN else "".join(f"={byte:02x}" for byte in c.encode()) for c in text) or "="

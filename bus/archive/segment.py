@@ -1,14 +1,17 @@
-"""A segment: a stretch of a session's log as a file that proves itself, and that `zcat` and `jq` read.
+"""A segment: consecutive entries of a session in a file that verifies itself, readable with `zcat` and `jq`.
 
     zcat 1-250-….jsonl.gz | jq -r 'select(.m) | .m | fromjson'
 
-It is gzip of JSON lines. The first is the header: whose log this is, from where to where, which incarnation wrote its
-last entry, and the name of the segment before it. Then comes a line for each entry in the order of positions, LLM lane
-first where both have one: its lane, its id, and the fields `h` and `m` as they stand in the stream, whatever is in
-them; an entry that the bus did not write has a list `fields`. A value that is not UTF-8 is `{"base64": …}`. The last
-line is the seal: how many entries there are, and the SHA-256 of all lines before it.
+The file is JSON lines, compressed with gzip:
 
-Old forms of messages are kept as they are; they are lifted when they are read, as those in the stream are.
+- The first line is the header: namespace, session, number, first and last position, the incarnation that wrote the last
+  entry, and the name of the previous segment.
+- Each entry is a line, in position order; if both lanes have one, the LLM lane comes first. A line has the lane, the
+  id, and the fields `h` and `m` as they are in the stream. An entry of another client has a list `fields` instead. A
+  value that is not UTF-8 is `{"base64": …}`.
+- The last line is the seal: the number of entries, and the SHA-256 of all lines before it.
+
+Messages keep the version they were written in. They are upgraded when they are read, like those in the stream.
 """
 
 from __future__ import annotations
@@ -34,10 +37,10 @@ __all__ = ("LINE_LIMIT_BYTES", "Header", "LaneEntry", "Segment", "line_of", "rea
 FORMAT, VERSION = "lanebus-archive", 1
 
 LINE_LIMIT_BYTES = 32 * 1_048_576
-"""One entry as a line; a message of the bus has a tenth of it at most."""
+"""Most bytes of one line. An entry of the bus has at most a tenth of it."""
 
 TEXT_LIMIT_BYTES = 2 * LINE_LIMIT_BYTES
-"""A segment's lines; of a file that grows beyond it when it is unpacked nothing is believed."""
+"""Most bytes of all lines of a segment. A file that decompresses to more is refused."""
 
 LaneEntry = tuple[Lane, Entry]
 
@@ -45,22 +48,24 @@ T = TypeVar("T")
 
 
 class Header(NamedTuple):
-    """What a segment says of itself."""
+    """The first line of a segment."""
 
     namespace: str
     session: str
     number: int
-    """which one of its session's segments it is, from 1"""
+    """counts the session's segments from 1"""
     first: int
+    """first position"""
     last: int
+    """last position"""
     incarnation: str
-    """that wrote the entry at `last`; "" if its header names none"""
+    """the incarnation that wrote the entry at `last`; "" if the entry names none"""
     previous: str
-    """the name of the segment before it, which ends in the SHA-256 of its file; "" for the first"""
+    """name of the previous segment, which ends in the SHA-256 of its file; "" for the first segment"""
 
 
 class Segment(NamedTuple):
-    """A segment that was read: all of it, verified."""
+    """A whole segment that was read and verified."""
 
     name: SegmentName
     header: Header
@@ -68,53 +73,51 @@ class Segment(NamedTuple):
 
 
 def line_of(lane: Lane, entry: Entry) -> bytes:
-    """An entry as a line.
+    """Return the line of an entry.
 
     Raises:
-        MessageTooLarge: it has more bytes than a line may.
+        MessageTooLarge: the entry or its line has more than `LINE_LIMIT_BYTES`.
     """
     entry_id, fields = entry
     if (size := sum(map(len, fields))) > LINE_LIMIT_BYTES:
         raise MessageTooLarge(size, LINE_LIMIT_BYTES)
-    said: dict[str, JsonValue] = {"lane": lane.value, "id": entry_id.decode()}
+    data: dict[str, JsonValue] = {"lane": lane.value, "id": entry_id.decode()}
     if len(fields) == 4 and fields[0] == b"h" and fields[2] == b"m":
-        said |= {"h": _said(fields[1]), "m": _said(fields[3])}
+        data |= {"h": _json(fields[1]), "m": _json(fields[3])}
     else:
-        said["fields"] = [_said(value) for value in fields]
-    line = _line(said)
+        data["fields"] = [_json(value) for value in fields]
+    line = _line(data)
     if len(line) > LINE_LIMIT_BYTES:
         raise MessageTooLarge(len(line), LINE_LIMIT_BYTES)
     return line
 
 
 def sealed(header: Header, lines: Sequence[bytes]) -> tuple[SegmentName, bytes]:
-    """A segment's name and file. The same log gives the same bytes."""
+    """Return a segment's name and file. The same entries give the same bytes."""
     text = _line({"format": FORMAT, "version": VERSION, **header._asdict()}) + b"".join(lines)
     text += _line({"count": len(lines), "sha256": sha256(text).hexdigest()})
-    packer = zlib.compressobj(
-        6, zlib.DEFLATED, _GZIP
-    )  # without a time in its header, as gzip itself would put it there
-    data = packer.compress(text) + packer.flush()
+    compressor = zlib.compressobj(6, zlib.DEFLATED, _GZIP)  # the module gzip would write the time into its header
+    data = compressor.compress(text) + compressor.flush()
     return SegmentName(header.first, header.last, sha256(data).hexdigest()), data
 
 
 def read_segment(namespace: str, session: str, name: SegmentName, data: bytes) -> Segment:
-    """The segment of a file, once all of it was looked at.
+    """Read a segment's file and verify all of it.
 
     Raises:
-        ArchiveDamaged: it is not the file that its name tells, or not such a segment, or lacks something.
+        ArchiveDamaged: the file does not match its name, is from another session, or is not a complete segment.
     """
     try:
         return _read(namespace, session, name, data)
     except _Fault as fault:
         reason = str(fault)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BusError):
-        reason = "a line of it is none of a segment"
+        reason = "it has an invalid line"
     raise ArchiveDamaged(session, str(name), reason)
 
 
 class _Fault(Exception):
-    """What is wrong with a file."""
+    """A file is not a valid segment. The text says why."""
 
 
 def _read(namespace: str, session: str, name: SegmentName, data: bytes) -> Segment:
@@ -124,67 +127,67 @@ def _read(namespace: str, session: str, name: SegmentName, data: bytes) -> Segme
     first_line, *lines, seal_line = text.split(b"\n")[:-1]
     seal = _object(seal_line)
     if seal.get("count") != len(lines):
-        raise _Fault(f"{len(lines)} entries, sealed were {seal.get('count')}")
+        raise _Fault(f"it has {len(lines)} entries, its seal says {seal.get('count')}")
     if seal.get("sha256") != sha256(text[: -len(seal_line) - 1]).hexdigest():
-        raise _Fault("the seal is of other lines")
+        raise _Fault("its lines do not match the SHA-256 in its seal")
     header = _header(_object(first_line))
     if (header.namespace, header.session) != (namespace, session):
-        raise _Fault(f"it is of session {header.session!r} of namespace {header.namespace!r}")
+        raise _Fault(f"it belongs to session {header.session!r} of namespace {header.namespace!r}")
     if (header.first, header.last) != name[:2]:
-        raise _Fault(f"it is of positions {header.first} to {header.last}")
+        raise _Fault(f"it holds positions {header.first} to {header.last}")
     entries = [_entry(_object(line)) for line in lines]
     _require_whole(header, entries)
     return Segment(name, header, entries)
 
 
 def _unpacked(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(_GZIP)
+    decompressor = zlib.decompressobj(_GZIP)
     try:
-        text = unpacker.decompress(data, TEXT_LIMIT_BYTES)
+        text = decompressor.decompress(data, TEXT_LIMIT_BYTES)
     except zlib.error:
-        raise _Fault("not gzip") from None
-    if unpacker.unconsumed_tail:
-        raise _Fault(f"more than {TEXT_LIMIT_BYTES} bytes once unpacked")
-    if not unpacker.eof or unpacker.unused_data or not text.endswith(b"\n") or text.count(b"\n") < 2:
-        raise _Fault("cut off, or something stands behind its end")
+        raise _Fault("it is not gzip") from None
+    if decompressor.unconsumed_tail:
+        raise _Fault(f"it decompresses to more than {TEXT_LIMIT_BYTES} bytes")
+    if not decompressor.eof or decompressor.unused_data or not text.endswith(b"\n") or text.count(b"\n") < 2:
+        raise _Fault("it is cut off, or has data after its end")
     return text
 
 
-def _header(said: Mapping[str, JsonValue]) -> Header:
-    if said["format"] != FORMAT:
-        raise _Fault("another format")
-    if said["version"] != VERSION:
-        raise _Fault(f"version {said['version']}, this package reads {VERSION}")
+def _header(data: Mapping[str, JsonValue]) -> Header:
+    if data["format"] != FORMAT:
+        raise _Fault("it has another format")
+    if data["version"] != VERSION:
+        raise _Fault(f"it has version {data['version']}, this package reads {VERSION}")
     return Header(
-        _of(str, said["namespace"]),
-        _of(str, said["session"]),
-        _of(int, said["number"]),
-        _of(int, said["first"]),
-        _of(int, said["last"]),
-        _of(str, said["incarnation"]),
-        _of(str, said["previous"]),
+        _typed(str, data["namespace"]),
+        _typed(str, data["session"]),
+        _typed(int, data["number"]),
+        _typed(int, data["first"]),
+        _typed(int, data["last"]),
+        _typed(str, data["incarnation"]),
+        _typed(str, data["previous"]),
     )
 
 
-def _entry(said: Mapping[str, JsonValue]) -> LaneEntry:
-    lane, entry_id = Lane(_of(str, said["lane"])), _of(str, said["id"]).encode()
-    if "fields" in said:
-        return lane, (entry_id, [_bytes(value) for value in cast("list[JsonValue]", said["fields"])])
-    return lane, (entry_id, [b"h", _bytes(said["h"]), b"m", _bytes(said["m"])])
+def _entry(data: Mapping[str, JsonValue]) -> LaneEntry:
+    lane, entry_id = Lane(_typed(str, data["lane"])), _typed(str, data["id"]).encode()
+    if "fields" in data:
+        return lane, (entry_id, [_bytes(value) for value in cast("list[JsonValue]", data["fields"])])
+    return lane, (entry_id, [b"h", _bytes(data["h"]), b"m", _bytes(data["m"])])
 
 
 def _require_whole(header: Header, entries: Iterable[LaneEntry]) -> None:
     position = header.first - 1
     for _, (entry_id, _) in entries:
-        found = int(entry_id.partition(b"-")[0])
-        if not position <= found <= position + 1 or found < header.first:
-            raise _Fault(f"position {found} follows {position}")
-        position = found
+        entry_position = int(entry_id.partition(b"-")[0])
+        if not position <= entry_position <= position + 1 or entry_position < header.first:
+            raise _Fault(f"position {entry_position} follows {position}")
+        position = entry_position
     if position != header.last:
         raise _Fault(f"it ends at position {position}")
 
 
-def _said(value: bytes) -> JsonValue:
+def _json(value: bytes) -> JsonValue:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -193,26 +196,26 @@ def _said(value: bytes) -> JsonValue:
 
 def _bytes(value: JsonValue) -> bytes:
     if isinstance(value, dict):
-        return b64decode(_of(str, value["base64"]), validate=True)
-    return _of(str, value).encode()
+        return b64decode(_typed(str, value["base64"]), validate=True)
+    return _typed(str, value).encode()
 
 
-def _of(kind: type[T], value: object) -> T:
+def _typed(kind: type[T], value: object) -> T:
     if type(value) is not kind:
         raise TypeError
     return value
 
 
-def _line(said: Mapping[str, object]) -> bytes:
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+def _line(data: Mapping[str, object]) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _object(line: bytes) -> dict[str, JsonValue]:
-    said = json.loads(line)
-    if not isinstance(said, dict):
+    data = json.loads(line)
+    if not isinstance(data, dict):
         raise TypeError
-    return cast("dict[str, JsonValue]", said)
+    return cast("dict[str, JsonValue]", data)
 
 
 _GZIP = zlib.MAX_WBITS | 16
-"""the form of `gzip` around the packed bytes"""
+"""zlib's parameter for a gzip header and trailer"""

@@ -1,4 +1,4 @@
-"""What an archive store is: files by name, written once and never changed."""
+"""The protocol of archive stores: files by name, written once and never changed."""
 
 import re
 from typing import Protocol
@@ -8,42 +8,42 @@ from lanebus.bus.errors import InvalidArchiveName
 __all__ = ("FILE_LIMIT_BYTES", "ArchiveStore", "check_name")
 
 FILE_LIMIT_BYTES = 128 * 1_048_576
-"""No segment is so large; what is larger was put there by somebody else, and is not read."""
+"""Segments are smaller. A larger file was written by another program and is not read."""
 
 _PART = r"[a-z0-9_=-][a-z0-9_=.-]{0,199}"
 _NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}")
 
 
 class ArchiveStore(Protocol):
-    """A place for segments. Any number of processes may write the same at once; nobody sees a part of a file.
+    """A store for segments. Several processes may write the same file at once. A reader never sees a partial file.
 
-    A name is one or more parts with a slash between them, each of small letters, digits and `_-=.`; it ends in the
-    SHA-256 of what it names, so whoever writes a name again writes the same.
+    A name is one or more parts separated by slashes, each of lower-case letters, digits and `_-=.`. It contains the
+    SHA-256 of the file, so every writer of a name writes the same bytes.
     """
 
     async def put_if_absent(self, name: str, data: bytes) -> None:
-        """Keep these bytes; they are safe when it returns. Where they are already, nothing is done.
+        """Store a file. It is durable when the call returns. Do nothing if it is stored already.
 
-        Cancelling it leaves all of them or nothing.
+        If the call is cancelled, the whole file is stored or nothing.
 
         Raises:
-            InvalidArchiveName: the name is none.
+            InvalidArchiveName: the name has another form.
             Unavailable: the store cannot be reached, or refused.
-            SetupError: it does not let us in.
+            SetupError: the store refused access.
         """
         ...
 
     async def get(self, name: str) -> bytes | None:
-        """The bytes, not verified; None if there are none.
+        """Return a file, not verified, or None if it is not stored.
 
         Raises:
-            MessageTooLarge: there are more than any segment has; they were not read.
+            MessageTooLarge: the file is over `FILE_LIMIT_BYTES`. It was not read.
             InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
         """
         ...
 
     async def names(self, folder: str) -> list[str]:
-        """The names in this folder, in order; none if there is no such folder.
+        """Return the names in a folder, sorted; empty if there is no such folder.
 
         Raises:
             InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
@@ -51,7 +51,7 @@ class ArchiveStore(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Have nothing under this name.
+        """Delete a file. Do nothing if it is not stored.
 
         Raises:
             InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
@@ -59,7 +59,7 @@ class ArchiveStore(Protocol):
         ...
 
     async def clear(self, folder: str) -> None:
-        """Have nothing in this folder, whatever its name. Broken off it leaves some.
+        """Delete everything in a folder, including files of other programs. If it is cancelled, some files remain.
 
         Raises:
             InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
@@ -68,7 +68,7 @@ class ArchiveStore(Protocol):
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one.
+    """Return `name` if it is valid.
 
     Raises:
         InvalidArchiveName: a part of it is empty, begins with a dot, or holds another character.

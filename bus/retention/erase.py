@@ -1,10 +1,10 @@
-"""Erase: take everything of one session away, for good, and leave a tombstone that nobody can write over.
+"""Erase: remove everything of one session for good, and leave a tombstone that refuses every writer.
 
-First the tombstone, in one step; from then on the session is gone for everybody. What is left of it is then taken away
-bit by bit, what tells of the rest last, so that an erasure that was cut off is finished by the next one.
+The first step writes the tombstone; from then on all clients find the session erased. Later steps remove the rest. Keys
+that list other keys are removed last, so the next call can finish an interrupted erasure.
 
-As a rule that takes two round trips. It cannot be one: a reader that is blocked on a stream is woken by an entry, and
-not by the end of the stream.
+This usually takes two round trips. One is not enough: a reader that blocks on a stream is woken by a new entry, and not
+by the deletion of the stream.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
 
 class SessionArchive(Protocol):
-    """What an erasure needs of the place where trimmed entries are."""
+    """The methods of an archive that an erasure uses."""
 
     def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
-        """The JSON of every archived message of a session."""
+        """Yield the value of every field of every archived entry of a session."""
         ...
 
     async def require_here(self, session: str) -> None:
-        """Raise ArchiveDamaged if some of a session is archived, and none of that is here."""
+        """Raise ArchiveDamaged if entries of a session are archived, and none of them is in this archive."""
         ...
 
     async def erase(self, session: str) -> None:
-        """Delete all that is archived of a session; nothing happens where nothing is."""
+        """Delete all archived entries of a session. Do nothing if there are none."""
         ...
 
 
 class Erased(NamedTuple):
-    """What else an erasure took."""
+    """The result of `Session.erase`."""
 
     media: tuple[str, ...] = ()
-    """the SHA-256 of media that no other session names, sorted"""
+    """SHA-256 of the media that were deleted, sorted"""
 
 
 async def erase(
@@ -70,35 +70,39 @@ async def erase(
     archive: SessionArchive | None = None,
     rewrite: bool = False,
 ) -> Erased:
-    """See `Session.erase`.
+    """Erase a session. See `Session.erase` for `force`, `rewrite` and the errors.
 
     Args:
-        media: the store to delete media from; None deletes none.
-        archive: where entries of sessions are archived; None where nowhere.
+        log: the log.
+        session: id of the session.
+        force: erase although forks share its entries, or this archive has none of its entries.
+        media: the store to delete media from. None deletes no media.
+        archive: the archive of the bus. None means it has none.
+        rewrite: have the server rewrite its append-only file.
     """
     if archive is None:
         if media is not None:
             await _require_none_archived(log)
     elif not force:
         await archive.require_here(session)
-    buried = await _bury(log, session, force=force, is_archive_here=archive is not None)
-    # Before the lanes, which name the media: an erasure that is cut off in between finds them again.
-    gone = () if media is None else await _erase_media(log, session, media, archive)
+    tombstone = await _write_tombstone(log, session, force=force, has_archive=archive is not None)
+    # Before the lanes, which refer to the media: a repeat of an interrupted erasure then finds these references.
+    deleted = () if media is None else await _erase_media(log, session, media, archive)
     if archive is not None:
         await archive.erase(session)
-    await _take_away(log, session, buried)
-    if buried.parent:
-        await _leave_parent(log, session, buried.parent)
+    await _remove_keys(log, session, tombstone)
+    if tombstone.parent:
+        await _leave_parent(log, session, tombstone.parent)
     if rewrite:
         await log.call_each("BGREWRITEAOF")
-    return Erased(gone)
+    return Erased(deleted)
 
 
 async def _require_none_archived(log: Log) -> None:
-    """Look whether media can be erased without an archive.
+    """Check that no session has archived entries, which may refer to the same media.
 
     Raises:
-        NoArchive: some of a session is archived, which may name the same media.
+        NoArchive: entries of a session are archived.
         Unavailable: the server cannot be reached.
     """
     for some in batched(await log.sessions(), log.bounds.heads):
@@ -107,22 +111,24 @@ async def _require_none_archived(log: Log) -> None:
                 raise NoArchive(head.session)
 
 
-class _Buried(NamedTuple):
-    """What the first step returns: all that the later steps need to know."""
+class _Tombstone(NamedTuple):
+    """The result of the first step, with everything the later steps need."""
 
     first: str
-    """the first id at which streams that sessions share may name this one"""
+    """the first id in shared streams that may refer to the session"""
     last_notice: str
+    """the last such id among the change notices"""
     last_wake_up: str
+    """the last such id among the wake-ups"""
     notice: str
-    """the notice of the erasure; "" if there is none"""
+    """id of the change notice of the erasure; "" if there is none"""
     parent: str
-    """of a fork; "" of any other session"""
+    """the parent of a fork; "" if it is no fork"""
     groups: tuple[str, ...]
     checkpoints: tuple[bytes, ...]
 
 
-async def _bury(log: Log, session: str, *, force: bool, is_archive_here: bool) -> _Buried:
+async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: bool) -> _Tombstone:
     keys, bucket = log.keys, log.keys.bucket(session)
     names = (
         keys.head(session),
@@ -130,47 +136,47 @@ async def _bury(log: Log, session: str, *, force: bool, is_archive_here: bool) -
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
         *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket), keys.archive(session)),
     )
-    words = (session, "1" if force else "", *log.work.notice_trim, "1" if is_archive_here else "")
-    outcome, told, groups, checkpoints = cast("list[list[bytes]]", await log.run(_ERASE, names, words))
+    words = (session, "1" if force else "", *log.work.notice_trim, "1" if has_archive else "")
+    outcome, details, groups, checkpoints = cast("list[list[bytes]]", await log.run(_ERASE, names, words))
     match outcome:
         case [b"archived"]:
             raise NoArchive(session)
         case [b"held"]:
-            raise EraseRefused(session, tuple(word.decode() for word in told))
+            raise EraseRefused(session, tuple(word.decode() for word in details))
         case _:
-            first, last_notice, last_wake_up, notice, parent = (word.decode() for word in told)
-            return _Buried(first, last_notice, last_wake_up, notice, parent, names_of(groups), tuple(checkpoints))
+            first, last_notice, last_wake_up, notice, parent = (word.decode() for word in details)
+            return _Tombstone(first, last_notice, last_wake_up, notice, parent, names_of(groups), tuple(checkpoints))
 
 
-async def _take_away(log: Log, session: str, buried: _Buried) -> None:
-    """Take away what names the session elsewhere, and all that is its own but the tombstone."""
+async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
+    """Remove the references to the session in shared keys, and all keys of its own except the tombstone."""
     keys, bucket = log.keys, log.keys.bucket(session)
-    everywhere = (keys.forged(bucket), *(keys.dead(bucket, group) for group in buried.groups))
+    searched_whole = (keys.forged(bucket), *(keys.dead(bucket, group) for group in tombstone.groups))
     streams: _Streams = {
-        keys.index(bucket): (buried.first, buried.last_notice),
-        keys.wake_ups(bucket): (buried.first, buried.last_wake_up),
-        **dict.fromkeys(everywhere, ("-", "+")),
+        keys.index(bucket): (tombstone.first, tombstone.last_notice),
+        keys.wake_ups(bucket): (tombstone.first, tombstone.last_wake_up),
+        **dict.fromkeys(searched_whole, ("-", "+")),
     }
     first, *others = await log.call_many(
         (
             _forget_command(log, session, streams),
-            *(("HDEL", keys.open(bucket, group), session) for group in buried.groups),
-            *(("ZREM", keys.due(bucket, group), session) for group in buried.groups),
-            *((("XDEL", keys.index(bucket), buried.notice),) if buried.notice else ()),
-            ("UNLINK", *_own_keys(keys, session, buried.checkpoints)),
-            ("UNLINK", keys.checkpoints(session)),  # it names the projections, so it goes behind them
+            *(("HDEL", keys.open(bucket, group), session) for group in tombstone.groups),
+            *(("ZREM", keys.due(bucket, group), session) for group in tombstone.groups),
+            *((("XDEL", keys.index(bucket), tombstone.notice),) if tombstone.notice else ()),
+            ("UNLINK", *_own_keys(keys, session, tombstone.checkpoints)),
+            ("UNLINK", keys.checkpoints(session)),  # after the projections, which it lists
         )
     )
     for reply in others:
         answered(reply)
-    if not (isinstance(first, Refused) and first.code == "NOSCRIPT"):  # else the next step gives the server its text
+    if not (isinstance(first, Refused) and first.code == "NOSCRIPT"):  # on NOSCRIPT, `log.run` below sends the script
         streams = _rest(streams, answered(first))
     while streams:
         streams = _rest(streams, await log.run(_FORGET, tuple(streams), _forget_words(log, session, streams)))
 
 
 def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[str]:
-    """Every key of the session but its tombstone and its checkpoints."""
+    """Return every key of the session except its head and its checkpoints."""
     stored = [field.decode(errors="replace")[2:].rpartition("@") for field in checkpoints if field.startswith(b"p:")]
     return [
         *(keys.lane(session, lane) for lane in Lane),
@@ -181,11 +187,11 @@ def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[st
 
 
 _Streams = Mapping[str, tuple[str, str]]
-"""The first and the last id to look at in each stream."""
+"""The first and the last id to search in each stream."""
 
 
 def _forget_command(log: Log, session: str, streams: _Streams) -> Sequence[Argument]:
-    """The command that takes what names the session out of streams that others share, a page of each."""
+    """Return the command that deletes references to the session from one page of each shared stream."""
     return _FORGET.command(tuple(streams), _forget_words(log, session, streams))
 
 
@@ -194,13 +200,13 @@ def _forget_words(log: Log, session: str, streams: _Streams) -> Sequence[Argumen
 
 
 def _rest(streams: _Streams, reply: Reply) -> _Streams:
-    """What such a command has left to look at."""
-    places = zip(streams.items(), cast("list[bytes]", reply), strict=True)
-    return {name: (place.decode(), last) for (name, (_, last)), place in places if place}
+    """Return the streams, and the ids in them, that such a command has not searched yet."""
+    replies = zip(streams.items(), cast("list[bytes]", reply), strict=True)
+    return {name: (next_id.decode(), last) for (name, (_, last)), next_id in replies if next_id}
 
 
 async def _leave_parent(log: Log, session: str, parent: str) -> None:
-    """Tell the session that a fork came from that it keeps nothing for it any more."""
+    """Remove the fork's checkpoint from its parent, which no longer keeps entries for it."""
     await unpin(log, parent, session)
     await log.call("HDEL", log.keys.head(session), "parent")
 
@@ -209,21 +215,21 @@ async def _leave_parent(log: Log, session: str, parent: str) -> None:
 
 
 async def _erase_media(log: Log, session: str, store: MediaStore, archive: SessionArchive | None) -> tuple[str, ...]:
-    """Delete the media that this session names and no other one does; every log is read for that."""
+    """Delete the media that only this session refers to, and return their SHA-256. Reads every log."""
     own: set[bytes] = set()
     async for body in _bodies(log, session, archive):
         own.update(_MEDIA.findall(body))
     for other in await log.sessions() if own else ():
         async for body in _bodies(log, other, archive):
             own = {sha256 for sha256 in own if sha256 not in body}
-    gone = tuple(sorted(sha256.decode() for sha256 in own))
-    for sha256 in gone:
+    unshared = tuple(sorted(sha256.decode() for sha256 in own))
+    for sha256 in unshared:
         await store.delete(sha256)
-    return gone
+    return unshared
 
 
 async def _bodies(log: Log, session: str, archive: SessionArchive | None) -> AsyncGenerator[bytes, None]:
-    """Every value of every entry, as it stands there: what cannot be read may name media too."""
+    """Yield every value of every entry, undecoded: entries that cannot be decoded may refer to media too."""
     if archive is not None:
         async for body in archive.bodies(session):
             yield body

@@ -1,7 +1,7 @@
-"""Trim: take the oldest entries of a session out of both lanes, once nobody needs them any more.
+"""Trim: remove the oldest entries of a session from both lanes, if no holder needs them.
 
-It goes step by step, so that a long one never holds the server. Each step is complete in itself: the head and the
-streams agree at every moment, and a trim that is cut off has trimmed less.
+A long trim runs in small steps, so that it never blocks the server for long. Each step is atomic: the head and the
+streams always agree, and an interrupted trim has trimmed fewer entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ("TRIMMED", "Trimmed", "trim")
 
 TRIMMED = "session.trimmed"
-"""the kind of the note that a forced trim leaves in the extension lane"""
+"""the kind of the extension message that a forced trim appends"""
 
 _TRIM = Script("trim")
 
@@ -34,17 +34,17 @@ _FARTHEST = 10**15
 
 
 class Trimmed(NamedTuple):
-    """What a trim took, or would take."""
+    """The result of `Session.trim`: what was trimmed or, with `dry_run`, would be."""
 
     entries: int
-    """of both lanes"""
+    """number of entries, of both lanes"""
     size_bytes: int
-    """of their messages' JSON"""
+    """size of their messages' JSON"""
     first_kept: int
-    """the first position that is left, whether it is there already or not"""
+    """the first position that is kept. It is below `before` if a new holder stopped the trim half-way"""
     holders: Mapping[str, int]
-    """who still needed some of it, as `TrimRefused` names them: passed by force, or what a trim would be refused for.
-    Where somebody came to need it while the trim was under way, it ended before `first_kept` got where it was to"""
+    """holders that need trimmed entries, with their positions, named as in `TrimRefused`. They were overridden by
+    `force`, or stop the trim without it"""
 
 
 class _Answer(NamedTuple):
@@ -59,10 +59,10 @@ class _Answer(NamedTuple):
 async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
     """See `Session.trim`."""
     mode = "look" if dry_run else "force" if force else "trim"
-    keep, looked, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
+    keep, done, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
     holders: dict[str, int] = {}
     while True:
-        answer = await _step(log, session, mode=mode, keep=keep, start=looked + 1, told=holders)
+        answer = await _step(log, session, mode=mode, keep=keep, start=done + 1, announced=holders)
         if answer.outcome == "erased":
             raise SessionErased(session)
         if answer.outcome == "forged":
@@ -74,12 +74,22 @@ async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_
         holders |= answer.holders
         if answer.outcome == "held" and not entries:
             raise TrimRefused(session, answer.keep, answer.holders)
-        keep, looked, entries, size = answer.keep, answer.trimmed, entries + answer.entries, size + answer.bytes
+        keep, done, entries, size = answer.keep, answer.trimmed, entries + answer.entries, size + answer.bytes
         if answer.outcome == "held" or answer.trimmed >= keep - 1:
             return Trimmed(entries, size, answer.trimmed + 1, holders)
 
 
-async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, told: Mapping[str, int]) -> _Answer:
+async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int]) -> _Answer:
+    """Run one step of a trim.
+
+    Args:
+        log: the log.
+        session: id of the session.
+        mode: "trim", "force" or "look", which changes nothing.
+        keep: first position to keep.
+        start: position to start at; only used by "look".
+        announced: holders that a `session.trimmed` of this trim has named already.
+    """
     keys = log.keys
     bucket = keys.bucket(session)
     names = (
@@ -94,5 +104,5 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
     words = (*words, *log.work.notice_trim, bounds.incarnations)
     words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
     words = (*words, seed_of(VERSION, "log", Lane.EXTENSION))
-    reply = await log.run(_TRIM, names, (*words, *told))
+    reply = await log.run(_TRIM, names, (*words, *announced))
     return _Answer(**json.loads(cast("bytes", reply)))

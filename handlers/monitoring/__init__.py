@@ -1,5 +1,5 @@
-"""How a bus stands now: its groups of workers, the sessions they work on, and the pace.
+"""Monitor a bus: its worker groups, the sessions they work on, and the current rates.
 
-`Watcher.look` gives an `Overview`; start in `watcher.py`. A look reads little, however much is stored, and writes
-nothing. `lanebus top` prints overviews, and a page or another program may show them in its own way.
+`Watcher.look` returns an `Overview`; start in `watcher.py`. A look writes nothing, and its cost does not grow with the
+number of stored sessions. `lanebus top` prints overviews.
 """

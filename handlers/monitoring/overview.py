@@ -1,4 +1,4 @@
-"""What `lanebus top` shows: how the groups stand, who works on what, and how fast. Values, and their JSON."""
+"""The values that `lanebus top` shows, and their JSON: groups, sessions with their workers, and rates."""
 
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -11,57 +11,62 @@ __all__ = ("Overview", "Pace", "SessionStatus", "overview_json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much was done in the last seconds."""
+    """The rates over the last seconds."""
 
     seconds: float
-    """that were looked at"""
+    """length of the period in seconds"""
     publishes: float
-    """a second"""
+    """per second"""
     turns: float
-    """a second"""
+    """per second"""
     tokens: float
-    """a minute"""
+    """per minute"""
     dollars: Decimal | None
-    """US dollars a minute; None where nobody knows what a turn cost"""
+    """US dollars per minute; None if no turn has a known cost"""
     is_estimate: bool
-    """there was too much to look at all of it: turns, tokens and dollars are taken from a part"""
+    """turns, tokens and dollars are extrapolated, because not all sessions with publishes were read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatus:
-    """A session that a worker has in hand, or that was seen to wait for a person."""
+    """A session that a worker works on, or that waits for a person."""
 
     session: str
     group: str | None
+    """group of `worker`"""
     worker: str | None
-    """the consumer that its work was given to; None where no one has it in hand"""
+    """the consumer that has its work; None if no consumer has"""
     owner: str | None
-    """of its lease"""
+    """owner of its lease; None if there is none"""
     epoch: int
+    """epoch of the last lease"""
     seconds_left: float | None
-    """of its lease; 0 or less where it ran out, None where nobody has it"""
+    """seconds until its lease expires; 0 or less if it has expired, None if there is none"""
     position: int
+    """last position"""
     doing: Doing
     loop_id: str | None
+    """id of its loop; None if no loop runs"""
     turn: int | None
+    """index of the current turn; None if there is none"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All of it, at one moment."""
+    """The result of one look at a bus."""
 
     time: float
     """seconds UTC, by the server's clock"""
     groups: tuple[GroupStatus, ...]
     sessions: tuple[SessionStatus, ...]
     left_out: int
-    """sessions in hand that are named and not shown"""
+    """number of sessions that are not in `sessions`, because of `WatcherBounds.shown`"""
     pace: Pace | None
-    """None at the first look"""
+    """the rates since earlier looks; None at the first look"""
 
 
 def overview_json(overview: Overview) -> dict[str, object]:
-    """As an object of JSON; money is a number, as in the other commands' JSON."""
+    """Return the overview as a JSON object. Money is a number, as in the JSON of other commands."""
     pace = overview.pace
     dollars = None if pace is None or pace.dollars is None else round(float(pace.dollars), 6)
     return {

@@ -1,4 +1,4 @@
-"""How fast a bus goes, from looks at it. Pure."""
+"""Compute rates from successive looks at a bus. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,29 +15,29 @@ WINDOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came between two looks."""
+    """What happened between two looks."""
 
     seconds: float
     publishes: int
     looked_into: int
-    """of the publishes, those that the turns were counted in"""
+    """publishes in the sessions whose entries were read; `turns` comes from these sessions"""
     turns: tuple[Usage, ...]
-    """what each turn took that ended"""
+    """usage of each turn that ended"""
 
     @property
     def factor(self) -> float:
-        """By how much there was more than was looked into."""
+        """All publishes divided by those that were looked into: scales `turns` up to an estimate. At least 1."""
         return max(self.publishes / self.looked_into, 1.0) if self.looked_into else 1.0
 
 
 class Pacer:
-    """Keeps the steps of the last seconds."""
+    """Computes the rates over the steps of the last `WINDOW_SECONDS`."""
 
     def __init__(self) -> None:
         self._steps: deque[Step] = deque()
 
     def add(self, step: Step) -> Pace:
-        """The pace with this step, the newest."""
+        """Add the newest step and return the rates."""
         self._steps.append(step)
         while sum(each.seconds for each in self._steps) - self._steps[0].seconds >= WINDOW_SECONDS:
             self._steps.popleft()

@@ -1,7 +1,7 @@
-"""Looks at a bus again and again, at a cost that does not grow with what is stored.
+"""Look at a bus repeatedly, at a cost that does not grow with what is stored.
 
-A look reads the groups' own books, the leases of the sessions that they have in hand, and the newest entries of those
-that were published to meanwhile; never a list of all sessions.
+A look reads the status of the groups, the leases of the sessions they work on, and the newest entries of sessions that
+were published to since the last look. It never lists all sessions.
 """
 
 from collections import OrderedDict
@@ -34,31 +34,31 @@ _KINDS = STATUS_KINDS | {TurnEnded.KIND}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatcherBounds:
-    """How much of a bus one look takes in."""
+    """How much one look reads."""
 
     shown: int = 100
-    """sessions of which a look tells"""
+    """sessions in an overview"""
     looked_into: int = 64
-    """sessions that were published to and are read, in one look"""
+    """sessions with new publishes that one look reads"""
     at_a_time: int = 8
-    """sessions that are read side by side"""
+    """sessions that are read concurrently"""
     reach: int = 400
-    """entries before the newest one that are looked at, of a session that was not looked into for long"""
+    """positions before the last one to read, in a session that is read for the first time"""
     first_reach: int = 32
-    """entries before the first publish that a pointer tells of: one publish may have several"""
+    """positions to read before the first new publish: a pointer names its last entry, and it may have several"""
     remembered: int = 500
-    """sessions whose status is kept from one look to the next"""
+    """sessions whose status is kept between looks"""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """What is known of one session."""
+    """The known state of one session."""
 
     status: Status = STATUS.initial
     position: int = 0
-    """up to which it was read"""
+    """the last position read"""
     turns: list[Usage] = field(default_factory=list[Usage])
-    """that ended since the look before"""
+    """usage of the turns that ended since the previous look"""
 
 
 class _Place(NamedTuple):
@@ -67,13 +67,15 @@ class _Place(NamedTuple):
 
 
 class Watcher:
-    """Looks on. It writes nothing."""
+    """Returns overviews of a bus. It writes nothing."""
 
     def __init__(self, bus: Bus, groups: Sequence[str] = (), bounds: WatcherBounds | None = None) -> None:
-        """
+        """Watch a bus.
+
         Args:
-            groups: only these; none is all.
-            bounds: None is the defaults.
+            bus: the bus.
+            groups: names of the groups to show; empty means all.
+            bounds: how much one look reads. None means the defaults.
         """
         self._bus, self._groups, self._bounds = bus, tuple(groups), bounds or WatcherBounds()
         self._activity: Activity | None = None
@@ -81,11 +83,11 @@ class Watcher:
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
 
     async def look(self) -> Overview:
-        """How everything stands now, and how fast it went since the looks before.
+        """Return the current overview, with the rates since the previous looks.
 
         Raises:
-            InvalidName: a group's name is none.
-            Unavailable: the server cannot be reached; the next look goes on from the one before.
+            InvalidName: a group's name does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached. The next look continues from the previous one.
         """
         groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
         before, activity = self._activity, await self._bus.activity(self._activity)
@@ -95,7 +97,7 @@ class Watcher:
         shown = [*in_hand, *self._kept(in_hand)][: self._bounds.shown]
         leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
         await self._read(leases.values(), activity, 0.0 if before is None else before.time)
-        named = [*in_hand, *self._kept(in_hand)]  # what was just read may be among them
+        named = [*in_hand, *self._kept(in_hand)]  # again, as sessions just read may now wait for a person
         shown = [name for name in named if name in leases][: self._bounds.shown]
         pace = None if before is None else self._pace(before, activity, changed)
         self._activity = activity
@@ -108,7 +110,7 @@ class Watcher:
         )
 
     def _pace(self, before: Activity, activity: Activity, looked_into: Collection[str]) -> Pace:
-        turns = [usage for name in looked_into if (found := self._watched.get(name)) for usage in found.turns]
+        turns = [usage for name in looked_into if (watched := self._watched.get(name)) for usage in watched.turns]
         step = Step(
             seconds=max(activity.time - before.time, 0.001),
             publishes=max(activity.published - before.published, 0),
@@ -118,13 +120,13 @@ class Watcher:
         return self._pacer.add(step)
 
     def _kept(self, in_hand: Collection[str]) -> list[str]:
-        """Sessions that go on only once a person says so: shown though no worker has them in hand, the newest first."""
+        """Return sessions that wait for a person and have no worker, the newest first."""
         waiting = {"waiting", "paused", "handoff"}
         kept = (name for name, watched in self._watched.items() if doing(name, watched.status) in waiting)
         return [name for name in kept if name not in in_hand][::-1]
 
     async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
-        """Bring the status of these sessions up to their leases' positions."""
+        """Read these sessions up to the positions of their leases."""
         limit = anyio.CapacityLimiter(self._bounds.at_a_time)
         failures: list[Unavailable] = []
 
@@ -132,7 +134,7 @@ class Watcher:
             try:
                 async with limit:
                     await self._read_one(lease, activity, since)
-            except Unavailable as error:  # raised below: here it would come out in an ExceptionGroup
+            except Unavailable as error:  # raised below; the task group would wrap it in an exception group
                 failures.append(error)
                 tasks.cancel_scope.cancel()
 
@@ -149,14 +151,14 @@ class Watcher:
         watched = self._watched.pop(name, None) or _Watched()
         watched.turns.clear()
         span = activity.sessions.get(name)
-        since = 0.0 if watched.position else since  # of one that was read up to here, all of it is new
-        # What a publish began with may stand before the position that its pointer names.
+        since = 0.0 if watched.position else since  # in a session read before, every entry after that is new
+        # A pointer names the last position of a publish, which may have begun earlier.
         wanted = last - self._bounds.reach
         if span is not None:
             wanted = min(wanted, span.first - self._bounds.first_reach)
         start = max(watched.position, min(wanted, last), 0)
         if last < watched.position:
-            return  # the log came back from an older copy; the next look begins anew
+            return  # the log was rolled back; the next look starts anew
         try:
             await self._fold(name, watched, start, last, since)
         except CursorTrimmed as gap:
@@ -204,7 +206,7 @@ def _evolve(watched: _Watched, envelope: Envelope, since: float) -> None:
         return
     status = watched.status
     if isinstance(event, TurnStarted) and (status.loop is None or status.loop.loop_id != event.turn_id.loop_id):
-        # Its beginning stands before what was read.
+        # The loop started before the first entry that was read.
         loop = LoopStatus(loop_id=event.turn_id.loop_id, started=envelope.time, position=envelope.position)
         status = status.model_copy(update={"loop": loop})
     watched.status = STATUS.evolve(status, envelope)

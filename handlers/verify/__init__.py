@@ -1,8 +1,8 @@
-"""Proof that stored logs are whole. Nothing here writes.
+"""Verify that stored logs are complete and consistent. Nothing here writes.
 
-verify_session   one session: positions, entries, head, producers, keys, checkpoints, projections
-verify_all       every session, then what is of no session
-replay           projections folded anew, compared with what is stored
+verify_session   check one session: positions, entries, head, producers, publish keys, checkpoints, projections
+verify_all       check every session, then the keys that belong to no session
+replay           fold projections from the log, and compare them with the stored states
 """
 
 from lanebus.handlers.verify.namespace import verify_all

@@ -1,7 +1,4 @@
-"""The bounds of a proof, each with its default.
-
-Tests pass tiny ones: what only holds at large bounds is a fault.
-"""
+"""The bounds of a verification, with their defaults."""
 
 from dataclasses import dataclass
 
@@ -10,16 +7,16 @@ __all__ = ("DEFAULT_VERIFY_BOUNDS", "VerifyBounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyBounds:
-    """How much a proof keeps, and how often it looks again at what changes meanwhile."""
+    """How many problems are kept, and how often values that change meanwhile are read again."""
 
     kept: int = 1_000
-    """problems and notes that are kept of one session, so that one which is all wrong does not fill the memory"""
+    """problems and notes kept per session; further problems are only counted, which bounds memory"""
     session_looks: int = 3
-    """at a session that is trimmed or goes back meanwhile"""
+    """attempts to check a session that is trimmed or rolled back meanwhile"""
     byte_looks: int = 5
-    """at a bucket's count of bytes while it is published to"""
+    """attempts to read a bucket's byte count while the bucket is published to"""
     state_looks: int = 4
-    """at the checkpoint of a projection and at its state, which change in one step and are read in two"""
+    """attempts to read a projection's checkpoint and its state, which change in one step and are read in two"""
 
 
 DEFAULT_VERIFY_BOUNDS = VerifyBounds()

@@ -1,4 +1,4 @@
-"""The entries of both lanes, one after the other, as they are stored: is each where it belongs, and can it be read?"""
+"""Check the stored entries of both lanes: their positions, headers, incarnations and checksums."""
 
 import re
 from collections.abc import AsyncGenerator, Sequence
@@ -15,44 +15,46 @@ from lanebus.handlers.verify.problem import Findings, ProblemKind, look
 __all__ = ("EntryCheck", "merged_entries", "place_of")
 
 HIGHEST = 2**64 - 1
-"""the highest second number of an id"""
+"""the highest number after the dash in an entry id"""
 
 _HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+ [^ ]+ [0-9]{1,10}")
 
 
 class EntryCheck:
-    """Takes the entries of both lanes in the order of their ids, and finds what is wrong with them. Pure."""
+    """Checks the entries of both lanes, which are passed in the order of their ids. Pure."""
 
     def __init__(
         self, findings: Findings, first: int, incarnations: Sequence[Incarnation] = (), begin: int = 0
     ) -> None:
-        """
+        """Start a check.
+
         Args:
-            first: the position that has to come first; 0 is any.
+            findings: receives the problems.
+            first: the expected first position; 0 accepts any.
             incarnations: those that the head lists.
-            begin: where the first own entry stands behind, which begins an incarnation.
+            begin: the position before the session's first own entry, with which its first incarnation starts.
         """
         self._findings, self._next = findings, first
-        self._token, self._strange, self._begin, self._previous = "", "", begin, begin
+        self._token, self._reported, self._begin, self._previous = "", "", begin, begin
         self._begins = {each.start + 1: each.token for each in incarnations}
         self._listed = frozenset(each.token for each in incarnations)
         self._oldest_listed = min((each.start for each in incarnations), default=None)
         self.entries = 0
-        """how many have a place"""
+        """number of entries with a position"""
         self.size_bytes = 0
-        """of their messages' JSON"""
+        """size of their messages' JSON"""
 
     def begin(self, first: int) -> None:
-        """Begin at this position, and count the bytes from there: nothing is missing up to it."""
+        """Report positions missing before `first`, and restart the count of bytes there."""
         self._require_up_to(first - 1)
         self.size_bytes = 0
 
     def take(self, lane: Lane, entry: Entry) -> None:
-        """The next entry."""
+        """Check the next entry."""
         entry_id, fields = entry
         position, rest = place_of(entry)
         if rest:
-            text = f"entry {entry_id.decode()} of the {lane} lane is none of the bus's: {look(_body(fields))}"
+            text = f"entry {entry_id.decode()} of the {lane} lane was not written by the bus: {look(_body(fields))}"
             self._findings.add("id", position, text)
             return
         self._next = self._next or position
@@ -66,23 +68,23 @@ class EntryCheck:
         self._read(lane, entry, position)
 
     def end(self, last: int) -> None:
-        """There are no more; `last` is the position that was to come last."""
+        """End the check. Report positions missing up to `last`, the expected last one."""
         self._require_up_to(last)
 
     def _require_up_to(self, position: int) -> None:
         if not self._next:
             return
         if position >= self._next:
-            few = position == self._next
-            text = "it is in no lane" if few else f"it and those up to {position} are in no lane"
+            is_single = position == self._next
+            text = "it is in no lane" if is_single else f"positions {self._next} to {position} are in no lane"
             self._findings.add("hole", self._next, text)
         self._next = max(self._next, position + 1)
 
     def _read(self, lane: Lane, entry: Entry, position: int) -> None:
         names, header, body = entry[1][::2], entry[1][1:2], _body(entry[1])
         if list(names) != [b"h", b"m"] or _HEADER.fullmatch(header[0]) is None:
-            seen = b" ".join(entry[1])
-            self._findings.add("header", position, f"in the {lane} lane, not written by the bus: {look(seen)}")
+            raw = b" ".join(entry[1])
+            self._findings.add("header", position, f"in the {lane} lane, not written by the bus: {look(raw)}")
             return
         self._check_token(token_of(entry), position)
         message = decode(self._findings.session, lane, entry).message
@@ -92,35 +94,38 @@ class EntryCheck:
         self._findings.add(kind, position, f"in the {lane} lane: {message.error}; {look(body)}")
 
     def _check_token(self, token: str, position: int) -> None:
-        """Each entry names its incarnation. It begins behind the previous entry and is the one that the head lists.
+        """Check the incarnation that an entry names.
 
-        So a batch that was cut in its middle shows, as what follows begins an incarnation elsewhere.
+        A new incarnation must start right after the previous entry, and be the one that the head lists there. This
+        finds batches that were cut off: the next entry's incarnation then starts at another position.
         """
         start, previous = start_of(token), self._previous
         if position == previous:
-            return  # it is in both lanes, which was told
+            return  # in both lanes, which is reported already
         follows = previous == position - 1
         is_possible = 0 <= start < position
-        is_another = token not in {self._token, self._strange}
-        if is_another and follows and (self._token or previous == self._begin):
+        is_new = token not in {self._token, self._reported}
+        if is_new and follows and (self._token or previous == self._begin):
             is_possible = start == previous
-        elif is_another:  # the previous one is gone, so where this began may be too
+        elif is_new:  # the previous entry is missing, and the incarnation's first entry may be missing too
             is_possible = is_possible and start > start_of(self._token)
         if not is_possible:
-            self._findings.add("incarnation", position, f"the entry is of {token}, the previous one of {self._token}")
-            self._strange, self._previous = token, position  # told of once, whether more of it follow or not
+            text = f"the entry is from incarnation {token}, the previous one from {self._token}"
+            self._findings.add("incarnation", position, text)
+            self._reported, self._previous = token, position  # report each incarnation once
             return
         if self._begins.get(position, token) != token:
-            text = f"the entry is of {token}, and the head says that {self._begins[position]} begins with it"
+            text = f"the entry is from incarnation {token}; by the head, {self._begins[position]} starts with it"
             self._findings.add("incarnation", position, text)
-            self._strange, token = token, self._begins[position]
+            self._reported, token = token, self._begins[position]
         elif self._oldest_listed is not None and start > self._oldest_listed and token not in self._listed:
-            self._findings.add("incarnation", position, f"the entry is of {token}, which the head does not list")
+            text = f"the entry is from incarnation {token}, which the head does not list"
+            self._findings.add("incarnation", position, text)
         self._token, self._previous = token, position
 
 
 def place_of(entry: Entry) -> tuple[int, int]:
-    """Both numbers of an entry's id."""
+    """Return both numbers of an entry's id."""
     position, _, rest = entry[0].partition(b"-")
     return int(position), int(rest)
 
@@ -128,10 +133,12 @@ def place_of(entry: Entry) -> tuple[int, int]:
 async def merged_entries(
     inspector: Inspector, session: str, first: int, last: int
 ) -> AsyncGenerator[tuple[Lane, Entry], None]:
-    """The entries of both lanes between two positions, in the order of their ids; a page of each lane in memory.
+    """Yield the entries of both lanes between two positions, in the order of their ids.
+
+    Holds one page of each lane in memory.
 
     Raises:
-        Refused: a lane's key is of another type.
+        Refused: a lane's key has another type.
         Unavailable: the server cannot be reached.
     """
     begin, end = f"{first}-0", f"{last}-{HIGHEST}"
@@ -163,5 +170,5 @@ async def _single(inspector: Inspector, key: str, first: str, last: str) -> Asyn
 
 
 def _body(fields: Sequence[bytes]) -> bytes:
-    """What stands where a message's JSON does."""
+    """Return the field that holds a message's JSON, or b"" if there is none."""
     return fields[3] if len(fields) > 3 else b""

@@ -1,4 +1,4 @@
-"""A session's head as it is stored, field by field."""
+"""Read and check the stored fields of a session's head."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _INCARNATION = re.compile(r"([0-9]{1,18})_[A-Za-z0-9_-]{1,13}")
 
 
 class HeadFields(NamedTuple):
-    """What a head says, as far as it can be read."""
+    """The fields of a head. Invalid ones are 0 or empty."""
 
     is_there: bool
     position: int
@@ -32,24 +32,24 @@ class HeadFields(NamedTuple):
     is_erased: bool
     incarnations: tuple[Incarnation, ...]
     parent: str = ""
-    """whose beginning it shares; "" if it is no fork"""
+    """the session whose entries it shares; "" if it is no fork"""
     fork: Cursor = START
-    """of the last entry that it shares"""
+    """cursor of the last shared entry"""
 
     @property
     def first(self) -> int:
-        """The first position that its own lanes have."""
+        """The first position in the session's own lanes."""
         return max(self.trimmed, self.fork.position) + 1
 
     def incarnation_of(self, position: int) -> str | None:
-        """Which incarnation wrote an entry; None where that is not known any more."""
+        """Return the incarnation that wrote an entry, or None if the head no longer lists it."""
         for token, start in reversed(self.incarnations):
             if start < position:
                 return token
         return None
 
-    def went_on_as(self, later: "HeadFields") -> bool:
-        """Whether the later one is of the same log, which at most has grown."""
+    def has_grown_to(self, later: "HeadFields") -> bool:
+        """Whether a later head is of the same log, with at most new entries: not trimmed, erased or rolled back."""
         return (
             (later.trimmed, later.is_erased) == (self.trimmed, self.is_erased)
             and later.position >= self.position
@@ -58,28 +58,28 @@ class HeadFields(NamedTuple):
 
 
 async def look_at_head(inspector: Inspector, session: str, findings: Findings | None = None) -> HeadFields:
-    """The head as it stands now; what is wrong with it goes into the findings.
+    """Read the head, and add its problems to the findings.
 
     Raises:
-        Refused: the key is of another type.
+        Refused: the key has another type.
     """
     fields = await inspector.fields(inspector.keys.head(session), _FIELDS)
     return read_standing(fields, Findings(session) if findings is None else findings)
 
 
 def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
-    """What the fields of a head say. Pure."""
+    """Parse the fields of a head, and add their problems to the findings. Pure."""
     numbers = {name: _number(fields, name, findings) for name in _NUMBERS}
     position, trimmed = numbers["position"], numbers["trimmed"]
     state = fields.get("state", b"")
     if state and state not in _STATES:
         findings.add("head", 0, f"its state is {state[:40]!r}")
     if trimmed > position:
-        findings.add("head", trimmed, f"entries up to {trimmed} were trimmed, and the last one is {position}")
+        findings.add("head", trimmed, f"entries up to {trimmed} were trimmed, but the last entry is {position}")
     if numbers["archived"] > position:
-        findings.add("head", numbers["archived"], f"archived up to there, and the last entry is {position}")
+        findings.add("head", numbers["archived"], f"archived up to here, but the last entry is {position}")
     if numbers["created"] > numbers["updated"]:
-        findings.add("head", 0, "its last append is older than its first one")
+        findings.add("head", 0, "its last append is older than its first")
     incarnations = _incarnations(fields, position, findings)
     return HeadFields(
         bool(fields),
@@ -92,7 +92,7 @@ def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields
 
 
 def _origin(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[str, Cursor]:
-    """The parent, and the cursor of the last entry that is shared."""
+    """Return the parent, and the cursor of the last shared entry."""
     parent = fields.get("parent", b"").decode(errors="replace")
     if not parent or fields.get("state") == b"erased":
         return "", START
@@ -100,10 +100,10 @@ def _origin(fields: Mapping[str, bytes], position: int, findings: Findings) -> t
         fork = Cursor.parse(fields.get("fork", b"").decode(errors="replace"))
         check_session_id(parent)
     except (InvalidCursor, InvalidSessionId) as error:
-        findings.add("head", 0, f"what it says of its parent: {error}")
+        findings.add("head", 0, f"its reference to a parent is invalid: {error}")
         return "", START
     if fork.position > position:
-        findings.add("head", fork.position, f"it shares entries up to there, and its last one is {position}")
+        findings.add("head", fork.position, f"it shares entries up to here, but its last entry is {position}")
     return parent, fork
 
 
@@ -116,25 +116,24 @@ def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:
 
 
 def _incarnations(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[Incarnation, ...]:
-    """The newest stretches of the log: each has a token of its own, and begins behind the previous one."""
+    """Return the listed incarnations. Each must have its own token, and start after the previous one."""
     text = fields.get("incarnations", b"").decode(errors="replace")
-    found: list[Incarnation] = []
+    listed: list[Incarnation] = []
     for word in text.split():
         match = _INCARNATION.fullmatch(word)
         if match is None:
-            findings.add("incarnation", 0, f"{word[:40]!r} is none")
+            findings.add("incarnation", 0, f"{word[:40]!r} is no incarnation")
             return ()
-        found.append(Incarnation(word, int(match[1])))
-    for before, after in pairwise(found):
-        if after.start <= before.start:
-            findings.add(
-                "incarnation", after.start, f"{after.token} begins behind {after.start}, as or before {before.token}"
-            )
-    if len({token for token, _ in found}) < len(found):
+        listed.append(Incarnation(word, int(match[1])))
+    for previous, each in pairwise(listed):
+        if each.start <= previous.start:
+            text = f"{each.token} starts after position {each.start}, not later than the previous {previous.token}"
+            findings.add("incarnation", each.start, text)
+    if len({token for token, _ in listed}) < len(listed):
         findings.add("incarnation", 0, "two have the same token")
-    if position and found and found[-1].start >= position:
-        findings.add("incarnation", found[-1].start, f"{found[-1].token} begins behind the last entry, {position}")
+    if position and listed and listed[-1].start >= position:
+        findings.add("incarnation", listed[-1].start, f"{listed[-1].token} starts after the last entry, {position}")
     newest = fields.get("incarnation", b"").decode(errors="replace")
-    if newest != (found[-1].token if found else ""):
-        findings.add("incarnation", 0, f"the newest one is {newest[:40]!r}, which is not the last of the list")
-    return tuple(found)
+    if newest != (listed[-1].token if listed else ""):
+        findings.add("incarnation", 0, f"the newest is {newest[:40]!r}, which is not the last in the list")
+    return tuple(listed)

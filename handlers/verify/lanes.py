@@ -1,4 +1,4 @@
-"""A session's own entries from the first that is kept anywhere: those in the archive, then those in the lanes."""
+"""Check a session's own entries: first the archived ones, then those in the lanes."""
 
 from contextlib import aclosing
 
@@ -12,17 +12,20 @@ __all__ = ("check_entries",)
 
 
 async def check_entries(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> int:
-    """Every position is there once, and can be read; the head counts their bytes. Gives how many there are.
+    """Check that every position exists once and can be read, and that the head's byte count is right.
+
+    Returns:
+        The number of entries.
 
     Raises:
-        Refused: a lane's key is of another type.
+        Refused: a lane's key has another type.
         Unavailable: the server or the archive cannot be reached.
     """
     inspector, kept = bus.inspector, standing.first
     first = await _first_archived(bus, session, standing, findings)
     if first > standing.fork.position + 1:
-        findings.note(f"it begins at {first}: what was before was trimmed away")
-    if findings.has("head"):  # where it begins may be what is wrong there
+        findings.note(f"it begins at {first}: earlier entries were trimmed")
+    if findings.has("head"):  # its first position may be what is wrong
         check = EntryCheck(findings, 0)
     else:
         check = EntryCheck(findings, first, standing.incarnations, standing.fork.position)
@@ -43,10 +46,10 @@ async def check_entries(bus: Bus, session: str, standing: HeadFields, findings: 
 
 
 async def _first_archived(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> int:
-    """Prove the archive; gives the first position that can be read of it, or of the log if nothing of it can."""
+    """Check the archive. Return the first position that can be read from it, or else from the log."""
     inspector, begin = bus.inspector, standing.fork.position
     if standing.archived and not inspector.has_archive:
-        findings.note(f"entries up to {standing.archived} are archived, and no archive was given to prove them")
+        findings.note(f"entries up to {standing.archived} are archived; they were not checked, as no archive was given")
     if not inspector.has_archive or findings.has("head"):
         return standing.first
     async with aclosing(bus.session(session).check_archive()) as problems:
@@ -54,7 +57,7 @@ async def _first_archived(bus: Bus, session: str, standing: HeadFields, findings
             segment = f"segment {problem.segment}: " if problem.segment else ""
             findings.add("archive", 0, f"{problem.kind}: {segment}{problem.text}")
     if findings.has("archive"):
-        findings.note("what was trimmed away was not proven, as the archive is not whole")
+        findings.note("trimmed entries were not checked, as the archive is damaged")
         return standing.first
     if standing.trimmed <= begin:
         return standing.first

@@ -1,4 +1,4 @@
-"""Proof of all sessions of a namespace, then of what belongs to none."""
+"""Verify all sessions of a namespace, then the keys that belong to no session."""
 
 from collections.abc import AsyncGenerator
 
@@ -16,7 +16,11 @@ __all__ = ("verify_all",)
 
 
 async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
-    """A report for each session, bucket by bucket; at the end one, of session "", for what is of none.
+    """Yield a report for each session, bucket by bucket, and at the end one of session "" for all other keys.
+
+    Args:
+        bus: the bus whose namespace to verify.
+        bounds: how many problems to keep, and how often to retry.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -45,20 +49,19 @@ async def _sessions(inspector: Inspector, bucket: int) -> set[str]:
 
 
 async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers, rest: Findings) -> None:
-    """No pointer leads nowhere. What is listed is asked after the pointers were read."""
+    """Check that every pointer names a listed session. The list is read after the pointers."""
     for text in pointers.bad:
         rest.add("pointer", 0, f"bucket {bucket}: {text}")
     names = sorted(pointers.highest)
     listed = await _sessions(inspector, bucket)
     for name in names:
         if name not in listed:
-            rest.add(
-                "pointer", pointers.highest[name], f"bucket {bucket}: a pointer names session {name!r}, which is none"
-            )
+            text = f"bucket {bucket}: a pointer names session {name!r}, which does not exist"
+            rest.add("pointer", pointers.highest[name], text)
 
 
 async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> None:
-    """The bucket counts what its sessions hold. Its count is read before and after theirs: it stood still meanwhile."""
+    """Check a bucket's byte count against its sessions. Retry if the count changed while theirs were read."""
     key = inspector.keys.sessions(bucket)
     for _ in range(rest.bounds.byte_looks):
         before = (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0")
@@ -66,9 +69,10 @@ async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> Non
         counted = await inspector.field_of_each(heads, "bytes") if heads else []
         if before == (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0"):
             if not all((number or b"0").isdigit() for number in (*counted, before)):
-                rest.add("bucket_bytes", 0, f"bucket {bucket} counts {before!r}, or one of its sessions no number")
+                text = f"the byte count of bucket {bucket}, {before!r}, or of one of its sessions is no number"
+                rest.add("bucket_bytes", 0, text)
             elif int(before) != sum(int(number or 0) for number in counted):
-                held = sum(int(number or 0) for number in counted)
-                rest.add("bucket_bytes", 0, f"bucket {bucket} counts {int(before)} bytes, its sessions {held}")
+                total = sum(int(number or 0) for number in counted)
+                rest.add("bucket_bytes", 0, f"bucket {bucket} counts {int(before)} bytes, its sessions {total}")
             return
-    rest.note(f"bucket {bucket}: its count of bytes was not proven, as it never stood still")
+    rest.note(f"bucket {bucket}: its byte count was not checked, as it changed all the time")

@@ -1,4 +1,4 @@
-"""What a bucket keeps of work: who was woken, what consumer groups have open or were given, and what they set aside."""
+"""Check a bucket's records of work: woken sessions, open work of consumer groups, and their dead letters."""
 
 import re
 
@@ -14,10 +14,10 @@ _WOKEN = re.compile(r"([0-9]{1,18})(?: .*)?", re.DOTALL)
 
 
 async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -> None:
-    """Each is of a session that is there. Sessions are asked for after what names them was read.
+    """Check that every record of work belongs to a session that exists. The sessions are read after the records.
 
     Raises:
-        Refused: a key is of another type.
+        Refused: a key has another type.
         Unavailable: the server cannot be reached.
     """
     named: dict[str, str] = {}
@@ -30,11 +30,11 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
                 await _check_letters(inspector, bucket, group, named, findings)
     for session, text in sorted(named.items()):
         if not await inspector.fields(inspector.keys.sessions(bucket), (session,)):
-            findings.add("pointer", 0, f"bucket {bucket}: {text} of session {session!r}, which is none")
+            findings.add("pointer", 0, f"bucket {bucket}: {text} of session {session!r}, which does not exist")
 
 
 async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str], findings: Findings) -> None:
-    """Where sessions were woken: each at an entry that is there, and in the order of work."""
+    """Check that sessions were woken at positions that exist, and are in the order of work."""
     keys = inspector.keys
     async for page in inspector.hash_pages(keys.woken(bucket)):
         woken = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}
@@ -47,12 +47,13 @@ async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str],
             match = _WOKEN.fullmatch(value.decode(errors="replace"))
             end = highest.get(session) or b"0"
             if session not in highest or match is None:
-                text = f"bucket {bucket}: woken is what nobody can look into: {look(session.encode() + b' ' + value)}"
+                text = f"bucket {bucket}: an invalid record of a woken session: {look(session.encode() + b' ' + value)}"
                 findings.add("pointer", 0, text)
             elif numbers[session] is None:
-                findings.add("pointer", 0, f"bucket {bucket}: session {session!r} was woken, and no work waits for it")
+                text = f"bucket {bucket}: session {session!r} was woken, but is not in the order of work"
+                findings.add("pointer", 0, text)
             elif end.isdigit() and int(end) and int(match[1]) > int(end):
-                text = f"bucket {bucket}: session {session!r} was woken at {match[1]}, and ends at {int(end)}"
+                text = f"bucket {bucket}: session {session!r} was woken at {match[1]}, but ends at {int(end)}"
                 findings.add("pointer", int(match[1]), text)
             else:
                 named[session] = "there is work"
@@ -63,7 +64,7 @@ async def _check_open(inspector: Inspector, bucket: int, group: str, named: dict
         for field, value in page.items():
             session = field.decode(errors="replace")
             if not _is_session(session) or _OPEN.fullmatch(value.decode(errors="replace")) is None:
-                text = f"bucket {bucket}: group {group} has open what nobody can do: {look(field + b' ' + value)}"
+                text = f"bucket {bucket}: group {group} has invalid open work: {look(field + b' ' + value)}"
                 findings.add("pointer", 0, text)
             else:
                 named[session] = f"group {group} has open work"

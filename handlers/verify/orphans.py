@@ -1,4 +1,4 @@
-"""Keys of the namespace that belong to no session, and that nobody would ever delete."""
+"""Find keys of the namespace that belong to no session, so nothing would ever delete them."""
 
 import re
 
@@ -8,43 +8,43 @@ from lanebus.handlers.verify.problem import Findings
 __all__ = ("find_orphans", "part_of")
 
 _SHARED = re.compile(r"index|sessions|forged|live|order|woken|wakeups|groups|(?:open|due|dead):[A-Za-z0-9_.-]{1,64}")
-"""what a bucket holds for all of its sessions"""
+"""keys that the sessions of a bucket share"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
-"""what a session has"""
+"""keys of one session"""
 _GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:consumers")
-"""what is of a consumer group, which works on all buckets"""
+"""keys of a consumer group, which works on all buckets"""
 _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 
 
 async def find_orphans(inspector: Inspector, findings: Findings) -> None:
-    """Look at every key of the namespace; each is of a session that is listed, or shared by all.
+    """Check that every key of the namespace is shared, or belongs to a listed session.
 
     Raises:
         Unavailable: the server cannot be reached.
     """
-    known: dict[str, bool] = {}
-    seen: set[str] = set()
+    listed: dict[str, bool] = {}
+    reported: set[str] = set()
     async for page in inspector.key_names():
         for name in page:
-            found = part_of(inspector.keys.namespace, name)
-            if found is None:
-                _add(findings, seen, name, "it is none of the bus's")
+            parts = part_of(inspector.keys.namespace, name)
+            if parts is None:
+                _add(findings, reported, name, "it is not a key of the bus")
                 continue
-            bucket, session, part = found
+            bucket, session, part = parts
             if not session:
                 continue
-            if session not in known:
-                known[session] = await _is_listed(inspector, session)
+            if session not in listed:
+                listed[session] = await _is_listed(inspector, session)
             if bucket != inspector.keys.bucket(session):
-                _add(findings, seen, name, f"session {session!r} is of another bucket")
-            elif not known[session] and not await _may_stand_alone(inspector, name, part):
-                _add(findings, seen, name, f"there is no session {session!r}")
-            elif known[session] and part.startswith("p:") and await _is_unlisted(inspector, session, name, part):
-                _add(findings, seen, name, "a stored projection without a checkpoint, which nothing would ever remove")
+                _add(findings, reported, name, f"session {session!r} belongs to another bucket")
+            elif not listed[session] and not await _may_stand_alone(inspector, name, part):
+                _add(findings, reported, name, f"there is no session {session!r}")
+            elif listed[session] and part.startswith("p:") and await _is_unlisted(inspector, session, name, part):
+                _add(findings, reported, name, "a stored projection without a checkpoint, which nothing would remove")
 
 
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
-    """Bucket, session ("" is shared by all) and part that a key is of; None if the bus has no such key. Pure."""
+    """Return the bucket, session ("" if shared) and part of a key, or None if the bus has no such key. Pure."""
     rest = name.removeprefix(f"{namespace}:")
     if rest == "config" or rest.startswith("media:") or _GROUP.fullmatch(rest):
         return 0, "", rest
@@ -54,9 +54,9 @@ def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
     return int(match[1]), match[2] or "", match[3]
 
 
-def _add(findings: Findings, seen: set[str], name: str, why: str) -> None:
-    if name not in seen:
-        seen.add(name)
+def _add(findings: Findings, reported: set[str], name: str, why: str) -> None:
+    if name not in reported:
+        reported.add(name)
         findings.add("orphan", 0, f"key {name[:200]}: {why}")
 
 
@@ -66,7 +66,7 @@ async def _is_listed(inspector: Inspector, session: str) -> bool:
 
 
 async def _is_unlisted(inspector: Inspector, session: str, name: str, part: str) -> bool:
-    """Whether a stored state has no checkpoint. Both come and go in one step."""
+    """Whether a stored state has no checkpoint. Both are written and removed in one step."""
     key = inspector.keys.checkpoints(session)
     return (
         not await inspector.fields(key, (part,))
@@ -76,6 +76,5 @@ async def _is_unlisted(inspector: Inspector, session: str, name: str, part: str)
 
 
 async def _may_stand_alone(inspector: Inspector, name: str, part: str) -> bool:
-    """Whether a key may be there without a session: a lease, a preview, a reader that waits, the tombstone of an erased
-    one."""
+    """Whether a key may exist without a session: a lease, a preview, a reader's checkpoint, or a tombstone."""
     return part in {"live", "checkpoints"} or (part == "head" and not await inspector.fields(name, ("position",)))

@@ -1,4 +1,4 @@
-"""What a bucket holds for all of its sessions: pointers to new entries, and what was set aside from their lanes."""
+"""Read the streams that a bucket's sessions share: the index of new entries, and the quarantined entries."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -12,22 +12,23 @@ from lanebus.handlers.verify.problem import Findings, look
 __all__ = ("Pointers", "read_pointers")
 
 SHOWN = 20
-"""of the entries of one session that were set aside"""
+"""most quarantined entries to report per session"""
 
 
 @dataclass
 class Pointers:
-    """What a bucket's change notices and its stream of forged entries say of each session."""
+    """The contents of a bucket's index and of its stream of quarantined entries, by session."""
 
     highest: dict[str, int] = field(default_factory=dict[str, int])
     """session → the highest position that a pointer names"""
     quarantined: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """session → what was set aside from its lanes"""
+    """session → descriptions of its quarantined entries"""
     bad: list[str] = field(default_factory=list[str])
-    """pointers that nobody can follow"""
+    """descriptions of invalid pointers"""
 
-    def tell(self, session: str, findings: Findings) -> None:
-        """Put what is known of a session into its findings."""
+    def add_to(self, findings: Findings) -> None:
+        """Add a session's pointer and its quarantined entries to its findings."""
+        session = findings.session
         if session in self.highest:
             findings.suspect("pointer", self.highest[session], "a pointer of the index names it")
         for text in self.quarantined.get(session, []):
@@ -35,13 +36,16 @@ class Pointers:
 
 
 async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, only: str | None = None) -> None:
-    """What stands in a bucket's shared streams.
+    """Read a bucket's shared streams.
 
     Args:
-        only: the session to look for; None are all of them.
+        inspector: of the bus.
+        bucket: its number.
+        into: receives the contents.
+        only: id of the session to read; None means all.
 
     Raises:
-        Refused: a key is of another type.
+        Refused: a key has another type.
         Unavailable: the server cannot be reached.
     """
     async for page in inspector.stream_pages(inspector.keys.index(bucket)):
@@ -53,11 +57,11 @@ async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, on
             session = named.get(b"s", b"").decode(errors="replace")
             if only in {None, session} and len(into.quarantined[session]) < SHOWN:
                 lane, entry_id = (named.get(name, b"").decode(errors="replace") for name in (b"lane", b"id"))
-                text = f"set aside from the {lane} lane, not written by the bus: entry {entry_id}, "
+                text = f"quarantined from the {lane} lane, not written by the bus: entry {entry_id}, "
                 into.quarantined[session].append(text + look(b" ".join(fields[6:])))
 
 
-def _take_pointer(found: Pointers, entry: Entry, only: str | None) -> None:
+def _take_pointer(pointers: Pointers, entry: Entry, only: str | None) -> None:
     fields = entry[1]
     named = dict(zip(fields[::2], fields[1::2], strict=False))
     session, position = named.get(b"s", b"").decode(errors="replace"), named.get(b"z", b"")
@@ -69,6 +73,6 @@ def _take_pointer(found: Pointers, entry: Entry, only: str | None) -> None:
     if only not in {None, session}:
         return
     if number:
-        found.highest[session] = max(found.highest.get(session, 0), number)
+        pointers.highest[session] = max(pointers.highest.get(session, 0), number)
     else:
-        found.bad.append(f"pointer {entry[0].decode()} of the index leads nowhere: {look(b' '.join(fields))}")
+        pointers.bad.append(f"pointer {entry[0].decode()} of the index is invalid: {look(b' '.join(fields))}")

@@ -1,4 +1,4 @@
-"""What is wrong with a stored log, as data, and what was found of one session."""
+"""Problems of a stored log as data, and the report on one session."""
 
 from collections.abc import Awaitable
 from typing import Literal, NamedTuple
@@ -11,75 +11,76 @@ __all__ = ("Findings", "Problem", "ProblemKind", "Report", "look", "typed")
 ProblemKind = Literal[
     "hole",  # a position is in no lane
     "double",  # a position is in both lanes
-    "id",  # an entry whose id is no position
-    "header",  # an entry that the bus would not have written so
-    "checksum",  # an entry is not what was written
-    "unreadable",  # an entry whose message cannot be read
-    "above_head",  # an entry behind the last position that the head knows
-    "head",  # the head is missing, or says what cannot be
-    "bytes",  # the head counts other bytes than its entries have
-    "bucket_bytes",  # a bucket counts other bytes than its sessions do
-    "incarnation",  # the stretches of the log do not follow each other
-    "producer",  # what is remembered of a producer cannot be
-    "caller_key",  # a caller's key names entries that are not there
-    "checkpoint",  # somebody is done with entries that are not there, or nobody knows of him
-    "projection",  # a stored state is not what the log gives
-    "pointer",  # the index names an entry that is not there
-    "archive",  # a segment is missing or damaged, or they do not follow each other
-    "fork",  # what a fork shares with its parent is not there any more
-    "live",  # a live delta stands where none can
-    "wrong_type",  # a key is of another type
-    "orphan",  # a key is of no session
+    "id",  # an entry id is no position
+    "header",  # an entry was not written by the bus
+    "checksum",  # an entry has changed since it was written
+    "unreadable",  # an entry's message cannot be decoded
+    "above_head",  # an entry is after the head's last position
+    "head",  # the head is missing, or has invalid fields
+    "bytes",  # the head's byte count differs from its entries
+    "bucket_bytes",  # a bucket's byte count differs from its sessions
+    "incarnation",  # the log's incarnations contradict each other
+    "producer",  # the stored state of a producer is invalid
+    "caller_key",  # a publish key names entries that do not exist
+    "checkpoint",  # a checkpoint is after the last entry, or a stored projection has no checkpoint
+    "projection",  # a stored state differs from a fold of the log
+    "pointer",  # the index, or a record of work, names an entry or a session that does not exist
+    "archive",  # a segment is missing or damaged, or segments do not follow each other
+    "fork",  # entries that a fork shares with its parent are missing
+    "live",  # a live delta has an invalid id, or cannot be decoded
+    "wrong_type",  # a key has another type
+    "orphan",  # a key belongs to no session
 ]
-"""What is wrong, in a word."""
+"""The kinds of problems."""
 
 _LOOK = 80
 
 
 class Problem(NamedTuple):
-    """Something of a stored log that cannot be, or that nobody can read."""
+    """One problem of a stored log."""
 
     session: str
-    """"" if it is of no session"""
+    """id of the session; "" if the problem belongs to none"""
     kind: ProblemKind
     position: int
-    """where it is; 0 where it has no place"""
+    """position in the session; 0 if there is none"""
     text: str
+    """the problem, for people"""
 
 
 class Report(NamedTuple):
-    """What was found of one session, or of what is of none."""
+    """The result of verifying one session, or the keys that belong to no session."""
 
     session: str
-    """"" is what is of none"""
+    """id of the session; "" for the keys that belong to none"""
     entries: int
-    """how many were read"""
+    """number of entries read"""
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
-    """what is no fault, and should be known: what could not be proven, what was set aside"""
+    """things that are no problems: checks that were not possible, quarantined entries"""
     unlisted: int = 0
-    """how many problems there are beyond those that are listed"""
+    """number of problems beyond those in `problems`"""
     risk: str = ""
-    """what its server may have lost without a trace, at a restart since the log began; "" is nothing"""
+    """what the server may have lost undetected at a restart since the log began; "" means nothing"""
     unproven: tuple[str, ...] = ()
-    """what is stored of it that this version of the package cannot prove"""
+    """stored projections that this version of the package cannot check"""
 
     @property
     def is_faultless(self) -> bool:
-        """Nothing is wrong that can be seen."""
+        """Whether no problem was found."""
         return not self.problems
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is wrong, nothing can have been lost without a trace, and all that is stored was proven."""
+        """Whether no problem was found, everything stored was checked, and nothing can be lost undetected."""
         return not self.problems and not self.risk and not self.unproven
 
 
 class Findings:
-    """Collects what is found of one session.
+    """Collects the problems of one session.
 
-    A log grows while it is looked at. So what seems to lie behind its end is only a suspicion, until the end is looked
-    up again: whatever names a position was written in one step with the entry at it, or later.
+    The log may grow during the check. A record that refers to a position is written together with the entry there, or
+    later. So a position after the last known entry is only suspected, until the last position is read again.
     """
 
     def __init__(self, session: str, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> None:
@@ -94,26 +95,26 @@ class Findings:
         self._unlisted = 0
 
     def add(self, kind: ProblemKind, position: int, text: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         if len(self.problems) < self.bounds.kept:
             self.problems.append(Problem(self.session, kind, position, text))
         else:
             self._unlisted += 1
 
     def suspect(self, kind: ProblemKind, position: int, text: str) -> None:
-        """Note what is a problem if the log does not reach that position."""
+        """Add a problem that counts only if the log turns out to end before that position."""
         if len(self._suspected) < self.bounds.kept:
             self._suspected.append(Problem(self.session, kind, position, text))
 
     def settle(self, position: int) -> None:
-        """The log reaches this position, and did so after all that is suspected was seen."""
+        """Keep the suspected problems after `position`, the log's last one. It was read after they were found."""
         for problem in self._suspected:
             if problem.position > position:
                 self.add(problem.kind, problem.position, f"{problem.text}; the last entry is {position}")
         self._suspected.clear()
 
     def forgive(self, trimmed: int) -> None:
-        """What was trimmed away while it was looked at is no hole, and the bytes were counted at another time."""
+        """Drop problems that a trim during the check explains: holes up to `trimmed`, and the byte count."""
         self.problems = [
             problem
             for problem in self.problems
@@ -121,7 +122,7 @@ class Findings:
         ]
 
     def note(self, text: str) -> None:
-        """Note what is no problem."""
+        """Add a note, which is no problem."""
         if len(self.notes) < self.bounds.kept:
             self.notes.append(text)
 
@@ -130,25 +131,25 @@ class Findings:
         return any(problem.kind in kinds for problem in self.problems)
 
     def report(self, entries: int) -> Report:
-        """All that was found, in the order of the positions."""
+        """Return the report, with problems sorted by position."""
         problems = tuple(sorted(self.problems, key=lambda problem: problem.position))
         notes, unproven = tuple(self.notes), tuple(self.unproven)
         return Report(self.session, entries, problems, notes, self._unlisted, self.risk, unproven)
 
 
 def look(raw: bytes) -> str:
-    """The beginning of bytes that nobody can read, for people."""
+    """Describe undecodable bytes for people: their number and their beginning."""
     text = raw[:_LOOK].decode(errors="backslashreplace")
     return f"{len(raw)} bytes: {text}{'…' if len(raw) > _LOOK else ''}"
 
 
 async def typed(step: Awaitable[None], findings: Findings, what: str) -> None:
-    """Do a step of a proof. A key that is not of its type ends this step alone, and is a problem of `what`."""
+    """Run one check. If a key has the wrong type, add a problem that names `what`, and end only this check."""
     try:
         await step
     except Refused as refusal:
         if refusal.code != "WRONGTYPE":
             raise
-        text = f"{what}: a key is of another type than the bus gave it"
-        if text not in {problem.text for problem in findings.problems}:  # two steps may look at one key
+        text = f"{what}: a key has another type than the bus gave it"
+        if text not in {problem.text for problem in findings.problems}:  # two checks may read the same key
             findings.add("wrong_type", 0, text)

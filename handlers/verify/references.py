@@ -1,6 +1,6 @@
-"""Whoever says something about a session's positions: producers, callers' keys, checkpoints, live deltas.
+"""Check the records that refer to a session's positions: producers, publish keys, checkpoints and live deltas.
 
-Each is looked at after one look at the head and before another, so that what it names is there by then.
+They are read between two reads of the head, so the entries they refer to exist at the second.
 """
 
 import re
@@ -24,17 +24,18 @@ _CHECKPOINT = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
 
 
 class Claimant(NamedTuple):
-    """What a check of claims works on."""
+    """The arguments of a check."""
 
     inspector: Inspector
     session: str
     standing: HeadFields
-    """the head as it was before"""
+    """the head as it was before the check"""
     findings: Findings
+    """receives the problems"""
 
 
 async def _producers(at: Claimant) -> None:
-    """A producer's last answers are about appends of this log, and follow each other."""
+    """Check that the stored answers to a producer are numbered without gaps, and are about existing entries."""
     inspector, findings = at.inspector, at.findings
     async for page in inspector.hash_pages(inspector.keys.head(at.session), "p:*"):
         for field, value in page.items():
@@ -47,11 +48,11 @@ async def _producers(at: Claimant) -> None:
                 continue
             for answer in answers:
                 if answer:
-                    findings.suspect("producer", int(answer[2]), f"{name}: its append {answer[1]} began behind it")
+                    findings.suspect("producer", int(answer[2]), f"{name}: its append {answer[1]} begins after it")
 
 
 async def _caller_keys(at: Claimant) -> None:
-    """What a caller published under a key of its own is there."""
+    """Check that the entries published under a caller's key exist."""
     inspector, findings = at.inspector, at.findings
     async for page in inspector.hash_pages(inspector.keys.caller_keys(at.session)):
         for field, value in page.items():
@@ -63,13 +64,13 @@ async def _caller_keys(at: Claimant) -> None:
             first, last = int(places[1]), int(places[1]) + int(places[2]) - 1
             written_by = at.standing.incarnation_of(first)
             if last <= at.standing.position and places[3] and written_by not in {None, places[3]}:
-                text = f"{name!r}: published in incarnation {places[3]}, and the entry is of {written_by}"
+                text = f"{name!r}: published in incarnation {places[3]}, but the entry is from {written_by}"
                 findings.add("caller_key", first, text)
-            findings.suspect("caller_key", last, f"{name!r}: it was published from {first} to {last}")
+            findings.suspect("caller_key", last, f"{name!r}: published at positions {first} to {last}")
 
 
 async def _checkpoints(at: Claimant) -> None:
-    """Nobody is done with entries that are not there, and whoever keeps a state is among those whom trimming asks."""
+    """Check that checkpoints are at existing entries, and that every stored projection has one."""
     inspector, findings = at.inspector, at.findings
     listed: set[str] = set()
     async for page in inspector.hash_pages(inspector.keys.checkpoints(at.session)):
@@ -80,17 +81,17 @@ async def _checkpoints(at: Claimant) -> None:
             if place is None:
                 findings.add("checkpoint", 0, f"{name[:80]}: {look(value)}")
                 continue
-            findings.suspect("checkpoint", int(place[1]), f"{name[:80]}: it is done with all up to there")
+            findings.suspect("checkpoint", int(place[1]), f"{name[:80]}: its checkpoint is here")
     for name in sorted({name.removeprefix("p:") for name in listed if name.startswith("p:")} | PROJECTION_KEYS):
         await _stored_state(at, name)
 
 
 async def _stored_state(at: Claimant, name: str) -> None:
-    """The checkpoint of a projection is that of its state. Both change in one step, and are read in two."""
+    """Check that a projection's checkpoint equals that of its state. Both change in one step, and are read in two."""
     keys, listed, stored = at.inspector.keys, None, None
     plain, _, version = name.rpartition("@")
     if not version.isdigit():
-        at.findings.add("checkpoint", 0, f"p:{name[:80]}: no projection has such a name")
+        at.findings.add("checkpoint", 0, f"p:{name[:80]}: not a name of a projection")
         return
     for _ in range(at.findings.bounds.state_looks):
         listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
@@ -98,12 +99,12 @@ async def _stored_state(at: Claimant, name: str) -> None:
         stored = fields.get("position")
         if listed == stored:
             return
-    seen = "is stored without a checkpoint" if listed is None else f"its checkpoint is {look(listed)}"
-    at.findings.add("checkpoint", 0, f"projection {name}: {seen}, the state has {look(stored or b'')}")
+    checkpoint = "is stored without a checkpoint" if listed is None else f"its checkpoint is {look(listed)}"
+    at.findings.add("checkpoint", 0, f"projection {name}: {checkpoint}, the state has {look(stored or b'')}")
 
 
 async def _live(at: Claimant) -> None:
-    """Live deltas stand below an entry that is there, and can be read."""
+    """Check that live deltas can be decoded, and belong to positions that exist."""
     async for page in at.inspector.stream_pages(at.inspector.keys.live(at.session)):
         for entry in page:
             position, delta = place_of(entry)
@@ -111,18 +112,16 @@ async def _live(at: Claimant) -> None:
                 at.findings.add("live", position, "a live delta has the id of an entry")
             elif isinstance(message := decode_delta(at.session, entry).message, DecodeFailure):
                 at.findings.add("live", position, f"delta {delta}: {message.error}; {look(message.raw)}")
-            at.findings.suspect("live", position, f"live delta {delta} stands below it")
+            at.findings.suspect("live", position, f"live delta {delta} belongs to it")
 
 
 async def _above(at: Claimant) -> None:
-    """No lane has entries behind the last position."""
+    """Check that no lane has entries after the head's last position."""
     for lane in Lane:
         key = at.inspector.keys.lane(at.session, lane)
         async for page in at.inspector.stream_pages(key, f"({at.standing.position}-{HIGHEST}"):
             for entry in page:
-                text = (
-                    f"entry {entry[0].decode()} of the {lane} lane stands above the head: {look(b' '.join(entry[1]))}"
-                )
+                text = f"entry {entry[0].decode()} of the {lane} lane is after the head: {look(b' '.join(entry[1]))}"
                 at.findings.suspect("above_head", place_of(entry)[0], text)
 
 
@@ -133,4 +132,4 @@ CLAIMS: Mapping[str, Callable[[Claimant], Awaitable[None]]] = {
     "live deltas": _live,
     "lanes": _above,
 }
-"""what says something → its check"""
+"""kind of record → its check"""

@@ -1,4 +1,4 @@
-"""Projections folded anew from the first entry, side by side in one reading, and compared with what is stored."""
+"""Fold projections from the first entry, all in one read of the log, and compare them with the stored states."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
@@ -20,24 +20,24 @@ S = TypeVar("S")
 
 
 class Fold(Protocol):
-    """A projection that is being folded."""
+    """A projection in progress."""
 
     name: str
     version: int
     start: Cursor
-    """the place that it begins behind"""
+    """it folds the entries after this cursor"""
 
     def take(self, envelope: Envelope) -> None:
-        """The next entry."""
+        """Fold the next entry."""
         ...
 
     def dump(self) -> bytes:
-        """The state as it would be stored."""
+        """Return the state, encoded as it is stored."""
         ...
 
 
 class _Folding(Generic[S]):
-    """The `Fold` of one projection, from its beginning."""
+    """The `Fold` of one projection, from its start."""
 
     def __init__(self, projection: Projection[S], start: Projected[S]) -> None:
         self.name, self.version, self.start = projection.name, projection.version, start.cursor
@@ -62,33 +62,35 @@ _FOLDS: Mapping[str, Callable[[Session], Awaitable[Fold]]] = {
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
-"""What can be folded."""
+"""The names of the projections that `replay` knows."""
 
 PROJECTION_KEYS = frozenset(each.key for each in (USAGE, TURNS, SESSIONS, STATUS))
-"""The same with their versions."""
+"""The same, each as `<name>@<version>`."""
 
 
 class Replayed(NamedTuple):
-    """A projection that was folded anew."""
+    """The result of folding one projection from the log."""
 
     name: str
     version: int
     cursor: Cursor
-    """up to where"""
+    """of the last entry folded"""
     state: bytes
+    """the folded state, encoded as it is stored"""
     stored: int | None
-    """up to where the stored state was folded; None if there is none"""
+    """the checkpoint of the stored state; None if nothing is stored"""
     agrees: bool | None
-    """the stored state is what the log gives there, byte for byte; None if there is none, or it lies beyond"""
+    """whether the stored state equals the fold at its checkpoint, byte for byte. None if nothing is stored, or its
+    checkpoint is after the last entry folded"""
 
     @property
     def key(self) -> str:
-        """Name and version."""
+        """`<name>@<version>`."""
         return f"{self.name}@{self.version}"
 
 
 class _Replay:
-    """One projection on its way, and whether it met what is stored of it."""
+    """One projection in progress, and its comparison with the stored state."""
 
     def __init__(self, fold: Fold, stored: Checkpoint | None) -> None:
         self.fold, self.stored, self.cursor = fold, stored, fold.start
@@ -96,17 +98,17 @@ class _Replay:
         self._compare()
 
     def take(self, envelope: Envelope) -> None:
-        """The next entry."""
+        """Fold the next entry."""
         if envelope.position > self.fold.start.position:
             self.fold.take(envelope)
             self.cursor = envelope.cursor
             self._compare()
 
     def end(self, until: int) -> Replayed:
-        """What came of it."""
+        """Return the result."""
         stored = None if self.stored is None else self.stored.position
         if stored is not None and self._agrees is None and stored <= until:
-            self._agrees = False  # nothing of the log stands where it was folded up to
+            self._agrees = False  # the log has no entry at the checkpoint
         return Replayed(self.fold.name, self.fold.version, self.cursor, self.fold.dump(), stored, self._agrees)
 
     def _compare(self) -> None:
@@ -119,13 +121,19 @@ class _Replay:
 async def replay(
     session: Session, names: Collection[str] = PROJECTION_NAMES, *, until: int, stored_only: bool = False
 ) -> list[Replayed]:
-    """The projections of these names, each folded from its beginning up to `until`. Nothing is stored.
+    """Fold projections from their start, and compare them with the stored states. Nothing is stored.
 
     Args:
-        stored_only: leave out those of which nothing is stored.
+        session: the session.
+        names: names of projections, of `PROJECTION_NAMES`.
+        until: last position to fold.
+        stored_only: skip projections without a stored state.
+
+    Returns:
+        One result per projection, in the order of `names`.
 
     Raises:
-        CursorTrimmed: the first entries are not there any more.
+        CursorTrimmed: the first entries were trimmed.
         BusError: the log could not be read.
     """
     replays: list[_Replay] = []
@@ -145,8 +153,8 @@ async def replay(
 
 
 def differs(session: str, key: str) -> str:
-    """What to say of a stored state that is not what the log gives, with the command that helps."""
+    """Return the text for a stored state that differs from a fold of the log, with the remedy."""
     return (
-        f"projection {key} is stored with another state than the log gives; "
+        f"the stored state of projection {key} differs from a fold of the log; "
         f"remove it with: lanebus projections remove {session} {key}"
     )

@@ -1,4 +1,4 @@
-"""Proof of one session: its head, its entries, and whoever says something about them."""
+"""Verify one session: its head, its entries, and all records that refer to them."""
 
 from collections.abc import Sequence
 
@@ -26,39 +26,45 @@ async def verify_session(
     risks: Sequence[str] | None = None,
     bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS,
 ) -> Report | None:
-    """What is wrong with a session; None if there is no such session.
+    """Check a session, and report its problems. It may be published to meanwhile.
 
-    It may be published to meanwhile. The log is read twice: once as it is stored, once as its readers have it.
+    The log is read twice: raw, and through the reader.
 
     Args:
-        pointers: of its bucket, if they were read already.
-        risks: see `Inspector.loss_risks`, if they were looked up already.
+        bus: the bus.
+        session: id of the session.
+        pointers: pointers of the session's bucket. None reads them.
+        risks: the result of `Inspector.loss_risks`. None reads them.
+        bounds: how many problems to keep, and how often to retry.
+
+    Returns:
+        The report, or None if the session does not exist.
 
     Raises:
-        InvalidSessionId: the id is none.
+        InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         Unavailable: the server cannot be reached.
     """
-    held, inspector = bus.session(session), bus.inspector
+    inspector, id = bus.inspector, bus.session(session).id
     if pointers is None:
         pointers = Pointers()
-        await read_pointers(inspector, inspector.keys.bucket(held.id), into=pointers, only=held.id)
+        await read_pointers(inspector, inspector.keys.bucket(id), into=pointers, only=id)
     risk = "; ".join(await inspector.loss_risks() if risks is None else risks)
-    proof = _Proof(bus, held.id, pointers, bounds)
+    attempt = _Attempt(bus, id, pointers, bounds)
     for _ in range(bounds.session_looks):
-        proof = _Proof(bus, held.id, pointers, bounds)
-        await typed(proof.run(), proof.findings, "the session")
-        if not proof.was_disturbed:
+        attempt = _Attempt(bus, id, pointers, bounds)
+        await typed(attempt.run(), attempt.findings, "the session")
+        if not attempt.was_disturbed:
             break
-    if proof.was_disturbed:
-        proof.findings.forgive(proof.trimmed)
-        proof.findings.note("it was trimmed or went back each time it was looked at: its bytes were not proven")
-    if proof.was_restarted:
-        proof.findings.risk = risk
-    return proof.findings.report(proof.entries) if proof.is_there else None
+    if attempt.was_disturbed:
+        attempt.findings.forgive(attempt.trimmed)
+        attempt.findings.note("it was trimmed or rolled back during each attempt: its byte count was not checked")
+    if attempt.was_restarted:
+        attempt.findings.risk = risk
+    return attempt.findings.report(attempt.entries) if attempt.is_there else None
 
 
-class _Proof:
-    """One look at a session."""
+class _Attempt:
+    """One attempt to check a session."""
 
     def __init__(self, bus: Bus, session: str, pointers: Pointers, bounds: VerifyBounds) -> None:
         self._bus, self._inspector, self._session, self._pointers = bus, bus.inspector, session, pointers
@@ -66,43 +72,43 @@ class _Proof:
         self.entries = 0
         self.is_there = True
         self.was_disturbed = False
-        """the log changed in another way than by growing"""
+        """the log was trimmed, erased or rolled back during the attempt"""
         self.was_restarted = False
-        """another server process went on with it since it began, or the same one started anew"""
+        """several server processes have written the log: the server was restarted or replaced"""
         self.trimmed = 0
-        """up to which position it was trimmed at the end"""
+        """the highest trimmed position at the end of the attempt"""
 
     async def run(self) -> None:
-        """Look at everything."""
+        """Run all checks."""
         before = await self._head()
         is_listed = await _is_listed(self._inspector, self._session)
         if before.is_erased:
             await self._erased()
             return
-        if not before.position and not is_listed:  # at most somebody has asked for its lease
+        if not before.position and not is_listed:  # no entries: the head has a lease at most
             self.is_there = False
             return
         if not before.is_there:
-            self.findings.add("head", 0, "it is listed and has no head")
+            self.findings.add("head", 0, "it is listed, but has no head")
             return
         if before.position and not is_listed:
-            self.findings.add("head", 0, "it has a head and is not listed among the sessions")
-        self._pointers.tell(self._session, self.findings)
+            self.findings.add("head", 0, "it has a head, but is not listed among the sessions")
+        self._pointers.add_to(self.findings)
         for name, claim in CLAIMS.items():
             await typed(claim(Claimant(self._inspector, self._session, before, self.findings)), self.findings, name)
         standing = await self._head(self.findings)
         if not standing.position:
-            return  # what it says of its last entry cannot be read, or nothing was ever published to it
+            return  # its last position is invalid, or nothing was ever published
         self.was_restarted = len(standing.incarnations) > 1
         self.findings.settle(standing.position)
         await typed(self._entries(standing), self.findings, "lanes")
         await typed(check_lineage(self._bus, self._session, standing, self.findings), self.findings, "parent")
         await typed(self._projections(standing), self.findings, "projections")
         after = await self._head()
-        self.trimmed, self.was_disturbed = after.trimmed, not standing.went_on_as(after)
+        self.trimmed, self.was_disturbed = after.trimmed, not standing.has_grown_to(after)
 
     async def _erased(self) -> None:
-        """Nothing is left of an erased session but its tombstone."""
+        """Check that nothing of an erased session is left except its tombstone."""
         keys = self._inspector.keys
         rest = [keys.lane(self._session, lane) for lane in Lane]
         rest += [part(self._session) for part in (keys.live, keys.caller_keys, keys.checkpoints, keys.archive)]
@@ -114,26 +120,26 @@ class _Proof:
         try:
             self.entries = await check_entries(self._bus, self._session, standing, self.findings)
         except StreamError as error:
-            self.findings.add("archive", 0, f"it ends before what is kept: {error}")
+            self.findings.add("archive", 0, f"it ends before the first kept entry: {error}")
 
     async def _projections(self, standing: HeadFields) -> None:
-        """What is stored of projections is what the log gives."""
+        """Check that stored projections equal a fold of the log."""
         checkpoints = await self._bus.session(self._session).checkpoints()
         stored = {name.removeprefix("p:") for name in checkpoints if name.startswith("p:")}
         for name in sorted(stored - PROJECTION_KEYS):
             self.findings.unproven.append(name)
-            self.findings.note(f"projection {name} was not proven, as this version of the package has no such fold")
+            self.findings.note(f"projection {name} was not checked, as this version of the package does not have it")
         if self.findings.has("hole", "double", "head", "fork", "wrong_type", "checksum", "unreadable"):
-            self.findings.note("stored projections were not proven, as the log is not whole")
+            self.findings.note("stored projections were not checked, as the log has problems")
             return
         session = self._bus.session(self._session)
         try:
             replayed = await replay(session, until=standing.position, stored_only=True)
         except StreamError as error:
-            self.findings.note(f"stored projections were not proven: {error}")
+            self.findings.note(f"stored projections were not checked: {error}")
             return
         except ValueError:
-            self.findings.note("stored projections were not proven: a number that is stored is none")
+            self.findings.note("stored projections were not checked: a stored number is invalid")
             return
         for each in replayed:
             if each.agrees is False:

@@ -73,7 +73,7 @@ async def test_keys_of_no_session_are_told_with_all(lanebus: CommandLine) -> Non
     assert answer.code == 1
     [wrong] = [report for report in objects(answer.out) if not report["is_whole"]]
     assert wrong["session"] is None
-    problem = {"kind": "orphan", "position": None, "text": "key lanebus:odd: it is none of the bus's"}
+    problem = {"kind": "orphan", "position": None, "text": "key lanebus:odd: it is not a key of the bus"}
     assert wrong["problems"] == [problem]
 
 

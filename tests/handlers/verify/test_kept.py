@@ -233,7 +233,7 @@ async def test_what_a_fork_shares_is_proven_also_once_the_fork_is_trimmed(server
     async with server.bus() as bus:
         await bus.session("f").trim(6, force=True)
         report = await found(bus, "f")
-        assert (report.problems, report.notes[0]) == ((), "it begins at 6: what was before was trimmed away")
+        assert (report.problems, report.notes[0]) == ((), "it begins at 6: earlier entries were trimmed")
         assert not [note for note in report.notes if "before the fork" in note]
         server.do("XDEL", KEYS.lane("s", Lane.LLM), "3-0")
         assert kinds(await found(bus, "f")) == [("fork", 3)]

@@ -391,7 +391,7 @@ async def test_a_log_whose_beginning_is_gone_by_intent_is_whole_and_its_projecti
     assert report is not None
     assert (report.entries, report.problems) == (5, ())
     assert "begins at 3" in report.notes[0]
-    assert "not proven" in report.notes[1]
+    assert "not checked" in report.notes[1]
 
 
 @asynccontextmanager
@@ -437,12 +437,12 @@ async def test_one_look_is_enough_for_a_log_that_nobody_changes(valkey: RealServ
     assert all(report.is_whole for report in reports)
 
 
-async def test_a_count_of_bytes_that_is_not_looked_at_is_noted_as_not_proven(valkey: RealServer) -> None:
+async def test_a_count_of_bytes_that_is_not_looked_at_is_noted_as_not_checked(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
         *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_looks=0))]
     assert len(rest.notes) == bus.inspector.keys.buckets
-    assert "was not proven" in rest.notes[0]
+    assert "was not checked" in rest.notes[0]
 
 
 # --- the parts that are pure --------------------------------------------------------------------------------------
