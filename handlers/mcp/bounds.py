@@ -1,4 +1,4 @@
-"""The bounds and periods of the tools of an MCP server, each with its default. Times are in seconds."""
+"""The bounds and periods of an MCP server's tools, with their defaults. Times are in seconds."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,30 @@ __all__ = ("DEFAULT_MCP_BOUNDS", "McpBounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpBounds:
-    """How long a server is tried, and how often it is asked."""
+    """Limits and periods of the connection to an MCP server. Times are in seconds."""
 
     attempts: int = 3
-    """to connect, before a call is told that there is no server"""
+    """attempts to connect before a call fails"""
     pause: float = 0.25
-    """before the second attempt; four times as long before each further one"""
+    """pause before the second attempt; four times as long before each further one"""
     quiet: float = 5.0
-    """After all attempts failed, calls are told so without trying again for so long."""
+    """after all attempts failed, how long calls fail at once without a new attempt"""
     idle: float = 60.0
-    """A connection that was not used for so long is tried before a call is risked on it: nothing tells that it was
-    lost."""
+    """after this time without a call, the connection is checked before the next one, as its loss may go unnoticed"""
     close: float = 5.0
-    """how long a server may take to be told goodbye"""
+    """time limit for closing a connection"""
     listen_pause: float = 5.0
-    """before a lost stream of changes is asked for again; twice as long each time, up to `listen_most`"""
+    """pause before a lost stream of list changes is opened again; doubles each time, up to `listen_most`"""
     listen_most: float = 60.0
+    """longest such pause"""
     pages: int = 1_000
-    """of a list of tools; a server that has more never comes to an end"""
+    """most pages of a server's list of tools; a longer list counts as endless and is refused"""
     grace: float = 6.0
-    """how much longer than `call_seconds` who runs a call waits for it: the SDK takes up to five seconds to tell a
-    server that does not read that its call is cancelled"""
+    """how much longer than `call_seconds` the agent waits for a call: the SDK takes up to five seconds to send a
+    cancellation to a server that does not read"""
     progress_pause: float = 0.2
-    """between two entries of progress: each is one in the log, and a server may report a thousand times a second"""
+    """shortest time between two progress entries: each is an entry of the log, and a server may report a thousand
+    times per second"""
 
 
 DEFAULT_MCP_BOUNDS = McpBounds()

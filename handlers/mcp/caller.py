@@ -1,4 +1,4 @@
-"""Calls of an MCP server's tools, over a connection of our own or a session of the user's. Imports the SDK."""
+"""Call the tools of an MCP server, over a connection of our own or a session of the user. Imports the SDK."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.connection import McpConnection
 from lanebus.handlers.mcp.definition import Catalog
 from lanebus.handlers.mcp.errors import McpUnavailable
-from lanebus.handlers.mcp.progress import Teller
+from lanebus.handlers.mcp.progress import ProgressReporter
 from lanebus.handlers.mcp.tool_list import list_tools, reason_of
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ _log = logging.getLogger(__name__)
 
 
 class CallFailed(NamedTuple):
-    """A call without a result."""
+    """A call that returned no result."""
 
     text: str
-    """for the model"""
+    """the reason, for the model"""
 
 
 class McpCaller:
-    """A server whose tools can be listed and called, side by side."""
+    """Lists and calls the tools of one server. Calls may run concurrently."""
 
     def __init__(
         self,
@@ -51,10 +51,14 @@ class McpCaller:
         connect_seconds: float,
         bounds: McpBounds = DEFAULT_MCP_BOUNDS,
     ) -> None:
-        """
+        """Set the server. Does not connect yet.
+
         Args:
-            tasks: where connections live; before its end `close` must have been awaited.
-            catalog: kept up to date with what the server lists.
+            server: see `McpServer`.
+            tasks: task group for connections. Await `close` before it ends.
+            catalog: receives each list of tools from the server.
+            connect_seconds: time limit for one attempt to connect and list the tools.
+            bounds: limits and periods.
         """
         self.label = _label(server)
         self._catalog, self._seconds, self._is_listed = catalog, connect_seconds, False
@@ -69,16 +73,16 @@ class McpCaller:
 
     @property
     def instructions(self) -> str | None:
-        """What the server wants a model to know of its tools."""
-        asked = self._session or (self._connection and self._connection.client)
-        return asked.instructions if asked else None
+        """The server's instructions for the model; None if it has none or is not connected."""
+        client = self._session or (self._connection and self._connection.client)
+        return client.instructions if client else None
 
     async def refresh(self) -> None:
-        """Ask for the tools.
+        """Ask the server for its tools, and update the catalog.
 
         Raises:
-            DuplicateTool: two have the same name, in the first list. Of a later one the list before it stays.
-            McpUnavailable: there is no server, or it does not answer.
+            DuplicateTool: two tools of the first list have the same name. A later list with duplicates is ignored.
+            McpUnavailable: the server cannot be reached, or does not answer.
         """
         if self._connection is not None:
             self._connection.doubt()
@@ -92,7 +96,7 @@ class McpCaller:
             self._take(listed)
 
     async def wait_ready(self) -> CallFailed | None:
-        """Wait until there is a good connection; gives why there is none."""
+        """Wait until there is a working connection. Return the failure if there is none."""
         if self._connection is None:
             return None
         try:
@@ -103,13 +107,15 @@ class McpCaller:
         return None
 
     async def call(
-        self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: Teller
+        self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: ProgressReporter
     ) -> types.CallToolResult | CallFailed:
-        """Call a tool once, where `wait_ready` found nothing against it. Cancelled, it tells the server so.
+        """Call a tool once. Await `wait_ready` first. Cancelling it sends a cancellation to the server.
 
         Args:
-            name: the server's.
-            meta: goes along as `_meta`.
+            name: the server's name of the tool.
+            arguments: of the call.
+            meta: sent as `_meta`.
+            on_progress: receives the server's progress notifications.
         """
         connection = self._connection
         if connection is None:
@@ -122,7 +128,7 @@ class McpCaller:
             with connection.calling():
                 outcome = await self._call(name, arguments, meta, on_progress, client)
             is_answered = isinstance(outcome, types.CallToolResult)
-        finally:  # also where it was cancelled
+        finally:  # also if the call is cancelled
             if not is_answered:
                 connection.doubt()
         return outcome
@@ -132,27 +138,27 @@ class McpCaller:
         name: str,
         arguments: dict[str, JsonValue],
         meta: dict[str, JsonValue],
-        on_progress: Teller,
+        on_progress: ProgressReporter,
         client: Client | None,
     ) -> types.CallToolResult | CallFailed:
-        given = cast("types.RequestParamsMeta", meta)
+        typed_meta = cast("types.RequestParamsMeta", meta)
         try:
             if client is not None:
-                return await client.call_tool(name, arguments, progress_callback=on_progress, meta=given)
-            assert self._session is not None  # noqa: S101  # there is one or the other
+                return await client.call_tool(name, arguments, progress_callback=on_progress, meta=typed_meta)
+            assert self._session is not None  # noqa: S101  # there is a client or a session
             answer = await self._session.call_tool(
-                name, arguments, progress_callback=on_progress, meta=given, allow_input_required=True
+                name, arguments, progress_callback=on_progress, meta=typed_meta, allow_input_required=True
             )
         except MCPError as error:
-            return CallFailed(_told(error))
-        except Exception as error:  # noqa: BLE001  # of the SDK and its HTTP client: none may end the turn
+            return CallFailed(_error_text(error))
+        except Exception as error:  # noqa: BLE001  # no error of the SDK or its HTTP client may end the turn
             _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=True)
             reason = reason_of(error)[:500]
             return CallFailed(f"The tool's answer cannot be used: {reason}. The tool may have taken effect.")
-        return CallFailed(_refused(answer)) if isinstance(answer, types.InputRequiredResult) else answer
+        return CallFailed(_refusal_text(answer)) if isinstance(answer, types.InputRequiredResult) else answer
 
     async def close(self) -> None:
-        """Let go of the connection; a session of the user's is left as it is."""
+        """Close the connection. A session of the user stays open."""
         if self._connection is not None:
             await self._connection.close()
 
@@ -163,20 +169,20 @@ class McpCaller:
         except DuplicateTool as error:
             if not self._is_listed:
                 raise
-            _log.warning("the MCP server %s: %s; its last list stays", self.label, error)
+            _log.warning("the MCP server %s: %s; its previous list of tools is kept", self.label, error)
         self._is_listed = True
 
 
 def _client(server: str | StdioServerParameters) -> Client:
     own = "0"
-    with suppress(PackageNotFoundError):  # not installed, but run where it lies
+    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
         own = version("lanebus")
-    # Without the SDK's cache: the tools are listed where a new list is wanted.
+    # Without the SDK's cache, which would answer with an old list of tools.
     return Client(server, client_info=types.Implementation(name="lanebus", version=own), cache=None)
 
 
 def _label(server: "McpServer") -> str:
-    """What to call a server in logs and errors. Users, queries and arguments may be secret, and are left out."""
+    """Return the server's name for logs and errors, without user names, queries and arguments: they may be secret."""
     match server:
         case str():
             try:
@@ -192,14 +198,14 @@ def _label(server: "McpServer") -> str:
             return "of a client"
 
 
-def _told(error: MCPError) -> str:
-    """A protocol error, for the model."""
+def _error_text(error: MCPError) -> str:
+    """Describe a protocol error for the model."""
     data = cast("JsonValue", error.data)
     details = "" if data in (None, "") else f" {json.dumps(data, ensure_ascii=False)[:2_000]}"
     lost = ". It is unknown whether the tool took effect." if error.code == types.CONNECTION_CLOSED else ""
     return f"MCP error {error.code}: {error.message}{details}{lost}"
 
 
-def _refused(answer: types.InputRequiredResult) -> str:
-    asked = sorted({request.method for request in (answer.input_requests or {}).values()})
-    return f"The tool asks for what is not offered here: {', '.join(asked) or 'to be called again'}"
+def _refusal_text(answer: types.InputRequiredResult) -> str:
+    methods = sorted({request.method for request in (answer.input_requests or {}).values()})
+    return f"The tool asks for what is not offered here: {', '.join(methods) or 'to be called again'}"

@@ -1,6 +1,7 @@
-"""A connection to an MCP server that is made anew where it was lost. Imports the SDK, an extra and slow to import.
+"""A connection to an MCP server that reconnects when it was lost. Imports the SDK, which is slow to import.
 
-It is held by a task of its own: its scopes must be left by who entered them, and those who call on it come and go.
+A task of its own opens and closes the client: cancel scopes must be left by the task that entered them, and callers may
+be cancelled at any time.
 """
 
 import logging
@@ -22,14 +23,15 @@ __all__ = ("McpConnection",)
 _log = logging.getLogger(__name__)
 
 
-class _Held(NamedTuple):
+class _OpenClient(NamedTuple):
     client: Client
-    let_go: anyio.Event
-    gone: anyio.Event
+    release: anyio.Event
+    """asks its task to close it"""
+    closed: anyio.Event
 
 
 class _Renewal:
-    """What is being done for a good connection; those who need one wait for it together."""
+    """An attempt to get a working connection. Concurrent callers wait for the same attempt."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -38,7 +40,7 @@ class _Renewal:
 
 
 class McpConnection:
-    """The way to one server. Calls on it may be made side by side."""
+    """A connection to one server. Calls may run concurrently."""
 
     def __init__(
         self,
@@ -50,37 +52,41 @@ class McpConnection:
         seconds: float,
         bounds: McpBounds = DEFAULT_MCP_BOUNDS,
     ) -> None:
-        """
+        """Set the server. Does not connect yet.
+
         Args:
-            make: gives a client that is not connected yet.
-            tasks: where connections live; before its end `close` must have been awaited.
-            seconds: that an attempt to connect may take, and a list.
+            make: returns a client that is not connected.
+            tasks: task group for connections. Await `close` before it ends.
+            take: receives each list of tools from the server.
+            label: name of the server in logs and errors.
+            seconds: time limit for one attempt to connect and list the tools.
+            bounds: limits and periods.
         """
         self._make, self._tasks, self._take = make, tasks, take
         self._label, self._seconds, self._bounds = label, seconds, bounds
-        self._held: _Held | None = None
+        self._open: _OpenClient | None = None
         self._renewal: _Renewal | None = None
         self._is_doubted = False
         self._answered = 0.0
-        """when the server was heard last"""
+        """when the server answered last, on the event loop's clock"""
         self._calls = 0
         self._quiet: tuple[float, str] = (0.0, "")
-        """until when nothing is tried, and why"""
+        """until when no attempt is made, and why"""
         self._list = ListFollower(take, label=label, seconds=seconds, bounds=bounds)
         self._is_closed = False
 
     @property
     def client(self) -> Client | None:
-        """The present one, if there is one."""
-        return self._held.client if self._held else None
+        """The connected client, or None."""
+        return self._open.client if self._open else None
 
     def doubt(self) -> None:
-        """Have the next call see first whether the server still answers."""
+        """Have the next call check first whether the server still answers."""
         self._is_doubted = True
 
     @contextmanager
     def calling(self) -> Generator[None, None, None]:
-        """For the length of a call: as long as there are some, a server that is silent may be at work on them."""
+        """Count a call during the block. While calls run, a silent server is busy and not lost."""
         self._calls += 1
         try:
             yield
@@ -89,18 +95,20 @@ class McpConnection:
             self._answered = anyio.current_time()
 
     async def get(self) -> Client:
-        """A connected client, the present one or a new one. Cancelled, what it waits for goes on for the next one.
+        """Return a connected client, the current one or a new one.
+
+        If the call is cancelled, the attempt to connect continues for other callers.
 
         Raises:
-            DuplicateTool: the server's first list has two tools of one name.
-            McpUnavailable: there is none to be had.
+            DuplicateTool: two tools of the server's first list have the same name.
+            McpUnavailable: the server cannot be reached.
         """
         is_idle = anyio.current_time() - self._answered > self._bounds.idle and not self._calls
-        if self._held is not None and not self._is_doubted and not is_idle and self._renewal is None:
-            return self._held.client
+        if self._open is not None and not self._is_doubted and not is_idle and self._renewal is None:
+            return self._open.client
         renewal = self._renewal
         if renewal is None and not self._is_closed:
-            # A task of its own: whoever has less patience than a server that hangs would never find out that it does.
+            # In its own task: callers with short time limits would otherwise never find out that the server hangs.
             renewal = self._renewal = _Renewal()
             self._tasks.start_soon(self._renew, renewal)
         if renewal is not None:
@@ -112,26 +120,26 @@ class McpConnection:
         raise McpUnavailable(self._label, "it was closed")
 
     async def _renew(self, renewal: _Renewal) -> None:
-        """See to it that there is a good connection."""
+        """Check the current connection, and reconnect if needed."""
         try:
-            if self._held is not None and not await self._still_answers(self._held.client):
-                _log.info("the MCP server %s does not answer: it is connected to anew", self._label)
+            if self._open is not None and not await self._still_answers(self._open.client):
+                _log.info("the MCP server %s does not answer; connecting again", self._label)
                 await self._drop()
-            renewal.client = (self._held or await self._connect()).client
-        except Exception as error:  # noqa: BLE001  # raised where it is waited for
+            renewal.client = (self._open or await self._connect()).client
+        except Exception as error:  # noqa: BLE001  # raised to the waiting callers
             renewal.failure = error
         finally:
             self._renewal = None
             renewal.done.set()
 
     async def close(self) -> None:
-        """Let go of the server, for good. One that was started for this is ended."""
+        """Close the connection for good. A server process that it started ends."""
         self._is_closed = True
         with anyio.move_on_after(self._bounds.close, shield=True):
             await self._drop()
 
     async def _still_answers(self, client: Client) -> bool:
-        """Whether a connection on which a call failed is good. Every version of the protocol knows this question."""
+        """Whether the server still answers a request for its tools, which every protocol version has."""
         try:
             with anyio.fail_after(self._seconds):
                 listed = await list_tools(client.session, self._bounds.pages)
@@ -143,7 +151,7 @@ class McpConnection:
         self._take(listed)
         return True
 
-    async def _connect(self) -> _Held:
+    async def _connect(self) -> _OpenClient:
         until, reason = self._quiet
         if anyio.current_time() < until:
             raise McpUnavailable(self._label, reason)
@@ -154,8 +162,8 @@ class McpConnection:
                 await backoff.wait()
             try:
                 with anyio.fail_after(self._seconds):
-                    held, listed = cast(
-                        "tuple[_Held, Sequence[types.Tool]]", await self._tasks.start(self._hold, name="mcp")
+                    opened, listed = cast(
+                        "tuple[_OpenClient, Sequence[types.Tool]]", await self._tasks.start(self._hold, name="mcp")
                     )
             except Exception as error:  # noqa: BLE001  # of the system, the SDK and its HTTP client
                 cause = error
@@ -163,37 +171,37 @@ class McpConnection:
                 continue
             self._is_doubted, self._answered = False, anyio.current_time()
             self._take(listed)
-            return held
+            return opened
         reason = reason_of(cause) if cause else ""
         self._quiet = anyio.current_time() + self._bounds.quiet, reason
         raise McpUnavailable(self._label, reason) from cause
 
-    async def _hold(self, *, task_status: TaskStatus[tuple[_Held, Sequence[types.Tool]]]) -> None:
-        """Open a connection, and hold it until it breaks or is let go."""
-        held: _Held | None = None
+    async def _hold(self, *, task_status: TaskStatus[tuple[_OpenClient, Sequence[types.Tool]]]) -> None:
+        """Open a connection, and keep it open until it breaks or is released."""
+        opened: _OpenClient | None = None
         client = self._make()
-        client.message_handler = self._list.heard(client.message_handler)
+        client.message_handler = self._list.handler(client.message_handler)
         try:
             async with client:
                 listed = await list_tools(client.session, self._bounds.pages)
-                held = self._held = _Held(client, anyio.Event(), anyio.Event())
-                task_status.started((held, listed))
+                opened = self._open = _OpenClient(client, anyio.Event(), anyio.Event())
+                task_status.started((opened, listed))
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._list.run, client, self.doubt)
-                    await held.let_go.wait()
+                    await opened.release.wait()
                     tasks.cancel_scope.cancel()
         except Exception as error:
-            if held is None:
-                raise  # to who connects
+            if opened is None:
+                raise  # in `_connect`, which waits for `started`
             _log.info("the MCP server %s: the connection broke: %s", self._label, reason_of(error))
         finally:
-            if held is not None:
-                held.gone.set()
-                if self._held is held:
-                    self._held = None
+            if opened is not None:
+                opened.closed.set()
+                if self._open is opened:
+                    self._open = None
 
     async def _drop(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.let_go.set()
-            await held.gone.wait()
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.release.set()
+            await opened.closed.wait()

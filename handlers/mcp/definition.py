@@ -1,4 +1,4 @@
-"""What a server says of its tools, in our terms."""
+"""Definitions of an MCP server's tools, as the server lists them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,22 +17,28 @@ __all__ = ("Catalog", "Definition", "Hints")
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a server says of a tool's effects. None: nothing is said. A hint is no promise, see `mcp_tools`."""
+    """A server's claims about a tool's effects. They may be wrong; `mcp_tools` decides whether to trust them.
+
+    None means that the server makes no claim.
+    """
 
     read_only: bool | None = None
+    """it changes nothing"""
     destructive: bool | None = None
+    """it may destroy data"""
     idempotent: bool | None = None
+    """a repeated call with the same arguments has no further effect"""
     open_world: bool | None = None
-    """it deals with what is outside of the server, as a web search does"""
+    """it works on things outside of the server, like a web search"""
 
     @property
     def is_repeatable(self) -> bool:
-        """Called twice it does no more than called once."""
+        """Whether a second call has no further effect: the tool is read-only or idempotent."""
         return bool(self.read_only or self.idempotent)
 
     @property
     def is_destructive(self) -> bool:
-        """It may destroy something. Where nothing is said, it may. Source: the MCP specification's defaults."""
+        """Whether the tool may destroy data. True without a claim. Source: the MCP specification's defaults."""
         return not self.read_only and self.destructive is not False
 
 
@@ -41,61 +47,74 @@ class Definition:
     """A tool as its server lists it."""
 
     server_name: str
-    """what the server calls it"""
+    """the server's name of the tool, without prefix"""
     spec: ToolSpec
-    """what the model is told of it; the schema is the server's, unchanged"""
+    """name, description and schema for the model; the schema is the server's, unchanged"""
     title: str | None = None
-    """for people"""
+    """name for people; None if the server gives none"""
     hints: Hints = Hints()
+    """the server's claims about its effects"""
 
     @classmethod
     def read(cls, listed: "types.Tool", prefix: str = "") -> "Definition":
-        """A tool from a server's list."""
-        said = listed.annotations
+        """Read a tool from a server's list.
+
+        Args:
+            listed: the tool, as the SDK returns it.
+            prefix: put before its name for the model.
+        """
+        annotations = listed.annotations
         hints = Hints()
-        if said is not None:
-            hints = Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint, said.open_world_hint)
-        title = listed.title or (said and said.title) or None
+        if annotations is not None:
+            hints = Hints(
+                annotations.read_only_hint,
+                annotations.destructive_hint,
+                annotations.idempotent_hint,
+                annotations.open_world_hint,
+            )
+        title = listed.title or (annotations and annotations.title) or None
         schema = cast("dict[str, JsonValue]", listed.input_schema)
         spec = ToolSpec(prefix + listed.name, listed.description or title or "", schema)
         return cls(listed.name, spec, title, hints)
 
 
 class Catalog:
-    """The tools that a server listed last, without those that nobody asked for."""
+    """The tools in a server's last list, limited to those in `only`."""
 
     def __init__(self, prefix: str = "", only: Iterable[str] | None = None) -> None:
+        """Start with an empty list. See `mcp_tools` for the arguments."""
         self._prefix, self.only = prefix, None if only is None else frozenset(only)
         self._known: dict[str, Definition] = {}
         self._present: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
-        """The server's names, in its order."""
+        """Iterate over the server's names of the tools, in its order."""
         return iter(self._present)
 
     def __getitem__(self, server_name: str) -> Definition:
-        """What was said of a tool last, also if it is listed no more."""
+        """Return the last definition of a tool, even if the server no longer lists it."""
         return self._known[server_name]
 
     @property
     def missing(self) -> frozenset[str]:
-        """What was asked for and is not there."""
+        """Names in `only` that the server does not list."""
         return (self.only or frozenset()).difference(self._present)
 
     def replace(self, listed: Iterable["types.Tool"]) -> bool:
-        """Take a newer list; gives whether it says something else.
+        """Replace the list with a newer one, and return whether it differs.
 
         Raises:
-            DuplicateTool: it has a name twice. Nothing is taken of it.
+            DuplicateTool: two tools have the same name. The list was not replaced.
         """
-        found: dict[str, Definition] = {}
+        definitions: dict[str, Definition] = {}
         for tool in listed:
             if self.only is not None and tool.name not in self.only:
                 continue
-            if tool.name in found:
+            if tool.name in definitions:
                 raise DuplicateTool(self._prefix + tool.name)
-            found[tool.name] = Definition.read(tool, self._prefix)
-        is_new = found != {name: self._known[name] for name in self._present} or tuple(found) != self._present
-        self._known.update(found)
-        self._present = tuple(found)
+            definitions[tool.name] = Definition.read(tool, self._prefix)
+        previous = {name: self._known[name] for name in self._present}
+        is_new = definitions != previous or tuple(definitions) != self._present
+        self._known.update(definitions)
+        self._present = tuple(definitions)
         return is_new

@@ -1,4 +1,4 @@
-"""What can be wrong with an MCP server before its tools are used."""
+"""Errors of connecting to an MCP server."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,9 @@ __all__ = ("McpToolMissing", "McpUnavailable")
 
 
 class McpToolMissing(SetupError):
-    """The server has no tool of a name that was asked for.
+    """The server does not list a tool in `only`.
 
-    Fields: `names`, those that are missing; `server`, see `McpUnavailable`.
+    Fields: `names`, the missing names; `server`, see `McpUnavailable`.
     """
 
     def __init__(self, server: str, names: Iterable[str]) -> None:
@@ -20,11 +20,11 @@ class McpToolMissing(SetupError):
 
 
 class McpUnavailable(Unavailable):
-    """An MCP server could not be started or reached, or does not say which tools it has.
+    """An MCP server could not be started or reached, or did not list its tools.
 
-    Fields: `server`, its program or address, without what may be secret in it; `reason`, of the last attempt.
+    Fields: `server`, its program or address, without parts that may be secret; `reason`, why the last attempt failed.
     """
 
     def __init__(self, server: str, reason: str) -> None:
-        super().__init__(f"the MCP server {server} is not available: {reason}; see that it runs")
+        super().__init__(f"the MCP server {server} is not available: {reason}. Check that it runs")
         self.server, self.reason = server, reason

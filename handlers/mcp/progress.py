@@ -1,4 +1,4 @@
-"""A server's progress notifications → what the user is told."""
+"""Publish an MCP server's progress notifications, at a limited rate."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -7,50 +7,52 @@ import anyio
 
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
 
-__all__ = ("Teller", "progress_text", "telling")
+__all__ = ("ProgressReporter", "progress_text", "reporting")
 
-Say = Callable[[str], Awaitable[None]]
+Publish = Callable[[str], Awaitable[None]]
 
 
-class Teller:
-    """Takes in progress without waiting. Of what comes faster than it can be told, the newest is."""
+class ProgressReporter:
+    """Receives progress without waiting. If it comes faster than it is published, only the newest is published."""
 
     def __init__(self, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> None:
         """`pause`: see `McpBounds.progress_pause`."""
         self._pause = pause
         self._text: str | None = None
-        self._some = anyio.Event()
+        self._has_text = anyio.Event()
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """See the SDK's `ProgressFnT`."""
         self._text = progress_text(progress, total, message)
-        self._some.set()
+        self._has_text.set()
 
-    async def run(self, say: Say) -> None:
-        """Tell what comes, one after the other, until cancelled."""
+    async def run(self, publish: Publish) -> None:
+        """Publish progress until cancelled."""
         while True:
-            await self._some.wait()
-            self._some = anyio.Event()
+            await self._has_text.wait()
+            self._has_text = anyio.Event()
             text, self._text = self._text, None
             if text is not None:
-                await say(text)
+                await publish(text)
             await anyio.sleep(self._pause)
 
 
 @asynccontextmanager
-async def telling(say: Say, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> AsyncGenerator[Teller, None]:
-    """Tell progress for the length of the block; what was not told by then is made obsolete by the result.
+async def reporting(
+    publish: Publish, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause
+) -> AsyncGenerator[ProgressReporter, None]:
+    """Publish progress during the block. Progress not published by its end is dropped, as the result follows.
 
-    The block must not raise: errors would come out in a group.
+    The block must not raise: its errors would be wrapped in an exception group.
     """
-    teller = Teller(pause)
+    reporter = ProgressReporter(pause)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(teller.run, say)
-        yield teller
+        tasks.start_soon(reporter.run, publish)
+        yield reporter
         tasks.cancel_scope.cancel()
 
 
 def progress_text(progress: float, total: float | None, message: str | None) -> str:
-    """How far it is, in words: "reading (3 of 7)"."""
+    """Return progress as text, such as "reading (3 of 7)"."""
     amount = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
     return f"{message} ({amount})" if message else amount

@@ -1,7 +1,7 @@
-"""A tool's result as an MCP server gave it → our message. Pure: nothing opens a path or fetches a URL.
+"""Convert a tool's result from an MCP server to a message. Pure: nothing opens a path or fetches a URL.
 
-What has no place in our blocks is told in words, so that the model knows that there was something; what is for programs
-(`_meta`, annotations) is kept in the private metadata.
+Content without a matching block becomes text that describes it, so the model knows of it. Data for programs (`_meta`,
+annotations) goes into the private metadata.
 """
 
 import base64
@@ -26,18 +26,18 @@ METADATA = "mcp"
 """the key in a result's private metadata"""
 
 _SERVER = "io.modelcontextprotocol/"
-"""of keys of the protocol itself in `_meta`"""
+"""prefix of the protocol's own keys in `_meta`"""
 
 
 def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolResultMessage:
-    """The result of a call.
+    """Return the message for a result of a call.
 
     Raises:
-        pydantic.ValidationError: its JSON holds what ours cannot, such as an infinite number.
+        pydantic.ValidationError: its JSON holds values that messages cannot, such as an infinite number.
     """
     structured = cast("JsonValue", result.structured_content)
     content = [block for part in result.content for block in _blocks(part)]
-    # A result without any content is shown as its JSON by itself.
+    # A result without content is shown as its JSON by the message itself.
     if content and structured is not None and not any(isinstance(block, TextBlock) for block in content):
         content.append(TextBlock(text=json.dumps(structured, ensure_ascii=False)))
     return ToolResultMessage(
@@ -64,29 +64,29 @@ def _blocks(part: "types.ContentBlock") -> list[Block]:
 
 
 def _media(data: str, mime_type: str | None, what: str, filename: str | None = None) -> list[Block]:
-    """Inline media as the block of the type that they are, whatever is claimed."""
+    """Return inline media as the block of their detected type, which may differ from the claimed one."""
     claimed = (mime_type or "").partition(";")[0].strip().lower()
-    told = f"{what} of type {claimed or 'unknown'}"
+    description = f"{what} of type {claimed or 'unknown'}"
     try:
         content = base64.b64decode("".join(data.split()), validate=True)
     except (binascii.Error, ValueError):
-        return [TextBlock(text=f"[{told}, left out: it is not base64]")]
+        return [TextBlock(text=f"[{description}, left out: it is not base64]")]
     if not content:
-        return [TextBlock(text=f"[{told}, left out: it is empty]")]
+        return [TextBlock(text=f"[{description}, left out: it is empty]")]
     media = MediaRef.from_bytes(content, mime_type=claimed or None, filename=filename)
     if sniff(content) is None and not is_what_it_claims(content, claimed):
-        # A provider would refuse each request of the session that shows it.
-        note = TextBlock(text=f"[{told}, not shown: its {len(content)} bytes are of no such type]")
+        # A provider would refuse every request of the session that contains it.
+        note = TextBlock(text=f"[{description}, not shown: its {len(content)} bytes are of no such type]")
         return [note, DataBlock(mime_type=claimed or "application/octet-stream", media=media)]
     return [media_block(media)]
 
 
 def _link(link: "types.ResourceLink") -> Block:
-    """A link stays a link. Only one to a host is a reference that a user may be led to."""
+    """Return a link as text. Only a web address also becomes a reference, which a user may open."""
     name = link.title or link.name
     details = ", ".join(filter(None, (link.mime_type, "" if link.size is None else f"{link.size} bytes")))
-    said = f": {link.description}" if link.description else ""
-    text = f"[resource {name} at {link.uri}{details and f' ({details})'}{said}]"
+    description = f": {link.description}" if link.description else ""
+    text = f"[resource {name} at {link.uri}{details and f' ({details})'}{description}]"
     try:
         reference = AnnotationRef(url=check_url(link.uri), title=name)
     except ValueError:
@@ -95,7 +95,7 @@ def _link(link: "types.ResourceLink") -> Block:
 
 
 def _resource(resource: "types.TextResourceContents | types.BlobResourceContents") -> list[Block]:
-    """What is embedded, behind a line that says where it is from."""
+    """Return an embedded resource, after a line with its URI."""
     kind = f" ({resource.mime_type})" if resource.mime_type else ""
     place = f"[resource {resource.uri}{kind}]"
     text, blob = getattr(resource, "text", None), getattr(resource, "blob", None)
@@ -114,16 +114,16 @@ def _is_uri(text: str) -> bool:
 
 
 def _metadata(result: "types.CallToolResult") -> dict[str, JsonValue] | None:
-    """What is said beside the content: `meta` of the result, `blocks` → annotations and `_meta` of each part."""
-    found: dict[str, JsonValue] = {}
+    """Return the data besides the content: `meta` of the result, and in `blocks` annotations and `_meta` per part."""
+    metadata: dict[str, JsonValue] = {}
     meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(_SERVER)}
     if meta:
-        found["meta"] = cast("JsonValue", meta)
+        metadata["meta"] = cast("JsonValue", meta)
     blocks: dict[str, JsonValue] = {}
     for number, part in enumerate(result.content):
-        said = part.model_dump(mode="json", by_alias=True, exclude_none=True, include={"annotations", "meta"})
-        if said:
-            blocks[str(number)] = cast("JsonValue", said)
+        data = part.model_dump(mode="json", by_alias=True, exclude_none=True, include={"annotations", "meta"})
+        if data:
+            blocks[str(number)] = cast("JsonValue", data)
     if blocks:
-        found["blocks"] = blocks
-    return {METADATA: found} if found else None
+        metadata["blocks"] = blocks
+    return {METADATA: metadata} if metadata else None

@@ -1,4 +1,4 @@
-"""What names an MCP server."""
+"""The ways to specify an MCP server."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Union
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 __all__ = ("McpServer",)
 
 McpServer = Union[str, "StdioServerParameters", "ClientSession", Callable[[], "Client"]]
-"""An address (streamable HTTP), a program to start (stdio), a session that is already initialised, or what makes a
-client of the SDK with your own headers, authentication or callbacks:
+"""One of: the URL of a server (streamable HTTP), a program to start (stdio), an initialised session, or a function that
+returns a client of the SDK with your own headers, authentication or callbacks, such as
 `lambda: Client(streamable_http_client(url, http_client=mine))`."""

@@ -1,4 +1,4 @@
-"""A tool of an MCP server, as an agent has it."""
+"""A tool of an MCP server, for an agent."""
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool import ToolContext, failed
 from lanebus.handlers.mcp.bounds import McpBounds
 from lanebus.handlers.mcp.definition import Catalog, Definition, Hints
-from lanebus.handlers.mcp.progress import Teller, telling
+from lanebus.handlers.mcp.progress import ProgressReporter, reporting
 from lanebus.handlers.mcp.results import result_message
 from lanebus.handlers.providers.common.tools import ToolSpec
 
@@ -22,88 +22,94 @@ if TYPE_CHECKING:
 __all__ = ("KEY", "McpTool", "Trust")
 
 KEY = "lanebus/key"
-"""In a call's `_meta`: the same for every attempt of it. The protocol has no key of its own for that."""
+"""Key in a call's `_meta` for an id that all attempts of the call share. MCP itself defines no idempotency key."""
 
 
 class Trust(NamedTuple):
-    """What is made of what a server says, see `mcp_tools`."""
+    """How to treat a server's claims; see `mcp_tools`."""
 
     hints: bool = False
     approve_destructive: bool = False
     on_unknown: Literal["tell", "ask"] = "tell"
 
 
-class _Link(Protocol):
+class _Caller(Protocol):
     @property
     def bounds(self) -> McpBounds: ...
 
     async def wait_ready(self) -> "CallFailed | None": ...
 
     async def call(
-        self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: Teller
+        self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: ProgressReporter
     ) -> "types.CallToolResult | CallFailed": ...
 
 
 class McpTool:
-    """A tool of an MCP server. What it is told to be follows what the server lists."""
+    """A tool of an MCP server. Its name, description and schema follow the server's list."""
 
     is_sequential = False
-    """Calls run side by side; a server that cannot do that has them wait."""
+    """Calls may run concurrently. A server that cannot do that queues them."""
 
-    def __init__(self, server_name: str, catalog: Catalog, link: _Link, *, trust: Trust, seconds: float | None) -> None:
-        """Made by `mcp_tools`."""
-        self._server_name, self._catalog, self._link = server_name, catalog, link
+    def __init__(
+        self, server_name: str, catalog: Catalog, caller: _Caller, *, trust: Trust, seconds: float | None
+    ) -> None:
+        """Use `mcp_tools` instead."""
+        self._server_name, self._catalog, self._caller = server_name, catalog, caller
         self._trust, self._seconds = trust, seconds
 
     @property
     def definition(self) -> Definition:
-        """What the server said of it last."""
+        """The server's last definition of the tool."""
         return self._catalog[self._server_name]
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told of it."""
+        """Name, description and schema for the model."""
         return self.definition.spec
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """Name for the model, with the prefix."""
         return self.definition.spec.name
 
     @property
     def title(self) -> str | None:
-        """For people; None if the server gives none."""
+        """Name for people; None if the server gives none."""
         return self.definition.title
 
     @property
     def hints(self) -> Hints:
-        """What the server says of its effects, trusted or not."""
+        """The server's claims about the tool's effects, trusted or not."""
         return self.definition.hints
 
     @property
     def idempotent(self) -> bool:
-        """It may be run again where nobody knows whether it ran: the server says so, and is trusted."""
+        """Whether to run it again if it is unknown whether it ran: the server is trusted and says that this is safe."""
         return self._trust.hints and self.hints.is_repeatable
 
     @property
     def on_unknown(self) -> Literal["tell", "ask"]:
-        """Who is told of a call that may or may not have run: the model, or a person."""
+        """What to do if it is unknown whether a call ran: tell the model, or ask a person."""
         return self._trust.on_unknown
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which a call may be given up by who runs it. It ends before that by itself, and says more."""
-        return None if self._seconds is None else self._seconds + self._link.bounds.grace
+        """Seconds after which the agent may abandon a call. The call's own, earlier time-out has a better message."""
+        return None if self._seconds is None else self._seconds + self._caller.bounds.grace
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Whether a person has to agree first. That a tool is harmless is believed only of a trusted server."""
+        """Whether a person must approve the call. Only a trusted server's claim that it is harmless counts."""
         del call
         return self._trust.approve_destructive and (not self._trust.hints or self.hints.is_destructive)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """The call's result. Whatever goes wrong is a result too, marked as an error.
+        """Call the tool and return its result. Every failure is returned as a result that is marked as an error.
 
-        Cancelled, it tells the server so, which takes up to five seconds where the server does not read.
+        Cancelling it sends a cancellation to the server, which takes up to five seconds if the server does not read.
+
+        Args:
+            call: the call of the model.
+            context: of the call; its `progress` publishes the server's progress.
         """
         if call.arguments_raw is not None:
             return failed(call, f"Invalid arguments: not JSON: {call.arguments_raw[:200]}")
@@ -113,11 +119,11 @@ class McpTool:
         outcome: types.CallToolResult | CallFailed | None = None
         is_sent = False
         with anyio.move_on_after(self._seconds):
-            outcome = await self._link.wait_ready()
+            outcome = await self._caller.wait_ready()
             if outcome is None:
                 is_sent = True
-                async with telling(context.progress, pause=self._link.bounds.progress_pause) as teller:
-                    outcome = await self._link.call(self._server_name, arguments, {KEY: _key(context)}, teller)
+                async with reporting(context.progress, pause=self._caller.bounds.progress_pause) as reporter:
+                    outcome = await self._caller.call(self._server_name, arguments, {KEY: _key(context)}, reporter)
         if outcome is None:
             effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"
             return failed(call, f"No answer from the MCP server within {self._seconds:g} s. {effect}.")
@@ -131,5 +137,5 @@ class McpTool:
 
 
 def _key(context: ToolContext) -> str:
-    """The same for every attempt of one call, and no other's."""
+    """Return an id that all attempts of one call share, and no other call has."""
     return str(getattr(context, "key", None) or f"{context.turn_id}.{context.call_id}")

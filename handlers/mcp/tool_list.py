@@ -1,4 +1,4 @@
-"""The list of a server's tools, and being told when it changes. Imports the SDK."""
+"""List a server's tools, and list them again when they change. Imports the SDK."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -19,38 +19,46 @@ if TYPE_CHECKING:
 __all__ = ("ListFollower", "Take", "list_tools", "reason_of")
 
 Take = Callable[[Sequence[types.Tool]], None]
-"""Told the server's tools whenever they were listed. It raises nothing once they were listed before."""
+"""Receives each list of the server's tools. It may raise only for the first one."""
 
 _log = logging.getLogger(__name__)
 
 
 class ListFollower:
-    """Asks a server for its tools whenever it says that they changed."""
+    """Lists a server's tools whenever the server notifies of a change."""
 
     def __init__(self, take: Take, *, label: str, seconds: float, bounds: McpBounds = DEFAULT_MCP_BOUNDS) -> None:
-        """
+        """Set where lists go.
+
         Args:
-            seconds: that a list may take.
+            take: receives each list.
+            label: name of the server in logs.
+            seconds: time limit for listing the tools.
+            bounds: limits and periods.
         """
         self._take, self._label, self._seconds, self._bounds = take, label, seconds, bounds
         self._changed = anyio.Event()
 
-    def heard(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
-        """What hears the server's notifications before `then` does: servers of the older protocols tell unasked."""
+    def handler(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
+        """Return a handler of the server's notifications that also calls `then`.
 
-        async def hear(message: types.ServerNotification | Exception) -> None:
+        Servers with older protocol versions send change notifications without a subscription.
+        """
+
+        async def handle(message: types.ServerNotification | Exception) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 self._changed.set()
             if then is not None:
                 await then(message)
 
-        return hear
+        return handle
 
     async def run(self, client: Client, doubt: Callable[[], None]) -> None:
         """Follow the list until cancelled.
 
         Args:
-            doubt: called where the server did not answer.
+            client: the connected client.
+            doubt: called if the server does not answer.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen, client)
@@ -60,14 +68,14 @@ class ListFollower:
                 try:
                     with anyio.fail_after(self._seconds):
                         listed = await list_tools(client.session, self._bounds.pages)
-                except Exception:  # noqa: BLE001  # the next call finds out whether the server is there
-                    _log.warning("the MCP server %s did not say which tools it has now", self._label, exc_info=True)
+                except Exception:  # noqa: BLE001  # the next call checks whether the server still answers
+                    _log.warning("the MCP server %s did not list its changed tools", self._label, exc_info=True)
                     doubt()
                 else:
                     self._take(listed)
 
     async def _listen(self, client: Client) -> None:
-        """Ask a server of the newer protocol to tell of changes, and again where the stream of them ends."""
+        """Subscribe to changes on servers with the newer protocol, and again whenever the subscription ends."""
         backoff = Backoff(self._bounds.listen_pause, self._bounds.listen_most)
         tools = client.server_capabilities.tools
         while tools is not None and tools.list_changed:
@@ -76,20 +84,24 @@ class ListFollower:
                     async with client.listen(tools_list_changed=True) as events:
                         async for _ in events:
                             self._changed.set()
-            except (RuntimeError, MCPError) as error:  # it is an older one, or will not
-                _log.debug("the MCP server %s tells of no changes: %s", self._label, error)
+            except (RuntimeError, MCPError) as error:  # the server has an older protocol, or refuses
+                _log.debug("the MCP server %s sends no change notifications: %s", self._label, error)
                 return
             await backoff.wait()
-            self._changed.set()  # what changed meanwhile was told to nobody
+            self._changed.set()  # changes during the pause were not received
 
 
 async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
-    """All pages of a server's list, if there are no more than `pages`.
+    """Return a server's whole list of tools.
+
+    Args:
+        session: the session with the server.
+        pages: most pages to read.
 
     Raises:
-        MCPError: the server refuses, or the connection is lost.
-        ValueError: the list has no end.
-        pydantic.ValidationError: it is malformed.
+        MCPError: the server refused, or the connection was lost.
+        ValueError: the list has more pages.
+        pydantic.ValidationError: the list is malformed.
     """
     tools: list[types.Tool] = []
     cursor: str | None = None
@@ -102,7 +114,7 @@ async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error in short; of a group, the first one in it."""
+    """Describe an error in one line; for an exception group, its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):

@@ -1,4 +1,4 @@
-"""The tools of one MCP server, for the length of a block."""
+"""`mcp_tools`: connect to an MCP server and use its tools."""
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,28 +20,29 @@ __all__ = ("McpTools", "mcp_tools")
 
 
 class McpTools(Sequence[McpTool]):
-    """The tools that a server has now, in its order. It follows what the server lists."""
+    """The tools that a server has now, in its order. The sequence changes when the server's list changes."""
 
-    def __init__(self, link: "McpCaller", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
-        """Made by `mcp_tools`."""
-        self._link, self._catalog, self._trust, self._seconds = link, catalog, trust, seconds
-        self._made: dict[str, McpTool] = {}
+    def __init__(self, caller: "McpCaller", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
+        """Use `mcp_tools` instead."""
+        self._caller, self._catalog, self._trust, self._seconds = caller, catalog, trust, seconds
+        self._tools: dict[str, McpTool] = {}
 
     @property
     def instructions(self) -> str | None:
-        """What the server wants a model to know of its tools. Put it into a system prompt if you trust the server."""
-        return self._link.instructions
+        """The server's instructions for the model. Put them into a system prompt if you trust the server."""
+        return self._caller.instructions
 
     async def refresh(self) -> None:
-        """Ask the server which tools it has now. Seldom needed: a server that says that they changed is asked at once.
+        """Ask the server for its tools.
 
-        A session that you brought is asked only here: what it hears is yours.
+        This is rarely needed: a server that notifies of changes is asked at once. A session of your own is asked only
+        here, because its notifications go to your handlers.
 
         Raises:
-            DuplicateTool: two have the same name.
+            DuplicateTool: two tools have the same name, in the first list. A later list with duplicates is ignored.
             McpUnavailable: the server does not answer.
         """
-        await self._link.refresh()
+        await self._caller.refresh()
 
     def __len__(self) -> int:
         return len(tuple(self._catalog))
@@ -57,9 +58,9 @@ class McpTools(Sequence[McpTool]):
         return tuple(self)[index]
 
     def _tool(self, name: str) -> McpTool:
-        if name not in self._made:
-            self._made[name] = McpTool(name, self._catalog, self._link, trust=self._trust, seconds=self._seconds)
-        return self._made[name]
+        if name not in self._tools:
+            self._tools[name] = McpTool(name, self._catalog, self._caller, trust=self._trust, seconds=self._seconds)
+        return self._tools[name]
 
 
 @asynccontextmanager
@@ -75,29 +76,31 @@ async def mcp_tools(
     connect_seconds: float = 30.0,
     bounds: McpBounds = DEFAULT_MCP_BOUNDS,
 ) -> AsyncGenerator[McpTools, None]:
-    """The tools of an MCP server. It is connected to for the length of the block, and again where it was lost.
+    """Connect to an MCP server for the duration of an `async with` block, and return its tools.
 
-    A call on a lost connection has an error for its result; the next call connects anew. What a server asks of its
-    client (sampling, elicitation, roots) is not offered: a server that asks all the same is told so, and where a tool
-    cannot go on without it, its result is an error that says what was asked for.
+    If the connection is lost, calls on it return an error as their result. The next call connects again.
+
+    Requests of a server to its client (sampling, elicitation, roots) are refused. If a tool needs one, its result is an
+    error that names it.
 
     Args:
-        prefix: put before each name, so that tools of several servers have names of their own.
-        only: the server's names of the tools that are wanted; None for all that it has, also later.
-        trust_hints: believe what the server says of its tools' effects. Then a tool that is said to be read-only or
-            idempotent is run again where a worker died during a call. A hint is no promise.
-        approve_destructive: a person has to agree to each call, unless the server is trusted and says of the tool
-            that it destroys nothing.
-        on_unknown: who is told of a call that may or may not have run, the model or a person.
-        call_seconds: that a call may take, with a new connection where one is needed; None for no end.
-        connect_seconds: that one attempt to connect may take, with the list of the tools.
-        bounds: limits and periods that seldom need another value.
+        server: see `McpServer`.
+        prefix: put before each tool's name, to keep the names of several servers apart.
+        only: the server's names of the tools to use. None means all, including tools that it adds later.
+        trust_hints: trust the server's claims about its tools' effects. A tool that it calls read-only or idempotent is
+            then run again if a worker died during a call. The claims may be wrong.
+        approve_destructive: require a person's approval of each call, unless the hints are trusted and say that the
+            tool destroys nothing.
+        on_unknown: what to do if it is unknown whether a call ran: "tell" the model, or "ask" a person.
+        call_seconds: time limit of a call, including a new connection if needed. None means no limit.
+        connect_seconds: time limit of one attempt to connect and list the tools.
+        bounds: further limits and periods, which rarely need other values.
 
     Raises:
         DuplicateTool: two tools of the server have the same name.
-        McpToolMissing: the server does not have what `only` names.
+        McpToolMissing: the server does not list a tool in `only`.
         McpUnavailable: the server cannot be started or reached.
-        MissingExtra: the SDK is not installed.
+        MissingExtra: the MCP SDK is not installed.
     """
     try:
         from lanebus.handlers.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
@@ -108,17 +111,17 @@ async def mcp_tools(
     catalog = Catalog(prefix, only)
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        link = McpCaller(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)
+        caller = McpCaller(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)
         try:
-            await link.refresh()
+            await caller.refresh()
             if catalog.missing:
-                raise McpToolMissing(link.label, catalog.missing)
+                raise McpToolMissing(caller.label, catalog.missing)
             trust = Trust(trust_hints, approve_destructive, on_unknown)
-            yield McpTools(link, catalog, trust=trust, seconds=call_seconds)
+            yield McpTools(caller, catalog, trust=trust, seconds=call_seconds)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below, outside of
-            failure = error  # the group: it stays what it is, not wrapped in an ExceptionGroup
+            failure = error  # the task group, which would wrap it in an exception group
         finally:
-            await link.close()
+            await caller.close()
             tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
