@@ -1,5 +1,5 @@
-"""Sessions of other programs, read into a session of ours.
+"""Import session files of other programs into a session.
 
-Every line goes in once, in the file's order, however often an import is repeated. Start with `importer.py`; `format.py`
-says what a format has to offer.
+Every line is imported once, in the file's order, however often the import is repeated. Start with `importer.py`;
+`format.py` defines what a format consists of.
 """

@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all."""
+"""Write a file atomically."""
 
 import os
 import tempfile
@@ -12,14 +12,14 @@ __all__ = ("atomic_file",)
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[BinaryIO]:
-    """A new file to write, which takes the place of `path` once the block ends without an error and it is on disk.
+    """Open a temporary file that replaces `path` when the block ends without an error. It is then on disk.
 
-    Only its owner may read it. A link at `path` is replaced, not followed.
+    Only the owner may read the file. A symbolic link at `path` is replaced, not followed.
 
     Raises:
-        OSError: it could not be written; what was at `path` before is untouched.
+        OSError: the file could not be written. `path` is unchanged.
     """
-    # In the same directory, as a rename does not leave a file system.
+    # In the same directory, because a rename cannot cross file systems.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:

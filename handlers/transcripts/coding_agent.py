@@ -1,8 +1,8 @@
-"""The session files of seed 000's coding agent, version 3: one JSON object a line, the session's header first.
+"""Session files of the coding agent of seed 000, version 3: one JSON object per line, the session's header first.
 
-Entries have an `id` and a `parent_id` and form a tree. Messages are read by the seed's own codec. What has no place of
-its own in our messages goes into `metadata`, what is no message into the extension lane as `import.<type>`: nothing of
-a line is lost. Source: the session types of the system that the seed documents.
+Entries have an `id` and a `parent_id` and form a tree. The agent's codec reads messages. Nothing of a line is lost:
+fields without a counterpart go into `metadata`, and lines that are no messages go into the extension lane as
+`import.<type>`. Source: the session types of the system that the seed documents.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,11 +30,11 @@ __all__ = ("SEED000",)
 
 _TREE = frozenset({"id", "parent_id", "timestamp", "type"})
 _LAST_SECOND = 253_402_300_799
-"""of the year 9999"""
+"""the end of the year 9999, in seconds UTC"""
 
 
 def _recognizes(line: JsonValue) -> bool:
-    """The header and nothing else: the seed's own reader takes no file without one."""
+    """Whether a line is the header. Files without one are invalid in the agent, too."""
     return isinstance(line, dict) and _is_header(line)
 
 
@@ -60,13 +60,13 @@ def _read(line: JsonValue) -> TranscriptEntry:
     message, *also = read(line) if read else (_keep(line),)
     entry_id, parent = line.get("id"), line.get("parent_id")
     if not isinstance(entry_id, str):
-        return TranscriptEntry(message=message, also=_said(also))
+        return TranscriptEntry(message=message, also=_publishable(also))
     if not isinstance(parent, str | None):
         raise DecodeError("parent_id", "wants an id or null")
-    return TranscriptEntry(message=message, also=_said(also), id=entry_id, is_in_tree=True, parent=parent)
+    return TranscriptEntry(message=message, also=_publishable(also), id=entry_id, is_in_tree=True, parent=parent)
 
 
-def _said(messages: Sequence[Publishable | Unplaced]) -> tuple[Publishable, ...]:
+def _publishable(messages: Sequence[Publishable | Unplaced]) -> tuple[Publishable, ...]:
     return tuple(message for message in messages if not isinstance(message, Unplaced))
 
 
@@ -80,22 +80,22 @@ def _message(line: Object) -> Sequence[Publishable]:
 
 
 def _with_entry(message: Publishable, line: Object) -> Publishable:
-    """The message with what its entry says besides: the entry's id is not the message's."""
+    """Add the other fields of the entry to the message's metadata. The entry's id is not the message's id."""
     entry: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "message"}}
     if isinstance(message, LlmMessage | ContextEntry):
-        said = message.metadata or {}
+        metadata = message.metadata or {}
         name = "entry"
-        while name in said:  # a tool's own
+        while name in metadata:  # a tool may use the same name
             name += "_"
-        return message.model_copy(update={"metadata": {**said, name: entry}})
+        return message.model_copy(update={"metadata": {**metadata, name: entry}})
     return message
 
 
 def _custom_message(line: Object) -> Sequence[Publishable]:
-    # The entry is the seed's custom message in all but its names, so its codec reads it.
-    said: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
+    # The entry differs from the agent's custom message only in field names, so its codec can read it.
+    fields: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
     try:
-        return _decoded({"role": "custom", **said, "contents": line.get("content")}, "")
+        return _decoded({"role": "custom", **fields, "contents": line.get("content")}, "")
     except DecodeError as error:
         first, dot, rest = error.path.partition(".")
         raise DecodeError(f"{'content' if first == 'contents' else first}{dot}{rest}", error.reason) from None
@@ -117,7 +117,7 @@ def _compaction(line: Object) -> Sequence[Unplaced]:
     plain = made(Compaction, _context(line, {"summary": "summary", "tokens_before": "tokensBefore"}, key))
 
     def place(position: int | None) -> Publishable:
-        if position is None and names is not None:  # nobody knows where that is, but what was said stays
+        if position is None and names is not None:  # the entry is missing; keep its id
             return plain.model_copy(update={"metadata": {**(plain.metadata or {}), key: names}})
         return plain.model_copy(update={"first_kept": position})
 
@@ -125,8 +125,8 @@ def _compaction(line: Object) -> Sequence[Unplaced]:
 
 
 def _branch_summary(line: Object) -> Sequence[Unplaced]:
-    # `from_id` is where the new branch begins, which the tree says as well; what the summary is about is the branch
-    # that was left, and its last entry is where the log stood.
+    # `from_id` is the start of the new branch, which the tree has too. The summary is about the branch that was left;
+    # its last entry is the current leaf.
     plain = made(BranchSummary, _context(line, {"summary": "summary"}))
     return (Unplaced(kind="leaf", place=lambda position: plain.model_copy(update={"branch": position})),)
 
@@ -173,12 +173,12 @@ _READERS: dict[str, Callable[[Object], Sequence[Publishable | Unplaced]]] = {
 
 
 def _context(line: Object, names: dict[str, str], *consumed: str) -> Object:
-    """The fields of a context entry: `names` from the seed's to ours, what is left over under `metadata`."""
+    """Return the fields of a context entry, renamed by `names`. Other fields go into `metadata`."""
     moment = line.get("timestamp")
     if isinstance(moment, bool) or not isinstance(moment, int | float | None):
         raise DecodeError("timestamp", "wants seconds")
     if moment is not None and not 0 <= moment <= _LAST_SECOND:
-        raise DecodeError("timestamp", "no such moment")
+        raise DecodeError("timestamp", "not between the years 1970 and 9999")
     timestamp = None if moment is None else round(moment * 1000)
     rest: Object = {key: item for key, item in line.items() if key not in {*_TREE, *names, *consumed}}
     if timestamp is not None and timestamp / 1000 != moment:

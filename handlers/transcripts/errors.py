@@ -1,4 +1,4 @@
-"""What can be wrong with the tree of a transcript."""
+"""Errors in the tree of a transcript's entries."""
 
 from lanebus.bus.errors import MessageError
 
@@ -6,10 +6,10 @@ __all__ = ("CyclicTree", "UnknownEntry")
 
 
 class CyclicTree(MessageError):
-    """An entry is among those that come before it: its parents lead back to it. Fields: `entry`, its id."""
+    """The parents of an entry lead back to the entry itself. Fields: `entry`, its id."""
 
     def __init__(self, entry: str) -> None:
-        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it: mend the transcript")
+        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it: correct its parent in the transcript")
         self.entry = entry
 
 

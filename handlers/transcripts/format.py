@@ -1,4 +1,4 @@
-"""What a transcript format is: how one of its lines is known and what the line says."""
+"""Transcript formats: how to recognise a format's lines, and how to read them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "
 class UnknownFormat(MessageError):
     """No known format recognises any of the first lines.
 
-    Fields: `looked_for`, format name -> what one of its lines shows; `lines`, how many lines were looked at.
+    Fields: `looked_for`, from format name to how its lines look; `lines`, the number of lines searched.
     """
 
     def __init__(self, looked_for: dict[str, str], lines: int) -> None:
@@ -28,82 +28,85 @@ class UnknownFormat(MessageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """A message that names an earlier entry, whose position only the import knows."""
+    """A message that refers to another entry, whose position only the import knows."""
 
     kind: Literal["kept", "entry", "leaf", "stand"]
-    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before;
-    stand: where the log stands at that entry, or at the nearest before it that a model reads"""
+    """which position `place` gets. kept: of the first entry on this branch that a compaction keeps, from `names` on.
+    entry: of the entry `names`. leaf: of the current leaf. stand: of the entry `names`, or of its nearest ancestor in
+    the LLM lane"""
     names: str | int | None = None
-    """the entry's id, or its count in the transcript from 0"""
+    """id of the other entry, or its ordinal in the transcript from 0"""
     place: Callable[[int | None], Publishable]
-    """gives the message, from the position; None where nothing of that name went in, 0 is before the first entry"""
+    """returns the message, given the position; None if there is no such entry, 0 for before the first entry"""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A message that names entries by the positions they had in the log that it was exported from."""
+    """A message that refers to entries by their positions in the log it was exported from."""
 
     place: Callable[[Moves], Publishable]
-    """gives the message, from where those entries went"""
+    """returns the message, given the new positions"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """What one line says, and where it hangs in a tree of entries, if its format has one."""
+    """The content of one line, and its place in the tree of entries, if the format has one."""
 
     message: Publishable | Unplaced | Moved
     also: tuple[Publishable, ...] = ()
-    """what the same line says besides: published in the same step, right behind the message"""
+    """further messages of the same line, published in the same step after `message`"""
     position: int | None = None
-    """where it stood in the log that it was exported from"""
+    """its position in the log it was exported from; None if it is no export"""
     is_lost: bool = False
-    """it was of the LLM lane there and cannot be here: what names it is led to its neighbours"""
+    """it was in the LLM lane of that log and cannot be here; references to it go to a neighbour"""
     id: str | None = None
+    """its id in the transcript"""
     is_in_tree: bool = False
-    """False: it follows the line before it, and may still be the parent of others"""
+    """whether `parent` says which entry it follows. If False, it follows the previous line"""
     parent: str | None = None
-    """id of the entry that it follows in the tree; None is the place before the first entry"""
+    """id of the entry that it follows; None means that it is a first entry"""
 
 
 class TranscriptLine(NamedTuple):
-    """A line that was read, or several that say one thing together."""
+    """A line that was read, or several lines that form one message."""
 
     number: int
-    """of the first, from 1; in a document the count of the message"""
+    """number of the first line, from 1; in a document, of the message"""
     size_bytes: int
     value: JsonValue
     content: bytes
-    """what makes it the same line again, wherever it stands"""
+    """identifies the line: the same line in another file or place has the same content"""
 
 
 class Gatherer(Protocol):
-    """Brings together what a format spreads over several lines. It may hold lines back, within bounds of its own."""
+    """Joins lines that form one message. It may hold lines back, within its bounds."""
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
-        """The lines that are complete with this one, in the order in which they are to go in."""
+        """Add a line, and return the lines that are now complete, in the order to import them."""
         ...
 
     def end(self) -> Iterable[TranscriptLine]:
-        """What is still held back at the end of the file."""
+        """Return the lines still held back at the end of the file."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One transcript format. All functions are pure and see parsed JSON."""
+    """One transcript format. All functions are pure and take parsed JSON."""
 
     name: str
     sign: str
-    """what a line of it shows, for the text of an error"""
+    """how a line of it looks, for error texts"""
     recognizes: Callable[[JsonValue], bool]
+    """whether a line is of this format"""
     read: Callable[[JsonValue], TranscriptEntry]
-    """raises MessageError for a line that says nothing sensible"""
+    """reads a line; raises MessageError if it is invalid"""
     identity: Callable[[JsonValue], bytes] | None = None
-    """what tells one transcript from another, from the first line that is recognised; None: that line's bytes"""
+    """returns bytes that identify the transcript, given the first recognised line. None means that line's bytes"""
     gather: Callable[[TranscriptBounds], Gatherer] | None = None
-    """a new one for each transcript; None where each line stands for itself"""
+    """creates a gatherer for one transcript. None means that each line is a message of its own"""
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
-    """Where a file is one JSON document rather than lines: its messages, from all the JSON values of the file. Raises
-    MessageError: they are no one conversation; nothing goes in."""
+    """for a format that is one JSON document: returns its messages, given all JSON values of the file. Raises
+    MessageError if they are not one conversation; nothing is imported then"""
     origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
-    """the session that it was exported from, and when that was made, from the first line that is recognised"""
+    """returns the session that it was exported from and that session's `created`, given the first recognised line"""

@@ -1,7 +1,7 @@
-"""A transcript into a session: every line once, in the file's order, however often it is tried.
+"""Import a transcript into a session: every line once, in the file's order, however often the import is repeated.
 
-Each entry is published under a key made from its content, so a second import, or one after a crash in the middle, adds
-only what is missing and is told the positions of the rest.
+Each entry is published under a key made from its content. So a repeated import, or one after a crash, adds only the
+missing entries and gets the positions of the others.
 """
 
 import hashlib
@@ -34,30 +34,30 @@ from lanebus.handlers.transcripts.tree_placement import Places, Put
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
 FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""What is recognised, tried in this order on each of the first lines. The headers of seed 000 and of pi differ in their
-times alone, and seed 000's is the narrower."""
+"""The known formats, tried in this order on each of the first lines. The headers of seed 000 and of pi differ only in
+their timestamps, and seed 000's form is the narrower."""
 
 
 class OwnLog(StreamError):
-    """An export was to be put into the very session that it is of; nothing was published."""
+    """The file is an export of the session that it was to be imported into. Nothing was published."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} is what this was exported from: put it into another one")
+        super().__init__(f"the file is an export of session {session!r} itself: import it into another session")
         self.session = session
 
 
 @dataclass(slots=True)
 class _Publish:
-    """One line under way: published by a task of its own, looked at in the file's order."""
+    """One publish in flight. Each has its own task; their results are taken in the file's order."""
 
     number: int
     size_bytes: int
     ordinal: int
     put: Put
     old_position: int | None
-    """where it stood in the log that it was exported from"""
+    """its position in the log it was exported from; None if it is no export"""
     is_lost: bool
-    """it is in the log as something else: see `TranscriptEntry`"""
+    """see `TranscriptEntry.is_lost`"""
     outcome: Receipt | BusError | None = None
     is_done: Event = field(default_factory=Event)
 
@@ -70,20 +70,27 @@ async def import_transcript(
     on_progress: Callable[[ImportProgress], None] | None = None,
     bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
 ) -> ImportReport:
-    """Publish every line of a transcript to the session, without waking a worker.
+    """Publish every line of a transcript to a session, without waking workers.
 
-    A line that cannot be read, or that is over a limit, is in the report's `bad`; the others go in. A cancelled import
-    leaves a beginning of the transcript in the log, and running it again adds the rest.
+    Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
+    first part of the transcript is in the log; a repeat adds the rest.
+
+    Args:
+        session: the session to publish to.
+        source: path of the file, or an open binary file.
+        formats: formats to try, in order.
+        on_progress: called about every 64 lines, and at the end.
+        bounds: how much is read and published at a time.
 
     Raises:
-        UnknownFormat: none of `formats` recognises any of the first lines; nothing was published.
-        MessageError: the file is one JSON document that is too large, or no single conversation; nothing was published.
-        OwnLog: the file is an export of this very session; nothing was published.
+        UnknownFormat: none of `formats` recognises any of the first lines. Nothing was published.
+        MessageError: the file is one JSON document that is too large or not one conversation. Nothing was published.
+        OwnLog: the file is an export of this session. Nothing was published.
         OSError: the file could not be read.
-        BusError: the session refused, or could not be reached; the import may be run again.
+        BusError: the session refused, or could not be reached. The import may be repeated.
     """
     if isinstance(source, Path):
-        # Opening and stat are quick; the reading itself is done by another thread.
+        # Opening and stat are fast; a worker thread reads the file.
         with source.open("rb") as file:
             size = source.stat().st_size or None  # noqa: ASYNC240
             return await _Import(session, formats, on_progress, size, bounds).run(file)
@@ -115,34 +122,34 @@ class _Import:
     async def run(self, file: BinaryIO) -> ImportReport:
         async with aclosing(stream_lines(file, bounds=self._bounds)) as lines:
             source = self._source = Source(lines, self._formats, self._bounds)
-            found, self._identity, origin = await source.open()
+            form, self._identity, origin = await source.open()
             await self._require_another(origin)
             failure: BusError | OSError | None = None
-            async with create_task_group() as tasks, aclosing(source.pieces(found)) as pieces:
+            async with create_task_group() as tasks, aclosing(source.pieces(form)) as pieces:
                 try:
                     async for piece in pieces:
                         await self._piece(tasks, piece)
                     await self._settle(0)
                 except (BusError, OSError) as error:
-                    # Raised outside, as a task group would wrap it in a group of its own.
+                    # Raised outside of the task group, which would wrap it in an exception group.
                     failure = error
                     tasks.cancel_scope.cancel()
             if failure is not None:
                 raise failure
-        self._tell()
+        self._report_progress()
         return ImportReport(
-            format=found.name,
+            format=form.name,
             lines=source.lines,
             added=self._added,
             already_there=self._already_there,
             bad=tuple(sorted(self._bad)),
             first=self._first,
             last=self._last,
-            unit="message" if found.split else "line",
+            unit="message" if form.split else "line",
         )
 
     async def _require_another(self, origin: tuple[str, float] | None) -> None:
-        """An export put into the very session that it is of would say everything there twice."""
+        """Raise OwnLog for an export of this session, which would duplicate every entry."""
         if origin and origin == (self._session.id, (await self._session.head()).created):
             raise OwnLog(self._session.id)
 
@@ -168,7 +175,7 @@ class _Import:
         publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
-        # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
+        # Tasks run in the order they are started, and publishes to a session are appended in the order of the calls.
         tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(self._bounds.under_way - 1)
 
@@ -180,10 +187,10 @@ class _Import:
         publish.is_done.set()
 
     async def _settle(self, most: int) -> None:
-        """Wait until no more than `most` publishes, and no more than a bound of bytes, are under way.
+        """Wait until at most `most` publishes, and at most `under_way_bytes` bytes, are in flight.
 
         Raises:
-            BusError: one of them failed for another reason than its own message.
+            BusError: a publish failed for another reason than its message.
         """
         limit_bytes = self._bounds.under_way_bytes
         while len(self._under_way) > most or (self._under_way and self._under_way_bytes > limit_bytes):
@@ -193,7 +200,7 @@ class _Import:
             self._under_way_bytes -= publish.size_bytes
             self._take(publish)
             if publish.number % 64 == 0:
-                self._tell()
+                self._report_progress()
 
     def _take(self, publish: _Publish) -> None:
         outcome = publish.outcome
@@ -221,16 +228,16 @@ class _Import:
                 self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
     def _key(self, data: bytes) -> str:
-        """The entry's name in its session: by content and how often that came before, not by line number.
+        """Return the entry's publish key, from its content and the number of earlier lines with the same content.
 
-        So a blank or damaged line more in the file gives no other key to those behind it.
+        Line numbers are not used: one more blank or damaged line would change the keys of all later ones.
         """
         content = hashlib.sha256(data).digest()
         self._repeats[content] += 1
         count = self._repeats[content].to_bytes(8, "big")
         return f"import:{hashlib.sha256(self._identity + content + count).hexdigest()[:32]}"
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             entries = self._added + self._already_there
             self._on_progress(ImportProgress(self._source.lines, self._source.read_bytes, self._total_bytes, entries))

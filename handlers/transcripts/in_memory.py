@@ -1,4 +1,4 @@
-"""A transcript as a log in memory: what an import would put into a session, without a server. Pure."""
+"""A transcript as a log in memory: the entries that an import would publish, without a server. Pure."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
@@ -17,14 +17,19 @@ __all__ = ("ListedTranscript",)
 
 
 class ListedTranscript:
-    """The entries of a transcript at the positions that an import into an empty session gives them.
+    """The entries of a transcript, at the positions that an import into an empty session gives them.
 
-    It is read like a session, so `build_context` and `read_tree` take it. The entries may stand in any order: each is
-    put behind the one that it continues. A parent that is not there is the place before the first entry.
+    It can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any order: each entry
+    is put after its parent. An entry whose parent is missing counts as a first entry.
     """
 
     def __init__(self, lines: Iterable[JsonValue], form: Format, *, session: str = "transcript") -> None:
-        """Read the lines. One that cannot be read is in `bad`, the others go in.
+        """Read the lines. Invalid lines are listed in `bad` and skipped.
+
+        Args:
+            lines: the parsed lines.
+            form: their format.
+            session: id to put into the envelopes.
 
         Raises:
             CyclicTree: the parents of an entry lead back to it.
@@ -38,19 +43,19 @@ class ListedTranscript:
 
     @property
     def entries(self) -> tuple[Envelope, ...]:
-        """Both lanes, in the order of their positions."""
+        """The entries of both lanes, in position order."""
         return tuple(self._entries)
 
     async def read(
         self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
     ) -> AsyncIterator[Envelope]:
-        """The lanes' entries after a cursor, up to and with `until`, in the order of their positions."""
+        """Yield the lanes' entries after a cursor, up to and including `until`, in position order."""
         for envelope in self._entries[after.position : until]:
             if envelope.lane in lanes:
                 yield envelope
 
     def leaf(self, entry: str | None) -> int:
-        """Where to stand for the context at the entry of this id; None is the place before the first, which is 0.
+        """Return the leaf position for the context at an entry; 0 for None, which is before the first entry.
 
         Raises:
             UnknownEntry: the transcript has no such entry.
@@ -85,18 +90,18 @@ class ListedTranscript:
 
 
 def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[TranscriptEntry | None]:
-    """The entries in their order, but each behind its parent where that comes later.
+    """Return the entries in their order, but each after its parent.
 
     Raises:
-        CyclicTree: one waits for itself.
+        CyclicTree: the parents of an entry lead back to it.
     """
     listed = list(entries)
-    later = {entry.id for entry in listed if entry and entry.is_in_tree and entry.id is not None}
+    ids = {entry.id for entry in listed if entry and entry.is_in_tree and entry.id is not None}
     waiting: dict[str, list[TranscriptEntry]] = {}
-    seen: set[str] = set()
+    ordered_ids: set[str] = set()
     ordered: list[TranscriptEntry | None] = []
     for entry in listed:
-        if entry and entry.is_in_tree and entry.parent in later and entry.parent not in seen:
+        if entry and entry.is_in_tree and entry.parent in ids and entry.parent not in ordered_ids:
             waiting.setdefault(entry.parent, []).append(entry)
             continue
         ready: list[TranscriptEntry | None] = [entry]
@@ -104,18 +109,18 @@ def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[Transc
             placed = ready.pop(0)
             ordered.append(placed)
             if placed and placed.is_in_tree and placed.id is not None:
-                seen.add(placed.id)
+                ordered_ids.add(placed.id)
                 ready += waiting.pop(placed.id, [])
-    held = [entry for children in waiting.values() for entry in children]
-    if held:
-        raise CyclicTree(_in_cycle(held))
+    remaining = [entry for children in waiting.values() for entry in children]
+    if remaining:
+        raise CyclicTree(_in_cycle(remaining))
     return ordered
 
 
-def _in_cycle(held: Sequence[TranscriptEntry]) -> str:
-    """The id of an entry that waits for itself: those who wait only for such a one are not at fault."""
-    parents = {entry.id: entry.parent for entry in held}
-    at, passed = held[0].parent, set[str | None]()
+def _in_cycle(remaining: Sequence[TranscriptEntry]) -> str:
+    """Return the id of an entry in a cycle. Other entries may only be descendants of one."""
+    parents = {entry.id: entry.parent for entry in remaining}
+    at, passed = remaining[0].parent, set[str | None]()
     while at not in passed:
         passed.add(at)
         at = parents.get(at)

@@ -1,4 +1,4 @@
-"""Lines of a file, one after the other: a file is never in memory as a whole, nor is a line without an end."""
+"""Read a file line by line. Neither the whole file nor an overlong line is held in memory."""
 
 from collections.abc import AsyncGenerator, Iterator
 from itertools import count
@@ -11,22 +11,24 @@ from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, Trans
 __all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""A longer line is reported and skipped; no message may be near as large."""
+"""Longer lines are reported and skipped. The limit for messages is far lower."""
 
 
 class RawLine(NamedTuple):
+    """One line of a file, not parsed."""
+
     number: int
-    """from 1, as editors count"""
+    """counts from 1"""
     data: bytes | None
-    """without line end and byte order mark; None where the line is over the limit"""
+    """without line end and byte order mark; None if the line is over the limit"""
     size_bytes: int
-    """as it stands in the file"""
+    """size in the file, with line end"""
 
 
 def read_lines(
     file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
 ) -> Iterator[RawLine]:
-    """Every line, blank ones too. The last may lack its newline; CRLF ends a line as well."""
+    """Yield every line, including blank ones. Lines end with LF or CRLF; the last one may have no line end."""
     for number in count(1):
         data = file.readline(limit_bytes + 1)
         if not data:
@@ -44,7 +46,7 @@ def read_lines(
 async def stream_lines(
     file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
 ) -> AsyncGenerator[RawLine, None]:
-    """The same, read by another thread in batches, so that a slow disk or pipe stops nothing else."""
+    """Yield every line like `read_lines`, read in batches by a worker thread, so a slow disk or pipe blocks nothing."""
     lines = read_lines(file, limit_bytes=limit_bytes, bounds=bounds)
     while batch := await to_thread.run_sync(_take, lines, bounds, abandon_on_cancel=True):
         for line in batch:

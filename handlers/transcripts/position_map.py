@@ -1,4 +1,4 @@
-"""Where the entries of an exported log went: from the positions they had to those that they have now."""
+"""Map the positions of an exported log's entries to their positions in the session they are imported into."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -7,7 +7,7 @@ __all__ = ("Moves",)
 
 
 class Moves:
-    """Grows by `note`, in the order of the old positions. Seventeen bytes an entry, whatever its message weighs."""
+    """Maps old positions to new ones. `note` adds to it, in the order of old positions. 17 bytes per entry."""
 
     def __init__(self) -> None:
         self._old = array("q")
@@ -15,34 +15,34 @@ class Moves:
         self._is_llm = bytearray()
 
     def note(self, old: int, new: int, *, is_llm: bool) -> None:
-        """An entry went in. One that comes out of order is passed over: nothing can name it."""
+        """Add an imported entry. An entry out of order is ignored: no other entry can refer to it."""
         if not self._old or old > self._old[-1]:
             self._old.append(old)
             self._new.append(new)
             self._is_llm.append(is_llm)
 
     def lose(self, old: int) -> None:
-        """An entry of the LLM lane was there, and could not go in."""
+        """Add an entry of the LLM lane that could not be imported."""
         self.note(old, 0, is_llm=False)
 
     def of(self, old: int) -> int | None:
-        """Where the entry is now; None if it is not there."""
+        """Return the new position of an entry, or None if it was not imported."""
         return self._at(old) or None
 
     def is_lost(self, old: int) -> bool:
-        """The entry could not go in: its neighbours stand for it."""
+        """Whether the entry could not be imported. References to it go to a neighbour instead."""
         return self._at(old) == 0
 
     def last_llm(self) -> int | None:
-        """Where the last entry of the LLM lane is now; None if there is none."""
+        """Return the new position of the last entry of the LLM lane, or None."""
         return self._nearest(range(len(self._old) - 1, -1, -1))
 
     def llm_at_or_before(self, old: int) -> int | None:
-        """Where the last entry of the LLM lane up to that one is now; None if there is none."""
+        """Return the new position of the last LLM-lane entry at or before an old position, or None."""
         return self._nearest(range(bisect_right(self._old, old) - 1, -1, -1))
 
     def llm_at_or_after(self, old: int) -> int | None:
-        """Where the first entry of the LLM lane from that one on is now; None if there is none."""
+        """Return the new position of the first LLM-lane entry at or after an old position, or None."""
         return self._nearest(range(bisect_left(self._old, old), len(self._old)))
 
     def _at(self, old: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What an import tells: how far it is, and what it did."""
+"""The progress and the result of an import."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -7,33 +7,44 @@ __all__ = ("BadLine", "ImportProgress", "ImportReport")
 
 
 class BadLine(NamedTuple):
+    """A line that was not imported."""
+
     number: int
-    """of the line, or of the message in a JSON document; from 1, as editors count"""
+    """number of the line, or of the message in a JSON document, from 1"""
     reason: str
+    """why, for people"""
 
 
 class ImportProgress(NamedTuple):
-    """How far an import is."""
+    """How far an import has come."""
 
     lines: int
+    """lines read"""
     read_bytes: int
+    """bytes read"""
     total_bytes: int | None
-    """None for a pipe"""
+    """size of the file; None for a pipe"""
     entries: int
-    """acknowledged so far, new and old"""
+    """entries acknowledged so far, both added and already there"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What an import did. An entry is one of the log; a line gives one, or two where its branch begins elsewhere."""
+    """The result of an import. A line becomes one entry of the log, or several."""
 
     format: str
+    """name of the transcript's format"""
     lines: int
+    """lines read"""
     added: int
+    """entries added"""
     already_there: int
+    """entries that an earlier import had added"""
     bad: tuple[BadLine, ...]
+    """lines that were not imported"""
     first: int | None
-    """lowest position of the transcript's entries; None where none went in"""
+    """lowest position of the transcript's entries; None if there are none"""
     last: int | None
+    """highest such position"""
     unit: Literal["line", "message"] = "line"
-    """what the numbers of `bad` count: a file that is one JSON document has no lines"""
+    """what the numbers in `bad` count; a file that is one JSON document has messages instead of lines"""

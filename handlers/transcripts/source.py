@@ -1,4 +1,4 @@
-"""A transcript's file as what its lines say: its format is found, what belongs together is brought together."""
+"""Read a transcript file: detect its format, and join the lines that form one message."""
 
 import hashlib
 import json
@@ -16,31 +16,31 @@ from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", "canonical_json", "gathered")
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
-"""A file that is one JSON document is read as a whole, so it has a bound, the same as that of a line."""
+"""The size limit of a file that is one JSON document, which is read as a whole. The same as for a line."""
 
 
 class DocumentTooLarge(MessageError):
     """A file that is one JSON document is too large to be read as a whole; nothing was published."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes, which is the limit")
+        super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes: import a smaller one")
         self.limit_bytes = limit_bytes
 
 
 class SourcePiece(NamedTuple):
-    """What goes in as one: a line, several lines, a message of a document."""
+    """One unit of an import: a line, several joined lines, or a message of a document."""
 
     number: int
-    """of its first line, or of the message in its document; from 1"""
+    """number of its first line, or of the message in the document; from 1"""
     size_bytes: int
     entry: TranscriptEntry | str
-    """or why it cannot go in"""
+    """the entry, or why it cannot be imported"""
     content: bytes = b""
-    """what makes it the same piece again, wherever it stands"""
+    """identifies the piece: the same piece in another file or place has the same content"""
 
 
 class Source:
-    """One file, read once. `open` finds its format, then `pieces` gives what stands in it."""
+    """One file, read once: first `open`, then `pieces`."""
 
     def __init__(
         self,
@@ -52,50 +52,50 @@ class Source:
         self._ahead: list[RawLine] = []
         self._documents: list[JsonValue] | None = None
         self.lines = 0
-        """read so far"""
+        """number of lines read so far"""
         self.read_bytes = 0
 
     async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
-        """The format, the transcript's identity, and the session that it is an export of, with when that was made.
+        """Return the format, the transcript's identity and, for an export, the session with its `created`.
 
-        The identity comes from the first line that the format recognises. A name would not do: a transcript that was
-        moved or copied is the same one.
+        The identity comes from the first recognised line and not from the file's name, so a moved or copied file is the
+        same transcript.
 
         Raises:
             UnknownFormat: none of the formats recognises any of the first lines.
-            DocumentTooLarge: the file is no lines, and too large to be read as a whole.
+            DocumentTooLarge: the file is one JSON document that is too large.
         """
-        found = await self._recognized_line() or await self._recognized_document()
-        if found is None:
+        recognized = await self._recognized_line() or await self._recognized_document()
+        if recognized is None:
             raise UnknownFormat({known.name: known.sign for known in self._formats}, len(self._ahead))
-        known, value, data = found
-        if known.split and self._documents is None:
+        form, value, data = recognized
+        if form.split and self._documents is None:
             self._documents = await self._read_documents()
-        identity = data if known.identity is None else known.identity(value)
-        digest = hashlib.sha256(known.name.encode() + b"\0" + identity).digest()
-        return known, digest, known.origin(value) if known.origin else None
+        identity = data if form.identity is None else form.identity(value)
+        digest = hashlib.sha256(form.name.encode() + b"\0" + identity).digest()
+        return form, digest, form.origin(value) if form.origin else None
 
-    async def pieces(self, found: Format) -> AsyncGenerator[SourcePiece, None]:
-        """All that stands in the file, in its order.
+    async def pieces(self, form: Format) -> AsyncGenerator[SourcePiece, None]:
+        """Yield the file's content, in order.
 
         Raises:
-            MessageError: the file is one document, and no conversation of the format.
+            MessageError: the file is one document, and not a conversation of the format.
         """
-        if found.split and self._documents is not None:
-            for number, value in enumerate(found.split(self._documents), 1):
+        if form.split and self._documents is not None:
+            for number, value in enumerate(form.split(self._documents), 1):
                 content = canonical_json(value)
-                yield _read(found, TranscriptLine(number, len(content), value, content))
+                yield _read(form, TranscriptLine(number, len(content), value, content))
             return
-        gatherer = found.gather(self._bounds) if found.gather else _EachByItself()
+        gatherer = form.gather(self._bounds) if form.gather else _NoGatherer()
         async for raw in self._lines():
             line = _parsed(raw)
             if isinstance(line, SourcePiece):
                 yield line
             elif line is not None:
                 for complete in gatherer.take(line):
-                    yield _read(found, complete)
+                    yield _read(form, complete)
         for complete in gatherer.end():
-            yield _read(found, complete)
+            yield _read(form, complete)
 
     async def _lines(self) -> AsyncIterator[RawLine]:
         for line in self._ahead:
@@ -124,7 +124,7 @@ class Source:
         return None
 
     async def _recognized_document(self) -> tuple[Format, JsonValue, bytes] | None:
-        """The file as one JSON document over many lines, if it looks like one."""
+        """Try to read the file as one JSON document over many lines."""
         start = next((line.data.lstrip() for line in self._ahead if line.data and line.data.strip()), b"")
         candidates = [known for known in self._formats if known.split]
         if not candidates or start[:1] not in {b"{", b"["}:
@@ -135,7 +135,7 @@ class Source:
         return next(((known, value, data) for known in candidates if known.recognizes(value)), None)
 
     async def _read_documents(self) -> list[JsonValue]:
-        """The JSON values of a file whose first line is one; usually it is the only one."""
+        """Return the JSON values of a file whose first line is a document; usually it is the only one."""
         data = await self._read_all()
         if (whole := _value(data)) is not None:
             return [whole]
@@ -159,8 +159,8 @@ class Source:
         return b"\n".join(parts)
 
 
-class _EachByItself:
-    """The gatherer of a format whose lines each say something whole."""
+class _NoGatherer:
+    """The gatherer of a format in which each line is a whole message."""
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
         return (line,)
@@ -170,12 +170,12 @@ class _EachByItself:
 
 
 def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, JsonValue]]:
-    """What `form.read` is given, with the numbers: for a transcript whose lines are in memory.
+    """Yield the values to pass to `form.read`, with their numbers, for a transcript whose lines are in memory.
 
     Raises:
-        MessageError: the values are one document, and no conversation of the format.
+        MessageError: the values are one document, and not a conversation of the format.
     """
-    gatherer = form.gather(DEFAULT_TRANSCRIPT_BOUNDS) if form.gather else _EachByItself()
+    gatherer = form.gather(DEFAULT_TRANSCRIPT_BOUNDS) if form.gather else _NoGatherer()
     split = form.split([*values]) if form.split else values
     for number, value in enumerate(split, 1):
         for complete in gatherer.take(TranscriptLine(number, 0, value, b"")):
@@ -185,12 +185,12 @@ def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, J
 
 
 def canonical_json(value: JsonValue) -> bytes:
-    """The same bytes for the same JSON, however it was written."""
+    """Encode a value as JSON, with sorted keys and without spaces, so that equal values have equal bytes."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
-    """The line as JSON; what cannot be read as a piece that says so; None for a blank one."""
+    """Parse a line. Return a piece with the reason if it is invalid, and None if it is blank."""
     if raw.data is None:
         reason = f"line of {raw.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"
         return SourcePiece(raw.number, raw.size_bytes, reason)
@@ -198,20 +198,20 @@ def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
         return None
     try:
         return TranscriptLine(raw.number, raw.size_bytes, parse_json(raw.data), raw.data)
-    except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
+    except (MessageError, ValueError) as error:  # ValueError: a number with thousands of digits
         return SourcePiece(raw.number, raw.size_bytes, str(error))
 
 
-def _read(found: Format, line: TranscriptLine) -> SourcePiece:
+def _read(form: Format, line: TranscriptLine) -> SourcePiece:
     try:
-        entry: TranscriptEntry | str = found.read(line.value)
+        entry: TranscriptEntry | str = form.read(line.value)
     except (MessageError, ValueError) as error:
         entry = str(error)
     return SourcePiece(line.number, line.size_bytes, entry, line.content)
 
 
 def _value(data: bytes) -> JsonValue:
-    """JSON, or None where it is none."""
+    """Parse JSON; None if it is invalid."""
     try:
         return parse_json(data)
     except (MessageError, ValueError):

@@ -1,4 +1,4 @@
-"""The timestamp of a transcript's line."""
+"""Parse the timestamp of a transcript's line."""
 
 from pydantic import JsonValue
 
@@ -9,10 +9,14 @@ __all__ = ("milliseconds",)
 
 
 def milliseconds(value: JsonValue, path: str) -> int | None:
-    """A moment in milliseconds UTC, from those or from ISO 8601 text, which is UTC where it names no zone.
+    """Return a timestamp in milliseconds UTC, or None for null.
+
+    Args:
+        value: milliseconds UTC, or ISO 8601 text, which is UTC if it has no time zone.
+        path: where in the line it is, for errors.
 
     Raises:
-        DecodeError: it is neither.
+        DecodeError: `value` is neither.
     """
     if value is None:
         return None

@@ -1,7 +1,7 @@
-"""Where a transcript's entries went: from their ids and counts to positions, and along which branch.
+"""Track the positions and branches of a transcript's entries during an import.
 
-An entry is known by its ordinal, its count in the transcript from 0, header and bad lines included, blank lines not.
-Memory is a few dozen bytes an entry, whatever its message weighs.
+An entry is identified by its ordinal, which counts the entries from 0. Header and bad lines count, blank lines do not.
+An entry takes a few dozen bytes of memory, regardless of its message.
 """
 
 from array import array
@@ -19,33 +19,33 @@ from lanebus.handlers.transcripts.position_map import Moves
 __all__ = ("LEFT_LABEL", "ROOT", "Places", "Put")
 
 ROOT = -1
-"""The place before the first entry."""
+"""The ordinal of the place before the first entry."""
 
 LEFT_LABEL = "import.label"
-"""the kind of a label that has lost its entry, and left the LLM lane"""
+"""the kind of extension message for a label whose entry is missing"""
 
 
 class Put(NamedTuple):
-    """What an entry becomes in the log."""
+    """The messages that an entry becomes in the log."""
 
     messages: tuple[Publishable, ...]
-    """a move of the leaf first, where the entry does not continue where the log stood"""
+    """they start with a leaf move if the entry does not follow the current leaf"""
     own: tuple[int, ...]
-    """which of them are the entry's own in the LLM lane; none if it is of the extension lane"""
+    """indices of the entry's own messages in the LLM lane; empty if it has none"""
     before: int
-    """where the log stood, for `failed`"""
+    """ordinal of the leaf before the entry, for `failed`"""
 
     @property
     def has_left_lane(self) -> bool:
-        """It was of the LLM lane and is not any more: its neighbours stand for it."""
+        """Whether an LLM-lane entry became an extension message. References to it go to a neighbour."""
         return any(isinstance(each, ExtensionMessage) and each.kind == LEFT_LABEL for each in self.messages)
 
 
 class Places:
-    """Grows by `add`, then `put`, in the transcript's order.
+    """Maps entries to positions. Call `add`, then `put`, for each entry in the transcript's order.
 
-    `placed` and `failed` tell it what became of an entry. Until then its position counts as unknown, so the import asks
-    only once nothing is under way any more.
+    Report the outcome with `placed` or `failed`. Until then the position is unknown, so the import asks for positions
+    only when no publish is in flight.
     """
 
     def __init__(self) -> None:
@@ -58,13 +58,13 @@ class Places:
         self._leaf = ROOT
         self._has_bad = False
         self.moves = Moves()
-        """of an export: from the positions that entries had to those that they have"""
+        """for an export: maps old positions to new ones"""
 
     def add(self, entry: TranscriptEntry | None) -> int:
-        """The ordinal of the next entry; None is a line that could not be read.
+        """Add the next entry and return its ordinal. None stands for a line that could not be read.
 
         Raises:
-            CyclicTree: the entry is one of those before itself. It was not added.
+            CyclicTree: the parents of the entry lead back to it. It was not added.
         """
         ordinal = len(self._lasts)
         parent = ordinal - 1
@@ -82,45 +82,45 @@ class Places:
         return ordinal
 
     def needs_positions(self, ordinal: int, entry: TranscriptEntry) -> bool:
-        """What the entry becomes depends on where others went."""
+        """Whether the messages of the entry depend on the positions of other entries."""
         message = entry.message
         return isinstance(message, Unplaced | Moved) or (message.lane is Lane.LLM and not self._follows_leaf(ordinal))
 
     def put(self, ordinal: int, entry: TranscriptEntry) -> Put:
-        """What the entry becomes, as the log stands; with it in the LLM lane the log stands at it."""
+        """Return the messages that the entry becomes. If one is in the LLM lane, the entry is the new leaf."""
         before, message = self._leaf, entry.message
         if isinstance(message, Moved):
             message = message.place(self.moves)
         if isinstance(message, Unplaced):
             names, message = message.names, message.place(self.position_of(ordinal, message))
             if isinstance(message, LeafMove):
-                # It is no entry of the tree: what names it as its parent continues where it led.
+                # A move is no entry of the tree: its children follow the entry it leads to.
                 self._parents[ordinal] = ROOT if message.to is None else self._known(names)
                 self._leaf = self._anchor(self._parents[ordinal])
                 return Put((message,), (), before)
-        said = (message, *entry.also)
-        own = tuple(at for at, part in enumerate(said) if part.lane is Lane.LLM)
+        messages = (message, *entry.also)
+        own = tuple(at for at, part in enumerate(messages) if part.lane is Lane.LLM)
         if not own:
-            return Put(said, own, before)
+            return Put(messages, own, before)
         if not self._follows_leaf(ordinal):
             move = LeafMove(to=self._position(self._anchor(self._parents[ordinal])))
-            said, own = (move, *said), tuple(at + 1 for at in own)
+            messages, own = (move, *messages), tuple(at + 1 for at in own)
         self._in_llm_lane[ordinal] = True
         self._leaf = ordinal
-        return Put(said, own, before)
+        return Put(messages, own, before)
 
     def placed(self, ordinal: int, positions: Sequence[int]) -> None:
-        """The entry is in the LLM lane, at these positions."""
+        """Report that the entry is in the LLM lane, at these positions."""
         self._firsts[ordinal], self._lasts[ordinal] = positions[0], positions[-1]
 
     def failed(self, ordinal: int, before: int) -> None:
-        """The entry did not go in; the log stands at `before` if nothing came after it."""
+        """Report that the entry was not published. If it is the leaf, `before` is the leaf again."""
         self._in_llm_lane[ordinal] = False
         if self._leaf == ordinal:
             self._leaf = self._anchor(before)
 
     def position_of(self, ordinal: int, unplaced: Unplaced) -> int | None:
-        """Position of the entry that `unplaced`, itself at `ordinal`, names; None if there is none."""
+        """Return the position for `Unplaced.place` of the entry `ordinal`, or None if there is none."""
         if unplaced.kind == "leaf":
             return self._position(self._leaf)
         target = self._find(unplaced.names)
@@ -139,7 +139,7 @@ class Places:
         return None
 
     def standing_at(self, name: str) -> int:
-        """Position that the log stands at where the entry of this id is the last; 0 is before the first.
+        """Return the leaf position if the entry with this id is the last one; 0 is before the first.
 
         Raises:
             UnknownEntry: no entry has this id.
@@ -149,7 +149,7 @@ class Places:
     def _parent_of(self, entry: TranscriptEntry, ordinal: int) -> int:
         parent = self._parent(entry, ordinal)
         if entry.id is not None:
-            # Only who was waited for can close a loop.
+            # Only an entry that is already named as a parent can close a cycle.
             waiting = {*self._orphans.get(entry.id, ())}
             at = parent if waiting else ROOT
             while at != ROOT and at not in waiting:
@@ -165,8 +165,8 @@ class Places:
             return ROOT
         if entry.parent in self._ordinals:
             return self._ordinals[entry.parent]
-        # Its line was bad, and the line before stands nearest to where that one was. Or it was never there, and then
-        # nothing is known of what this one continues.
+        # The parent is missing. If a line was bad, it may have been the parent, and the previous line is closest to it.
+        # Otherwise nothing is known of the parent.
         return ordinal - 1 if self._has_bad else ROOT
 
     def _find(self, name: str | int | None) -> int | None:
@@ -184,7 +184,7 @@ class Places:
         return self._anchor(self._parents[ordinal]) == self._leaf
 
     def _anchor(self, ordinal: int) -> int:
-        """The entry itself if the LLM lane has it, else the nearest before it on its branch that it has."""
+        """Return the entry itself if it is in the LLM lane, or else its nearest ancestor that is."""
         while ordinal != ROOT and not self._in_llm_lane[ordinal]:
             ordinal = self._parents[ordinal]
         return ordinal

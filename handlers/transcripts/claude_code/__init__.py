@@ -1,4 +1,4 @@
-"""The session files of Claude Code: their lines are gathered to messages, and the messages read."""
+"""Session files of Claude Code: join the lines of each message, and read the messages."""
 
 from lanebus.handlers.transcripts.claude_code.format import CLAUDE_CODE
 

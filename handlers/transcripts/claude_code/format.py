@@ -1,11 +1,10 @@
-"""The session files of the coding agent Claude Code: one JSON object a line, entries with `uuid` and `parentUuid`.
+"""Session files of the coding agent Claude Code: one JSON object per line, entries with `uuid` and `parentUuid`.
 
-What it says to its model goes into the LLM lane, side chains of its sub-agents as branches of their own; everything
-else into the extension lane as `import.<type>`, the whole line. What has no field of ours is in the metadata: nothing
-of a line is lost. There is no description of the format by its makers. Source: files of versions 1.0 to 2.1, as others
-describe them.
+Messages to and from the model go into the LLM lane; side chains of sub-agents become branches. All other lines go into
+the extension lane as `import.<type>`. Nothing of a line is lost: fields without a counterpart go into the metadata. The
+format has no official description. Source: files of versions 1.0 to 2.1, as others describe them.
 
-A file that is imported while the agent still writes an answer, and again later, has that answer twice.
+If a file is imported while the agent still writes an answer, and again later, that answer is imported twice.
 """
 
 from pydantic import JsonValue
@@ -36,14 +35,14 @@ def _recognizes(line: JsonValue) -> bool:
 
 
 def _read(gathered: JsonValue) -> TranscriptEntry:
-    """What lines say that were gathered: see `Gathering`."""
+    """Read a gathered line; see `Gathering`."""
     if not isinstance(gathered, dict):
         raise DecodeError("", "a line is a JSON object")
     match gathered:
         case {"line": dict(line), "parent": str() | None as parent, "lines": list(lines)}:
             messages = _messages(line, parent, lines, gathered.get("boundary"))
         case _:
-            raise DecodeError("", "a line is gathered first")
+            raise DecodeError("", "not a gathered line: pass lines through `Gathering` first")
     uuid = line.get("uuid")
     message, also = messages[0], messages[1:]
     is_entry = isinstance(uuid, str) and not isinstance(message, ExtensionMessage)
@@ -83,7 +82,7 @@ def _kept(line: Object) -> ExtensionMessage:
 
 
 def _compaction(line: Object, message: Object, boundary: JsonValue) -> Compaction | Unplaced:
-    """What the model reads instead of what was before; the line of the boundary before it tells how large that was."""
+    """Read a compaction: the summary that replaces earlier messages. The boundary line has their size."""
     facts = boundary if isinstance(boundary, dict) else {}
     before = facts.get("preTokens")
     fields: Object = {

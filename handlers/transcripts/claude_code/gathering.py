@@ -1,8 +1,8 @@
-"""Claude Code writes an answer as several lines, one a block; here they become one again, as the model said it.
+"""Join the lines of Claude Code's answers. It writes an answer as several lines, one per block.
 
-The lines of an answer have one `message.id` between them, and each repeats what the answer took: counted as lines, it
-would have cost several times as much. The results of its calls may stand between those lines, each under the line of
-its call, so that parallel calls look like branches. They are brought behind the answer, one after the other.
+The lines of an answer share a `message.id`, and each repeats the usage of the whole answer: counted per line, the cost
+would be several times too high. Results of its tool calls may be between those lines, each as a child of its call's
+line, so that parallel calls look like branches. The results are moved after the answer, one after the other.
 """
 
 from collections.abc import Iterable
@@ -20,22 +20,25 @@ from lanebus.handlers.transcripts.format import TranscriptLine
 __all__ = ("LINE_BEFORE", "Gathering")
 
 LINE_BEFORE = ""
-"""stands for the uuid of the line before, where a line does not say what it follows"""
+"""used as the parent of a line that does not say what it follows: it follows the previous line"""
 
 
 @dataclass(slots=True)
 class _Cluster:
-    """An answer and the results of its calls, which stand in a row behind it."""
+    """An answer, followed by the results of its calls."""
 
     last: str
-    """uuid of the last of them"""
+    """uuid of the last result, or of the answer"""
     waiting: set[str] = field(default_factory=set[str])
-    """calls without a result"""
+    """ids of calls without a result"""
 
 
 class Gathering:
-    """One file. A gathered line is `{"line", "parent", "lines", "boundary"}`: the first of its lines as it is, with the
-    content of all; the uuid it follows in the tree; the others; what the boundary before a compaction tells."""
+    """The `Gatherer` of one file.
+
+    A gathered line is `{"line", "parent", "lines", "boundary"}`: its first line with the content of all, the uuid that
+    it follows in the tree, its other lines, and the data of the boundary before a compaction.
+    """
 
     def __init__(self, bounds: TranscriptBounds) -> None:
         self._bounds = bounds
@@ -43,16 +46,16 @@ class Gathering:
         self._held: list[TranscriptLine] = []
         self._seen: set[str] = set()
         self._stands: dict[str, str | None] = {}
-        """uuid of a line that is no entry of the tree → of the one whose children its children are"""
+        """uuid of a line that is no entry of the tree → uuid of the entry that its children follow"""
         self._clusters: dict[str, _Cluster] = {}
         self._member_of: dict[str, str] = {}
-        """uuid of a result → of the answer"""
+        """uuid of a result → uuid of its answer"""
         self._names: dict[str, str] = {}
-        """call id → tool"""
+        """call id → name of the tool"""
         self._boundary: JsonValue = None
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
-        """See `Gatherer`. Lines that are no answer's wait where more of the answer may come."""
+        """See `Gatherer`. Other lines are held back while more lines of the answer may come."""
         answer = _answer_id(line.value)
         if answer is not None and self._answer and answer == _answer_id(self._answer[0].value):
             self._answer.append(line)
@@ -69,14 +72,14 @@ class Gathering:
         return self.end() if is_full or _is_prompt(line.value) else ()
 
     def end(self) -> list[TranscriptLine]:
-        """The answer that was gathered, and what waited behind it."""
+        """Return the gathered answer, and the lines held back after it."""
         complete = [self._joined(self._answer)] if self._answer else []
         complete += [self._placed(line) for line in self._held]
         self._answer, self._held = [], []
         return complete
 
     def _joined(self, lines: list[TranscriptLine]) -> TranscriptLine:
-        """One line for all of an answer's."""
+        """Join the lines of an answer into one."""
         values = [cast("Object", line.value) for line in lines]
         first, messages = values[0], [cast("Object", value["message"]) for value in values]
         parent = self._parent(first)
@@ -84,13 +87,13 @@ class Gathering:
         blocks: list[JsonValue] = []
         for each in messages:
             try:
-                # An answer that was written down twice has the same blocks again.
+                # An answer that was written twice repeats its blocks.
                 blocks += [block for block in blocks_of(each.get("content")) if block not in blocks]
             except DecodeError:
-                # The reader names the fault, and the other lines of the file go on.
+                # Pass the line on: the reader reports the error, and the import continues.
                 return lines[0]._replace(value={"line": {**first, "message": each}, "parent": parent, "lines": []})
         if (answer := str(message["id"])) in self._seen:
-            # Its lines stood apart, or a branch repeats it: what it took is counted already.
+            # Its lines are not adjacent, or a branch repeats it: its usage is counted already.
             message["repeatedUsage"] = message.pop("usage", None)
         self._seen.add(answer)
         self._join(first, values, blocks)
@@ -103,7 +106,7 @@ class Gathering:
         return TranscriptLine(lines[0].number, sum(line.size_bytes for line in lines), value, content)
 
     def _join(self, first: Object, values: list[Object], blocks: list[JsonValue]) -> None:
-        """Remember that they are one, and which results it waits for."""
+        """Remember that these lines are one entry, and which results the answer waits for."""
         head = first.get("uuid")
         if not isinstance(head, str):
             return
@@ -120,7 +123,7 @@ class Gathering:
                     pass
 
     def _placed(self, line: TranscriptLine) -> TranscriptLine:
-        """A line that stands for itself."""
+        """Return the gathered form of a line that is not part of an answer."""
         if not isinstance(line.value, dict):
             return line
         value: Object = line.value
@@ -149,7 +152,7 @@ class Gathering:
         return line._replace(value=gathered)
 
     def _parent(self, line: Object) -> str | None:
-        """The uuid of the entry that a line follows."""
+        """Return the uuid of the entry that a line follows."""
         parent = line.get("parentUuid")
         if parent is not None and not isinstance(parent, str):
             return LINE_BEFORE
@@ -158,7 +161,7 @@ class Gathering:
         return self._clusters[answer].last if answer in self._clusters else at
 
     def _behind_answer(self, uuid: str, parent: str | None, calls: set[str]) -> str | None:
-        """Where a line of results goes: behind the results that its answer has already, if the answer waits for it."""
+        """Return the parent of a line of results: the answer's last result so far, if the answer waits for these."""
         answer = self._member_of.get(parent or "", parent)
         cluster = self._clusters.get(answer or "")
         if answer is None or cluster is None or not calls & cluster.waiting:
@@ -169,12 +172,12 @@ class Gathering:
         return follows
 
     def _before_boundary(self, line: Object) -> str:
-        """A boundary begins a chain of its own, and says where the one before it ended."""
+        """Return the entry before a boundary. A boundary starts a new chain, and names the end of the previous one."""
         logical = line.get("logicalParentUuid")
         return (self._parent({"parentUuid": logical}) if isinstance(logical, str) else None) or LINE_BEFORE
 
     def _head(self, boundary: JsonValue) -> JsonValue:
-        """The boundary, with the uuid that its first kept line has in our tree."""
+        """Return the boundary, with the uuid that its first kept line has in the gathered tree."""
         segment = boundary.get("preservedSegment") if isinstance(boundary, dict) else None
         head = segment.get("headUuid") if isinstance(segment, dict) else None
         if not isinstance(boundary, dict) or not isinstance(segment, dict) or not isinstance(head, str):
@@ -182,7 +185,7 @@ class Gathering:
         return {**boundary, "preservedSegment": {**segment, "headUuid": self._stands.get(head, head)}}
 
     def _named(self, message: Object) -> Object:
-        """The message with the names of the tools whose results it holds: the results themselves have none."""
+        """Add the names of the tools to the results in a message, which have only call ids."""
         content = message.get("content")
         if not isinstance(content, list):
             return message
@@ -206,7 +209,7 @@ def _answer_id(line: JsonValue) -> str | None:
 
 
 def _is_prompt(line: JsonValue) -> bool:
-    """A user's own words end an answer; results and what is no message may stand in the middle of it."""
+    """Whether a line ends an answer: another answer or a user's prompt. Results and other lines may be inside of it."""
     match line:
         case {"type": "assistant"}:
             return True

@@ -1,4 +1,4 @@
-"""What one line of Claude Code's session files says to or from its model, turned into ours."""
+"""Convert the messages of Claude Code's session files."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from lanebus.handlers.transcripts.timestamp import milliseconds
 __all__ = ("blocks_of", "line_metadata", "read_answer", "read_user", "text_of")
 
 SYNTHETIC = "<synthetic>"
-"""the model of what the agent itself put in a model's mouth"""
+"""the model name of answers that the agent itself wrote"""
 
 _TREE = frozenset({"type", "uuid", "parentUuid", "timestamp", "message"})
 _RESPONSE = frozenset({"id", "type", "role", "model", "content", "usage", "stop_reason"})
@@ -24,13 +24,16 @@ _REQUEST = frozenset({"role", "content"})
 
 
 def read_answer(line: Object, message: Object, parent: str | None, more: Sequence[JsonValue]) -> AssistantMessage:
-    """A model's answer, with what it took.
+    """Convert a model's answer, with its usage.
 
     Args:
-        more: the other lines of it, as they are in the file.
+        line: the first line of the answer.
+        message: its message, with the content of all lines.
+        parent: uuid of the entry that it follows.
+        more: the other lines of the answer, as they are in the file.
 
     Raises:
-        DecodeError: it is no answer of the Messages API.
+        DecodeError: it is not an answer of the Messages API.
     """
     blocks = blocks_of(message.get("content"))
     for index, block in enumerate(blocks):
@@ -62,16 +65,21 @@ def read_answer(line: Object, message: Object, parent: str | None, more: Sequenc
     if line.get("isApiErrorMessage"):
         changes |= {"stop_reason": "error", "error_message": answer.text_content()}
     elif answer.raw_stop_reason is None and any(True for _ in answer.tool_calls()):
-        # While it is streamed nobody knows why it will end.
+        # A line that was written during streaming has no stop reason yet.
         changes["stop_reason"] = "toolUse"
     return answer.model_copy(update=changes)
 
 
 def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLaneMessage]:
-    """What a user said, or the agent in the user's name; results of tools before it, one message each.
+    """Convert a user message. Tool results in it come first, as one message each.
+
+    Args:
+        line: the line.
+        message: its message.
+        parent: uuid of the entry that it follows.
 
     Raises:
-        DecodeError: it does not fit.
+        DecodeError: the message is invalid.
     """
     metadata = line_metadata(line, parent) | _rest(message, _REQUEST)
     extras: Object = {}
@@ -89,17 +97,17 @@ def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLane
 
 
 def line_metadata(line: Object, parent: str | None) -> Object:
-    """What a line says beside its message. Its parent is in the tree, and here only where it is another there."""
+    """Return the other fields of a line, and its `parentUuid` if that differs from its parent in the tree."""
     rest = {key: item for key, item in line.items() if key not in _TREE}
-    told = line.get("parentUuid")
-    return {**rest, "parentUuid": told} if told is not None and told != parent else rest
+    own_parent = line.get("parentUuid")
+    return {**rest, "parentUuid": own_parent} if own_parent is not None and own_parent != parent else rest
 
 
 def blocks_of(content: JsonValue) -> list[JsonValue]:
-    """A message's content as blocks; a text is one.
+    """Return a message's content as blocks. Text becomes one block.
 
     Raises:
-        DecodeError: it is neither text nor a list.
+        DecodeError: the content is neither text nor a list.
     """
     if content is None:
         return []
@@ -111,13 +119,13 @@ def blocks_of(content: JsonValue) -> list[JsonValue]:
 
 
 def text_of(content: JsonValue) -> str:
-    """All text of a content."""
+    """Return all text of a message's content."""
     texts = [block.get("text") for block in blocks_of(content) if isinstance(block, dict)]
     return "".join(text for text in texts if isinstance(text, str))
 
 
 def _result(block: Object) -> Object:
-    """A tool's result; what its content says beside texts and media is in its metadata."""
+    """Convert a tool result. Fields of its blocks without a counterpart go into the metadata."""
     extras: Object = {}
     content = [_block(each, str(index), extras) for index, each in enumerate(blocks_of(block.get("content")))]
     known = {"type", "tool_use_id", "name", "content", "is_error"}
@@ -135,7 +143,7 @@ def _result(block: Object) -> Object:
 
 
 def _block(block: JsonValue, index: str, extras: Object) -> JsonValue:
-    """The block in our spelling; what it cannot hold goes to `extras`, under the block's index."""
+    """Return the block under our names. Fields without a counterpart go into `extras`, under the block's index."""
     if not isinstance(block, dict):
         raise DecodeError(f"message.content.{index}", "wants an object")
     match block:
@@ -174,7 +182,7 @@ def _rest(message: Object, known: frozenset[str]) -> Object:
 
 
 def _difference(line: Object, first: Object, message: Object) -> Object:
-    """What another line of an answer says that the first one does not; its blocks are in the answer."""
+    """Return the fields in which another line of an answer differs from the first, without its blocks."""
     own: Object = {key: item for key, item in line.items() if key not in {"type", "message"} and first.get(key) != item}
     match line.get("message"):
         case {"usage": usage} if usage != message.get("usage", message.get("repeatedUsage")):
@@ -195,7 +203,7 @@ def _uuid(line: Object) -> str | None:
 
 
 def _read(fields: Object) -> LlmMessage:
-    # Through the bus's own reader, so that what is refused there is refused here, with the same words.
+    # The bus's own reader validates the message, with the same error texts as for a publish.
     try:
         message = read_llm(json.dumps({key: item for key, item in fields.items() if item is not None}))
     except DecodeError as error:

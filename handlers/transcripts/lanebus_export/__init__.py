@@ -1,4 +1,4 @@
-"""Exports of this bus: their lines written and read, positions relocated, media taken along inline."""
+"""Export files of this bus: write and read their lines, map positions to new ones, and put media inline."""
 
 from lanebus.handlers.transcripts.lanebus_export.format import OWN, entry_line, header_line
 

@@ -1,11 +1,11 @@
-"""Our own form of a session in a file, and the way back from it: one JSON object a line, the header first.
+"""The bus's own export format: one JSON object per line, the header first.
 
     {"type":"lanebus.export","version":1,"session":"s1","created":1795210750.6,"lanes":["llm","extension"],"first":1,"last":2}
     {"position":1,"lane":"llm","time":1795210750.6,"producer":"F7VX","message":{"role":"user",…}}
     {"position":2,"lane":"extension","time":0.0,"producer":"","message":null,"error":{"type":…,"reason":…},"raw":"<base64>"}
 
-`message` is native JSON. An entry that could not be read has its error and its bytes instead; a message that is nested
-too deep for a line has its bytes and no error. What `lanebus tail` writes as JSON is read as well.
+`message` is native JSON. An entry that could not be decoded has its error and its bytes instead. A message that is
+nested too deeply for a line has its bytes and no error. The JSON output of `lanebus tail` can be read too.
 """
 
 import base64
@@ -37,7 +37,13 @@ _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
 
 def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = None) -> str:
-    """The first line of an export: whose it is and how far it goes; from the first that is kept, if not said."""
+    """Return the first line of an export.
+
+    Args:
+        head: head of the exported session.
+        lanes: the exported lanes.
+        first: first exported position. None means the first one that was not trimmed.
+    """
     header = {
         "type": TYPE,
         "version": VERSION,
@@ -51,7 +57,7 @@ def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = No
 
 
 def entry_line(envelope: Envelope) -> str:
-    """The line of one entry."""
+    """Return the line of an entry."""
     place: dict[str, object] = {"position": envelope.position}
     if envelope.delta:
         place["delta"] = envelope.delta
@@ -61,7 +67,7 @@ def entry_line(envelope: Envelope) -> str:
         error = {"type": type(message.error).__name__, "reason": str(message.error)}
         return _compact({**origin, "message": None, "error": error, "raw": _base64(message.raw)})
     text = message.to_json()
-    # Not parsed and written again: it is JSON already, and may be long.
+    # Spliced in as text, because the message is JSON already and may be long.
     line = f'{_compact(origin)[:-1]},"message":{text}}}'
     return line if _is_shallow(text) else _compact({**origin, "message": None, "raw": _base64(text.encode())})
 
@@ -76,18 +82,18 @@ def _read(line: JsonValue) -> TranscriptEntry:
     if not isinstance(line, dict):
         raise DecodeError("", "a line is a JSON object")
     if line.get("type") == TYPE:
-        raise DecodeError("type", "a header stands first, and once")
+        raise DecodeError("type", "a header must be the first line")
     position, lane = line.get("position"), line.get("lane")
     if not isinstance(position, int) or isinstance(position, bool) or position < 1:
         raise DecodeError("position", "wants a position, which is 1 or more")
     if lane not in [each.value for each in Lane]:
         raise DecodeError("lane", "wants one of " + ", ".join(Lane))
     if "error" in line:
-        kept = ExtensionMessage.of("import.unreadable", line)
-        # One that somebody else wrote below a position that is another's was never at that position.
+        unreadable = ExtensionMessage.of("import.unreadable", line)
+        # An entry with a delta was written by another client, and is not the entry at that position.
         is_entry = "delta" not in line
         return TranscriptEntry(
-            message=kept, position=position if is_entry else None, is_lost=is_entry and lane == Lane.LLM
+            message=unreadable, position=position if is_entry else None, is_lost=is_entry and lane == Lane.LLM
         )
     message = _message(line, Lane(lane))
     return TranscriptEntry(message=moved(message), position=position)
@@ -106,10 +112,10 @@ def _message(line: Object, lane: Lane) -> Publishable:
 
 
 class _Lines:
-    """The lines without the header, each the same one however its JSON was written."""
+    """Drops the header. The identity of other lines does not depend on how their JSON is formatted."""
 
     def __init__(self, bounds: TranscriptBounds) -> None:
-        del bounds  # no line of it waits for another
+        del bounds  # no line is held back
         self._is_first = True
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
@@ -126,7 +132,7 @@ class _Lines:
 
 
 def _identity(line: JsonValue) -> bytes:
-    """The session: an export that was made later, when there was more, is the same transcript."""
+    """Return the session id as the identity: a later export with more entries is the same transcript."""
     return canonical_json(line.get("session")) if isinstance(line, dict) else b""
 
 
@@ -139,8 +145,8 @@ def _origin(line: JsonValue) -> tuple[str, float] | None:
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether a line that holds this message is nested no deeper than its readers follow."""
-    if text.count("{") + text.count("[") < _DEEP:  # so many levels need as many brackets
+    """Whether a line with this message is nested within the depth that readers allow."""
+    if text.count("{") + text.count("[") < _DEEP:  # each level needs a bracket
         return True
     try:
         value: JsonValue = json.loads(text)

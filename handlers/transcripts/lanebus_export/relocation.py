@@ -1,4 +1,4 @@
-"""What a message says of other entries by their positions, led to where those entries are now."""
+"""Map the positions that a message contains to the new positions of these entries."""
 
 from collections.abc import Mapping
 
@@ -42,15 +42,17 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
     ControlAnswered.KIND: ("control",),
     Steer.KIND: ("position",),
 }
-"""agent event or command → its fields that are positions, or lists of them"""
+"""agent event or command → its fields that hold positions, or lists of positions"""
 
 
 def moved(message: Publishable) -> Publishable | Moved:
-    """The message itself where it names no position, else what gives it once those are known.
+    """Return the message itself if it contains no positions, or else a `Moved` that maps them.
 
-    An entry that could not go in is stood for by the nearest one of the LLM lane that says the same: for a move and a
-    summary the one before, for a compaction the one behind. What names an entry that never was there did nothing, and
-    does nothing. A label of such an entry goes as `import.label`, its position out of an event or a prune.
+    If the referenced entry could not be imported, the nearest entry of the LLM lane replaces it: the previous one for a
+    leaf move and a branch summary, the next one for a compaction.
+
+    If the referenced entry never existed, the message has no effect in the new session either. A label of such an entry
+    becomes `import.label`. Events and prunes lose such a position.
     """
     match message:
         case LeafMove(to=int(to)):
@@ -76,7 +78,7 @@ def moved(message: Publishable) -> Publishable | Moved:
 
 
 def _standing(to: int, moves: Moves) -> int | None:
-    """Where a move leads; the last entry is where the log stands, so that a move there moves nothing."""
+    """Return the target of a leaf move. For an unknown target it is the last entry, so the move has no effect."""
     return moves.of(to) or (moves.llm_at_or_before(to) if moves.is_lost(to) else moves.last_llm())
 
 
@@ -96,13 +98,13 @@ def _label(label: Label, moves: Moves) -> Publishable:
 
 
 def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
-    """An agent's note of how far its model had read, and of what it was not shown."""
+    """Map the agent's notes in the metadata: how far its model had read, and which entries were not shown to it."""
     seen, held = metadata[READ_UP_TO], metadata.get(DEFERRED)
     read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
-    told: Object = {**metadata, READ_UP_TO: read or 0}
+    mapped: Object = {**metadata, READ_UP_TO: read or 0}
     if isinstance(held, list):
-        told[DEFERRED] = [at for at in (_at(item, moves) for item in held) if at is not None]
-    return message.model_copy(update={"metadata": told})
+        mapped[DEFERRED] = [at for at in (_at(item, moves) for item in held) if at is not None]
+    return message.model_copy(update={"metadata": mapped})
 
 
 def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
@@ -118,7 +120,7 @@ def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
 
 
 def _at(value: JsonValue, moves: Moves) -> JsonValue:
-    """Where the entry is now; what is no position stays as it is."""
+    """Return the new position of an entry, or None. Return a value that is no position unchanged."""
     return moves.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

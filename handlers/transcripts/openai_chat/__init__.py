@@ -1,4 +1,4 @@
-"""Conversations as OpenAI's Chat Completions API takes them: the document, and the messages in it."""
+"""Conversations in the form of OpenAI's Chat Completions API: the document, and the messages in it."""
 
 from lanebus.handlers.transcripts.openai_chat.format import OPENAI_CHAT, SeveralConversations
 

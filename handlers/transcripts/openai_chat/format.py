@@ -1,7 +1,7 @@
-"""A conversation as OpenAI's Chat Completions API takes it: `{"messages":[…]}` or the bare list, one JSON document.
+"""A conversation in the form of OpenAI's Chat Completions API: one JSON document, `{"messages":[…]}` or the bare list.
 
-A file of several, one a line as for fine-tuning, is several conversations, and no session holds more than one. Metadata
-keeps what has no field of ours, so nothing is lost. Source: the API's reference.
+A file with several conversations, such as one per line for fine-tuning, is refused: a session holds one. Nothing is
+lost: fields without a counterpart go into the metadata. Source: the API's reference.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ __all__ = ("OPENAI_CHAT", "SeveralConversations")
 
 _NAME = "openai-chat"
 _HEADER = "openai.document"
-"""type of the first of the messages that a document is split into: what it says beside them"""
+"""the type of a first message that holds the document's other fields"""
 
 
 class SeveralConversations(MessageError):
-    """A file holds more than one conversation, and a session takes one; nothing was published."""
+    """A file holds several conversations, and a session holds one. Nothing was published."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"the file holds {count} conversations, a session takes one: import each by itself")
@@ -41,12 +41,12 @@ def _messages(value: JsonValue) -> list[JsonValue] | None:
 
 
 def _identity(value: JsonValue) -> bytes:
-    """How the conversation begins: one that went on is the same."""
+    """Return the first message as the identity: a continued conversation is the same transcript."""
     return canonical_json((_messages(value) or [None])[0])
 
 
 def _split(values: Sequence[JsonValue]) -> Sequence[JsonValue]:
-    """The messages; before them what else the document says."""
+    """Return the messages, after one with the document's other fields if it has any."""
     if len(values) != 1:
         raise SeveralConversations(len(values))
     value = values[0]

@@ -1,4 +1,4 @@
-"""A message of OpenAI's Chat Completions API, as it stands in a request, turned into ours."""
+"""Convert the messages of a request to OpenAI's Chat Completions API."""
 
 import json
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ ROLES = {
     "tool": "toolResult",
     "function": "toolResult",
 }
-"""theirs → ours; `function` is what tools were called before 2023's end"""
+"""OpenAI's role → ours; `function` is the old name of `tool`, used until the end of 2023"""
 
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _OWN_FIELDS = frozenset({"role", "content", "id", "name"})
@@ -28,11 +28,11 @@ _ASSISTANT_FIELDS = frozenset({"tool_calls", "function_call", "refusal", "reason
 
 
 def read_openai_message(message: Object) -> LlmMessage:
-    """The message; what has no field of ours is in its metadata.
+    """Convert a message. Fields without a counterpart go into its metadata.
 
     Raises:
         UnknownRole: the API has no such role.
-        DecodeError: the message does not fit its role.
+        DecodeError: the message is invalid for its role.
     """
     role = message.get("role")
     if not isinstance(role, str):
@@ -72,7 +72,7 @@ def _answer(message: Object, said: list[JsonValue]) -> Object:
 
 
 def _reasoning(message: Object) -> Iterable[Object]:
-    """What servers that speak this API tell of a model's thinking."""
+    """Return the model's thinking, which some servers with this API add to an answer."""
     thinking = message.get("reasoning_content")
     return [{"type": "thinking", "thinking": thinking}] if isinstance(thinking, str) and thinking else []
 
@@ -100,7 +100,7 @@ def _calls(message: Object) -> Iterable[Object]:
 
 
 def _arguments(arguments: JsonValue) -> Object:
-    """Arguments come as JSON text; what does not parse is kept as it is."""
+    """Parse the arguments, which are JSON text. Keep the text if it is invalid."""
     if not isinstance(arguments, str):
         return {"arguments": {} if arguments is None else arguments}
     try:
@@ -119,7 +119,7 @@ def _result(message: Object, role: str) -> Object:
 
 
 def _legacy_id(name: str) -> str:
-    """A function's call has no id: there was one at a time, and its result came next under the same name."""
+    """Return an id for a call of the old `function` role, which has none: its result follows, under the same name."""
     return f"function:{name}"
 
 
@@ -134,7 +134,7 @@ def _blocks(content: JsonValue, extras: Object) -> list[JsonValue]:
 
 
 def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
-    """The part in our spelling; what it says besides goes to `extras`, under its index."""
+    """Return the part under our names. Fields without a counterpart go into `extras`, under its index."""
     if not isinstance(part, dict):
         raise DecodeError(f"content.{index}", "a part is a JSON object")
     rest: Object = {key: item for key, item in part.items() if key not in {"type", str(part.get("type"))}}
@@ -162,7 +162,7 @@ def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
 
 
 def _media(url: str) -> Object:
-    """Inline where the URL holds the bytes. What is no URL of the web is refused by the message itself."""
+    """Return a `data:` URL as inline media, and any other as a URL. The message refuses URLs that are not the web's."""
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return {"kind": "data", "data": data, "mimeType": head[5:-7] or None}

@@ -1,8 +1,8 @@
-"""The session files of the coding agent pi, versions 1 to 3: one JSON object a line, the session's header first.
+"""Session files of the coding agent pi, versions 1 to 3: one JSON object per line, the session's header first.
 
-Version 1 is a list; from version 2 on entries have an `id` and a `parentId` and form a tree. What has no place of its
-own in our messages goes into `metadata`, what is no message into the extension lane as `import.<type>`: nothing of a
-line is lost. Source: pi's session manager.
+In version 1 entries form a list. From version 2 on they have an `id` and a `parentId` and form a tree. Nothing of a
+line is lost: fields without a counterpart go into `metadata`, and lines that are no messages go into the extension lane
+as `import.<type>`. Source: pi's session manager.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ _KNOWN = frozenset({"message", "compaction", "model_change", "thinking_level_cha
 
 
 def _recognizes(line: JsonValue) -> bool:
-    """A session's header, or an entry; the second so that a damaged header costs only itself."""
+    """Whether a line is a header or an entry. Entries count, so that a file with a damaged header is recognised."""
     if not isinstance(line, dict):
         return False
     kind = line.get("type")
     if kind == "session":
         return isinstance(line.get("id"), str) and "timestamp" in line
-    if "parent_id" in line:  # an entry of seed 000, which writes everything in snake_case
+    if "parent_id" in line:  # an entry of seed 000, which uses snake_case
         return False
     if not isinstance(kind, str) or kind not in _KNOWN:
         return False
@@ -89,7 +89,7 @@ def _compaction(line: Object) -> Unplaced:
     plain = made(Compaction, _context(line, {"summary": "summary", "tokensBefore": "tokensBefore"}, key))
 
     def place(position: int | None) -> Publishable:
-        if position is None and names is not None:  # nobody knows where that is, but what was said stays
+        if position is None and names is not None:  # the entry is missing; keep its id
             return plain.model_copy(update={"metadata": {**(plain.metadata or {}), key: names}})
         return plain.model_copy(update={"first_kept": position})
 
@@ -97,8 +97,8 @@ def _compaction(line: Object) -> Unplaced:
 
 
 def _branch_summary(line: Object) -> Unplaced:
-    # `fromId` is where the new branch begins, which the tree says as well; what the summary is about is the branch
-    # that was left, and its last entry is where the log stood.
+    # `fromId` is the start of the new branch, which the tree has too. The summary is about the branch that was left;
+    # its last entry is the current leaf.
     plain = made(BranchSummary, _context(line, {"summary": "summary"}))
     return Unplaced(kind="leaf", place=lambda position: plain.model_copy(update={"branch": position}))
 
@@ -136,7 +136,7 @@ _READERS: dict[str, Callable[[Object], Publishable | Unplaced]] = {
 
 
 def _context(line: Object, names: dict[str, str], *consumed: str) -> Object:
-    """The fields of a context entry: `names` from pi's to ours, what is left over under `metadata`."""
+    """Return the fields of a context entry, renamed by `names`. Other fields go into `metadata`."""
     fields: Object = {ours: line.get(theirs) for theirs, ours in names.items()}
     known = {"type", "id", "parentId", "timestamp", *names, *consumed}
     rest = {key: item for key, item in line.items() if key not in known}
@@ -149,11 +149,11 @@ def _context(line: Object, names: dict[str, str], *consumed: str) -> Object:
 
 
 def pi(*, custom_to_llm: bool = False) -> Format:
-    """pi's session files.
+    """Return the format of pi's session files.
 
     Args:
-        custom_to_llm: what extensions of pi said is read as the user's, as pi itself sends it to the model. Else it
-            goes into the extension lane and no model sees it, as seed 000 wants it.
+        custom_to_llm: read messages of pi's extensions as user messages, which is how pi sends them to the model. If
+            False, they go into the extension lane and no model sees them, as in seed 000.
     """
     return Format(
         name="pi",

@@ -1,4 +1,4 @@
-"""A message inside pi's session file, and pi's blocks and usage, turned into ours."""
+"""Convert messages, blocks and usage of pi's session files."""
 
 import json
 from decimal import Decimal, InvalidOperation
@@ -16,10 +16,10 @@ from lanebus.handlers.transcripts.timestamp import milliseconds
 __all__ = ("CUSTOM_ROLES", "bash_text", "read_custom", "read_custom_as_user", "read_pi_message")
 
 SOURCE = "pi-session"
-"""Where an imported cost came from: pi worked it out and wrote it down."""
+"""The source of an imported cost: pi computed it and wrote it to the file."""
 
 CUSTOM_ROLES = frozenset({"custom", "hookMessage"})
-"""roles of what extensions of pi say; the second is the older name"""
+"""roles of messages of pi's extensions; the second is the older name"""
 
 _NAMES: dict[str, dict[str, str]] = {
     "user": {},
@@ -57,16 +57,17 @@ _BLOCKS: dict[str, dict[str, str]] = {
 def read_pi_message(
     message: Object, *, entry_id: JsonValue, written: int | None, rest: Object
 ) -> LlmMessage | ExtensionMessage:
-    """The message of an entry.
+    """Convert the message of an entry.
 
     Args:
+        message: the message.
         entry_id: the entry's id, from version 2 on.
-        written: milliseconds UTC of the entry, which for an answer is later than the message's own time.
-        rest: what else the entry holds; it goes into the metadata.
+        written: the entry's timestamp in milliseconds UTC. For an answer it is later than the message's own.
+        rest: the other fields of the entry, which go into the metadata.
 
     Raises:
-        UnknownRole: pi has a role that we do not know.
-        DecodeError: the message does not fit its role.
+        UnknownRole: the role is unknown.
+        DecodeError: the message is invalid for its role.
     """
     role = message.get("role")
     if not isinstance(role, str):
@@ -82,7 +83,7 @@ def read_pi_message(
     if own is not None and written is not None and own != written:
         metadata["written"] = written
     if role == "bashExecution":
-        # The output stands whole in the text; here is what the text does not tell apart.
+        # The text has the whole output. Keep the other fields, which the text does not separate.
         facts: Object = {key: item for key, item in message.items() if key not in {"role", "timestamp", "output"}}
         metadata["bashExecution"] = facts
         fields: Object = {"role": "user", "content": [{"type": "text", "text": bash_text(message)}]}
@@ -100,9 +101,9 @@ def read_pi_message(
 
 
 def read_custom(line: Object) -> ExtensionMessage:
-    """What an extension of pi said, in an entry or a message of its own.
+    """Convert a message of an extension of pi, from an entry or a message, to an extension message.
 
-    pi sends these to the model as the user's; on the bus they travel in the extension lane and no model sees them.
+    pi sends these to the model as user messages. In the extension lane no model sees them.
     """
     content = line.get("content")
     contents: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -111,7 +112,9 @@ def read_custom(line: Object) -> ExtensionMessage:
 
 
 def read_custom_as_user(message: Object, *, entry_id: JsonValue, rest: Object) -> LlmMessage:
-    """What an extension of pi said, as pi sends it to the model: as the user's. Its facts go into the metadata.
+    """Convert a message of an extension of pi to a user message, as pi sends it to the model.
+
+    Its other fields go into the metadata.
 
     Raises:
         DecodeError: the content is neither text nor blocks.
@@ -129,7 +132,7 @@ def read_custom_as_user(message: Object, *, entry_id: JsonValue, rest: Object) -
 
 
 def bash_text(message: Object) -> str:
-    """A command that the user ran, as pi tells the model of it. Source: pi, `bashExecutionToText`."""
+    """Return the text with which pi describes a user's command to the model. Source: pi, `bashExecutionToText`."""
     command, output, code = message.get("command"), message.get("output"), message.get("exitCode")
     if not isinstance(command, str) or not isinstance(output, str | None):
         raise DecodeError("message.command", "a bash execution needs its command and output as text")
@@ -144,7 +147,7 @@ def bash_text(message: Object) -> str:
 
 
 def _fields(message: Object, role: str, metadata: Object) -> Object:
-    """The message in our spelling; what has no field of ours is added to `metadata`."""
+    """Return the message's fields under our names. Fields without a counterpart are added to `metadata`."""
     fields: Object = {"role": role}
     blocks: Object = {}
     for key, item in message.items():
@@ -174,7 +177,7 @@ def _content(content: JsonValue, extras: Object) -> JsonValue:
 
 
 def _block(block: JsonValue, index: str, extras: Object) -> JsonValue:
-    """The block in our spelling; what it cannot hold goes to `extras`, under the block's index."""
+    """Return the block under our names. Fields without a counterpart go into `extras`, under the block's index."""
     if not isinstance(block, dict):
         raise DecodeError(f"message.content.{index}", "wants an object")
     kind = block.get("type")
@@ -208,18 +211,18 @@ def _usage(usage: JsonValue) -> JsonValue:
 
 
 def _dollars(amount: JsonValue, name: str) -> str:
-    """An amount as exact text. Twelve decimals are finer than any price and coarser than a float's noise."""
+    """Return an amount as decimal text. Twelve decimals are finer than any price, and hide float rounding errors."""
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise DecodeError(f"message.usage.cost.{name}", "wants a number")
     try:
         rounded = round(Decimal(repr(amount)), 12)
     except InvalidOperation:
-        raise DecodeError(f"message.usage.cost.{name}", "no such sum can be paid") from None
+        raise DecodeError(f"message.usage.cost.{name}", "too large, or not a finite number") from None
     return format(rounded.normalize(), "f")
 
 
 def _read(fields: Object) -> LlmMessage:
-    # Through the bus's own reader, so that what is refused there is refused here, with the same words.
+    # The bus's own reader validates the message, with the same error texts as for a publish.
     message = read_llm(json.dumps(fields, ensure_ascii=False))
     if not isinstance(message, LlmMessage):
         raise UnknownRole(str(fields["role"]))

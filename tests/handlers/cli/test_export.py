@@ -87,7 +87,7 @@ def test_an_export_does_not_go_into_its_own_session(lanebus: CommandLine, tmp_pa
     answer = lanebus("import", file)
     assert (answer.code, answer.err) == (
         1,
-        "error: session 's' is what this was exported from: put it into another one\n",
+        "error: the file is an export of session 's' itself: import it into another session\n",
     )
     assert len(entries(lanebus, "s")) == 1
 
