@@ -251,6 +251,9 @@ class Bus:
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a group. No I/O.
 
+        Args:
+            group: name of the group.
+
         Raises:
             InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
@@ -266,6 +269,9 @@ class Bus:
 
     async def group_status(self, group: str) -> GroupStatus:
         """Return a group's consumers, their work, and the work that waits. All zeros if the group does not exist.
+
+        Args:
+            group: name of the group.
 
         Raises:
             InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.

@@ -1,4 +1,4 @@
-"""Large media. They are stored once under their SHA-256; entries refer to them; requests to models load them.
+"""Large media: stored once under their SHA-256, referred to by entries, and loaded for requests to models.
 
 By default they are stored on the bus's own server:
 

@@ -10,8 +10,8 @@ __all__ = ("acquire_lease", "release_lease", "renew_lease", "wait_for_wake_up")
 async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease | None:
     """Acquire the right to run this session's loop.
 
-    If it is refused, the release of the other owner's lease wakes the workers. If the call is cancelled, the lease may
-    be acquired; it then expires after `seconds`.
+    If another owner holds the lease, its release wakes the workers, so there is no need to poll. If the call is
+    cancelled, the lease may have been acquired; it then expires after `seconds`.
 
     Args:
         owner: name of the worker. An owner that holds the lease gets it again, with the next epoch.

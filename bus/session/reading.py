@@ -163,8 +163,7 @@ async def subscribe(
     A `Notice` says that the reader has caught up, was too slow for its buffer, or passed entries that were not
     selected. It also says that the session was closed or reopened. Use `match` to distinguish it from an `Envelope`.
 
-    Each item has a cursor. A later `subscribe` or `follow` after it repeats nothing and misses nothing, whatever was
-    selected.
+    Each item has a cursor. A later `subscribe` or `follow` after that cursor repeats nothing and misses nothing.
 
     A slow reader loses nothing: if its buffer is full, it is switched back to reading the log, after a notice.
 
@@ -176,7 +175,7 @@ async def subscribe(
             `toolResult`. The kind of a context entry or of an extension message is its `kind`, such as `compaction`;
             `agent.*` selects all kinds with that prefix. Undecodable entries and live deltas are always yielded.
         after: start after this cursor. After the cursor of a live delta, an unfinished message continues there.
-        live: also yield live deltas. They hold LLM content, so do not show them to a reader who may not read the LLM
+        live: also yield live deltas. They hold LLM content, so do not show them to readers without access to the LLM
             lane. If `after` is the cursor of an entry, a snapshot of each unfinished message comes first, at that
             cursor. If the LLM lane is selected, no delta comes after the end of its message.
         buffer_bytes: how much JSON may wait while the caller is busy, 1 MiB by default. One larger entry still fits.

@@ -52,15 +52,17 @@ async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, No
 async def trim(self: HasResources, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
     """Remove all entries before a position from both lanes, if no holder needs them.
 
-    Positions of other entries do not change. Keys of trimmed publishes are still recognised as repeats. A reader whose
-    cursor is before `before` reads from the archive, or gets `CursorTrimmed` if there is none.
+    Other entries keep their positions. A repeated `key` of a trimmed publish is still recognised. A reader that starts
+    before the first kept entry reads from the archive, or gets `CursorTrimmed` if there is none.
 
     Holders are consumer groups, readers, projections and forks. A group needs entries that it has not handled. The
     others need the entries after their checkpoints, unless the archive has them. A fork shares its parent's entries;
     trimming the fork removes only its own.
 
-    A context, or a projection without a stored state, is folded from the first entry. After a trim that needs the
-    archive; without one it raises `CursorTrimmed`. The built-in views then count from the first kept entry and say so.
+    A context, or a projection without a stored state, is folded from the first entry. After a trim, folding it needs
+    the archive, and raises `CursorTrimmed` if there is none.
+
+    The usage, turns and session views without a stored state count from the first kept entry instead, and say so.
     `lanebus trim` stores these views before it trims, so that they stay complete.
 
     A trim runs in steps. If it is cancelled, fewer entries are trimmed; a repeat continues.
