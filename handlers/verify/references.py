@@ -87,7 +87,7 @@ async def _checkpoints(at: Claimant) -> None:
 
 
 async def _stored_state(at: Claimant, name: str) -> None:
-    """Check that a projection's checkpoint equals that of its state. Both change in one step, but are read in two steps."""
+    """Check that a projection's checkpoint equals that of its state. Both are written in one step, but read in two."""
     keys, listed, stored = at.inspector.keys, None, None
     plain, _, version = name.rpartition("@")
     if not version.isdigit():

@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually, real_server, shortly
 
 
-async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(short_dir: Path) -> None:
+async def test_without_a_url_the_embedded_server_is_used_and_keeps_its_log(short_dir: Path) -> None:
     async with Bus.open(data_dir=short_dir) as bus:
         await bus.session("s").publish(said("a"))
     async with Bus.open(data_dir=short_dir) as bus:
@@ -42,7 +42,7 @@ async def test_namespaces_do_not_see_each_other(shared_valkey: RealServer) -> No
         assert [head.session for head in await one.sessions()] == ["s"]
 
 
-async def test_the_session_that_changed_last_comes_first(shared_valkey: RealServer) -> None:
+async def test_sessions_are_listed_with_the_last_changed_one_first(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
         for name in ("a", "b", "a", "c", "b"):
             await bus.session(name).publish(said("x"))
@@ -82,7 +82,7 @@ async def test_a_namespace_of_an_older_form_is_refused_and_says_what_to_do(share
     assert shared_valkey.do("HGET", "lanebus:config", "schema") == "1"
 
 
-async def test_the_number_of_buckets_stays_what_it_was(shared_valkey: RealServer) -> None:
+async def test_the_number_of_buckets_of_a_namespace_never_changes(shared_valkey: RealServer) -> None:
     shared_valkey.do("HSET", "lanebus:config", "buckets", "7")
     async with shared_valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
@@ -94,20 +94,20 @@ async def test_the_number_of_buckets_stays_what_it_was(shared_valkey: RealServer
     "url",
     ["http://localhost", "nonsense", "redis://localhost:port", "redis://localhost?db=x", "redis://localhost?no=1"],
 )
-async def test_a_url_that_is_none_is_refused(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(SetupError):
         async with Bus.open(url):
             pass
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "unix:///nowhere/at/all", "unix://"])
-async def test_a_server_that_is_not_there_is_unavailable(url: str) -> None:
+async def test_a_server_that_does_not_exist_raises_unavailable(url: str) -> None:
     with pytest.raises(Unavailable):
         async with shortly(), Bus.open(url):
             pass
 
 
-async def test_a_wrong_password_is_told_at_once() -> None:
+async def test_a_wrong_password_is_refused_without_retries() -> None:
     with real_server(find_binary()) as server:
         server.do("CONFIG", "SET", "requirepass", "right")
         for url in (server.url, f"unix://:wrong@{server.socket}"):
@@ -120,7 +120,7 @@ async def test_a_wrong_password_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), ExceptionGroup("g", [ValueError("mine")])])
-async def test_an_error_of_the_body_comes_out_as_itself(shared_valkey: RealServer, error: BaseException) -> None:
+async def test_an_error_of_the_block_is_raised_unchanged(shared_valkey: RealServer, error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         async with shared_valkey.bus():
             raise error
@@ -137,7 +137,7 @@ async def test_cancellation_passes_through_a_bus(shared_valkey: RealServer) -> N
     assert reached == []
 
 
-async def test_closing_waits_for_what_is_on_its_way(shared_valkey: RealServer) -> None:
+async def test_closing_waits_for_publishes_in_flight(shared_valkey: RealServer) -> None:
     async with anyio.create_task_group() as tasks, shared_valkey.bus() as bus:
         for index in range(50):
             tasks.start_soon(bus.session("s").publish, said(str(index)))
@@ -146,7 +146,7 @@ async def test_closing_waits_for_what_is_on_its_way(shared_valkey: RealServer) -
         assert await words(bus.session("s")) == [str(index) for index in range(50)]
 
 
-async def test_closing_gives_up_on_a_silent_server(valkey: RealServer) -> None:
+async def test_closing_does_not_wait_forever_for_a_silent_server(valkey: RealServer) -> None:
     errors: list[Exception] = []
 
     async def publish(bus: Bus, text: str) -> None:

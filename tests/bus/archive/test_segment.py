@@ -1,4 +1,4 @@
-"""A segment's file: what is in it, and that no damage of it is believed."""
+"""Segment files: their content, and that every damage is detected."""
 
 import gzip
 import json
@@ -60,7 +60,7 @@ def lines() -> list[dict[str, object]]:
     return [json.loads(line) for line in gzip.decompress(data).splitlines()[:-1]]
 
 
-def test_what_was_written_is_read() -> None:
+def test_a_written_segment_reads_back_equal() -> None:
     name, data = written()
     assert read(name, data) == Segment(name, HEADER, list(ENTRIES))
 
@@ -94,7 +94,7 @@ def test_every_value_comes_back_as_it_was(said: list[tuple[Lane, list[bytes]]]) 
     assert read(*written(entries, header)).entries == entries
 
 
-def test_no_byte_of_a_file_may_change() -> None:
+def test_a_changed_byte_anywhere_is_damage() -> None:
     name, data = written()
     for at in range(len(data)):
         with pytest.raises(ArchiveDamaged):
@@ -103,7 +103,7 @@ def test_no_byte_of_a_file_may_change() -> None:
             read(name, data[:at])
 
 
-def test_a_name_that_tells_another_stretch_is_damage() -> None:
+def test_a_name_with_other_positions_is_damage() -> None:
     name, data = written()
     for other in (name._replace(first=2), name._replace(last=6)):
         with pytest.raises(ArchiveDamaged, match="positions 3 to 5"):
@@ -117,7 +117,7 @@ def test_a_segment_of_another_session_or_namespace_is_damage() -> None:
             read_segment(namespace, session, name, data)
 
 
-def test_a_file_that_grows_without_end_is_refused() -> None:
+def test_a_file_that_decompresses_beyond_the_limit_is_refused() -> None:
     data = zlib.compress(bytes(TEXT_LIMIT_BYTES + 1), 9, zlib.MAX_WBITS | 16)
     assert len(data) < TEXT_LIMIT_BYTES / 500
     with pytest.raises(ArchiveDamaged, match="decompresses to more"):
@@ -138,7 +138,7 @@ def test_a_file_that_grows_without_end_is_refused() -> None:
         (written()[1][:-9], "cut off"),
     ],
 )
-def test_a_file_that_its_name_proves_is_still_looked_at(data: bytes, reason: str) -> None:
+def test_an_invalid_file_with_a_matching_name_is_damage(data: bytes, reason: str) -> None:
     with pytest.raises(ArchiveDamaged, match=reason) as caught:
         read(*named(data))
     assert (caught.value.session, caught.value.segment) == ("s", str(named(data)[0]))
@@ -172,7 +172,7 @@ def test_resealing_is_what_the_writer_does() -> None:
     ],
 )
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_line_of_another_shape_is_damage_and_nothing_else(wrong: str | bytes | Mapping[str, object], at: int) -> None:
+def test_an_invalid_line_is_damage_and_no_other_error(wrong: str | bytes | Mapping[str, object], at: int) -> None:
     said: list[str | bytes | Mapping[str, object]] = [*lines()]
     said[at] = wrong
     if at == 3 and wrong == {"lane": "llm", "id": "4-0", "fields": "x"}:
@@ -192,7 +192,7 @@ def test_a_line_of_another_shape_is_damage_and_nothing_else(wrong: str | bytes |
         ({"incarnation": 1}, "an invalid line"),
     ],
 )
-def test_a_header_of_another_shape_is_told(header: dict[str, object], reason: str) -> None:
+def test_an_invalid_header_is_damage(header: dict[str, object], reason: str) -> None:
     first, *rest = lines()
     with pytest.raises(ArchiveDamaged, match=reason):
         read(*resealed([first | header, *rest]))
@@ -208,13 +208,13 @@ def test_a_header_of_another_shape_is_told(header: dict[str, object], reason: st
         ((), "ends at position 2"),
     ],
 )
-def test_positions_without_a_hole_in_order_from_first_to_last(order: Sequence[int], reason: str) -> None:
+def test_positions_with_a_gap_or_out_of_order_are_damage(order: Sequence[int], reason: str) -> None:
     whole = lines()
     with pytest.raises(ArchiveDamaged, match=reason):
         read(*resealed([whole[0], *(whole[at] for at in order)]))
 
 
-def test_a_seal_of_other_lines_is_damage() -> None:
+def test_a_seal_that_does_not_match_the_lines_is_damage() -> None:
     _, data = written()
     *said, seal = gzip.decompress(data).splitlines(keepends=True)
     with pytest.raises(ArchiveDamaged, match="3 entries, its seal says 4"):
@@ -245,7 +245,7 @@ def test_a_name_is_read_as_it_was_written() -> None:
     "text",
     ["", "1-2", f"0-2-{'a' * 64}", f"3-2-{'a' * 64}", f"1-2-{'A' * 64}", f"../1-2-{'a' * 64}", f"1-2-{'a' * 65}"],
 )
-def test_another_text_is_no_name(text: str) -> None:
+def test_an_invalid_segment_name_is_refused(text: str) -> None:
     for parse, said in ((SegmentName.parse, text), (Tip.parse, f"1 {text}"), (Tip.parse, f"x {'1-1-' + 'a' * 64}")):
         with pytest.raises(InvalidArchiveName):
             parse(said)

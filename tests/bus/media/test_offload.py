@@ -1,4 +1,4 @@
-"""Large inline media leave a message before it is published, and nothing else does."""
+"""Large inline media are moved to the media store before a publish, and nothing else is."""
 
 import hashlib
 import json
@@ -104,7 +104,7 @@ async def block_after(block: Block) -> Block:
 # --- what leaves --------------------------------------------------------------------------------------------------
 
 
-async def test_a_reference_keeps_all_that_was_known_of_its_media() -> None:
+async def test_a_reference_keeps_the_other_fields_of_its_media() -> None:
     known: dict[str, str | int] = {
         "filename": "cat.png",
         "width": 8,
@@ -166,7 +166,7 @@ async def test_media_leave_every_kind_of_block_at_any_depth(block: Block, after:
     ],
     ids=lambda block: block.type,
 )
-async def test_a_message_without_large_media_is_the_very_same(block: Block) -> None:
+async def test_a_message_without_large_media_is_returned_unchanged(block: Block) -> None:
     message = UserMessage.of(block, ToolResultBlock(tool_call_id="a", content=(block,)))
     store = Kept()
     assert await offloaded(message, store) is message
@@ -174,7 +174,7 @@ async def test_a_message_without_large_media_is_the_very_same(block: Block) -> N
 
 
 @pytest.mark.parametrize("size", range(INLINE_LIMIT_BYTES - 3, INLINE_LIMIT_BYTES + 4))
-async def test_the_limit_is_of_the_decoded_size_to_the_byte(size: int) -> None:
+async def test_the_limit_applies_to_the_decoded_size_exactly(size: int) -> None:
     message = await offloaded(UserMessage.of(ImageBlock(media=media(b"a" * size))), Kept())
     (block,) = message.content
     assert isinstance(block, ImageBlock)
@@ -182,7 +182,7 @@ async def test_the_limit_is_of_the_decoded_size_to_the_byte(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 49_999, 50_000, 50_001, 50_002])
-async def test_no_message_with_media_of_the_limit_is_lighter_than_what_is_looked_at(size: int) -> None:
+async def test_every_message_with_media_of_the_limit_exceeds_the_json_size_that_is_checked(size: int) -> None:
     message = UserMessage(content=(ImageBlock(media=MediaRef(kind="data", data=media(b"a" * size).data)),))
     assert len(message.to_json()) >= Offload(Kept(), size).body_bytes
 
@@ -193,7 +193,7 @@ async def test_media_that_contradict_their_own_checksum_are_refused() -> None:
         await block_after(ImageBlock(media=media(sha256="0" * 64)))
 
 
-async def test_a_type_that_nobody_named_is_what_the_bytes_show() -> None:
+async def test_a_missing_type_is_detected_from_the_bytes() -> None:
     block = await block_after(ImageBlock(media=MediaRef(kind="data", data=media().data)))
     assert block == ImageBlock(media=reference())
 
@@ -224,7 +224,7 @@ async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(one: Real
     assert keys == [f"lanebus:media:{reference().sha256}"]
 
 
-async def test_media_are_stored_before_the_entry_is_there(shared_valkey: RealServer) -> None:
+async def test_media_are_stored_before_the_entry_is_appended(shared_valkey: RealServer) -> None:
     store = Gate()
     async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -255,7 +255,7 @@ async def test_publishes_stay_in_the_order_of_their_callers(shared_valkey: RealS
         assert [word(envelope) for envelope in envelopes] == ["a", "look", "c", "d", "e", "look", "g"]
 
 
-async def test_one_that_is_cancelled_while_it_waits_lets_nobody_pass(shared_valkey: RealServer) -> None:
+async def test_a_publish_cancelled_while_it_waits_does_not_change_the_order(shared_valkey: RealServer) -> None:
     store = Gate()
     async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -289,7 +289,7 @@ async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(shared_valk
     assert {*store.held} == {reference().sha256, hashlib.sha256(LARGE + b"2").hexdigest()}
 
 
-async def test_the_limit_of_a_message_is_looked_at_once_its_media_are_gone(shared_valkey: RealServer) -> None:
+async def test_the_message_limit_applies_after_its_media_are_moved(shared_valkey: RealServer) -> None:
     data = os.urandom(3 * 1_048_576)
     async with shared_valkey.bus() as bus:
         session = bus.session("s")
@@ -298,7 +298,7 @@ async def test_the_limit_of_a_message_is_looked_at_once_its_media_are_gone(share
         assert await session.media.get(found.sha256 or "") == data
 
 
-async def test_without_a_store_that_answers_nothing_is_added_and_what_comes_next_is(shared_valkey: RealServer) -> None:
+async def test_a_publish_fails_if_the_store_fails_and_the_next_one_succeeds(shared_valkey: RealServer) -> None:
     async with Bus.open(shared_valkey.url, media=Gone()) as bus:
         session = bus.session("s")
         with pytest.raises(Unavailable):
@@ -341,7 +341,7 @@ async def test_the_extension_lane_and_other_text_is_left_alone_however_long(shar
     assert store.puts == Counter()
 
 
-async def test_a_closed_bus_puts_nothing_away(shared_valkey: RealServer) -> None:
+async def test_a_closed_bus_stores_no_media(shared_valkey: RealServer) -> None:
     store = Kept()
     async with Bus.open(shared_valkey.url, media=store) as bus:
         session = bus.session("s")
@@ -359,7 +359,7 @@ async def test_media_survive_the_server_s_death(valkey: RealServer) -> None:
         assert await bus.media.get(reference().sha256 or "") == LARGE
 
 
-async def test_any_store_may_be_the_bus_s(shared_valkey: RealServer, tmp_path: Path) -> None:
+async def test_a_bus_accepts_any_media_store(shared_valkey: RealServer, tmp_path: Path) -> None:
     store = DirectoryMedia(tmp_path)
     async with Bus.open(shared_valkey.url, media=store) as bus:
         await bus.session("s").publish(image())

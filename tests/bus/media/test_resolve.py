@@ -1,4 +1,4 @@
-"""What messages refer to in a store is looked up once, verified, and handed over inline or as a URL."""
+"""Media that messages refer to are loaded once, verified, and returned inline or as a URL."""
 
 import base64
 import hashlib
@@ -70,7 +70,7 @@ async def stored(*datas: bytes) -> Watched:
     return store
 
 
-async def test_each_reference_is_looked_up_once_wherever_it_stands() -> None:
+async def test_each_reference_is_loaded_once_wherever_it_occurs() -> None:
     store = await stored(PNG, PDF)
     messages = [
         UserMessage.of(image(reference(PNG)), "and", image(MediaRef.from_url("https://host/a.png"))),
@@ -93,7 +93,7 @@ async def test_each_reference_is_looked_up_once_wherever_it_stands() -> None:
     ]
 
 
-async def test_what_is_resolved_has_the_type_its_bytes_show_or_else_the_one_it_was_said_to_have() -> None:
+async def test_resolved_media_have_the_detected_type_or_else_the_declared_one() -> None:
     store = await stored(PNG, b"words", b"more")
     messages = [
         UserMessage.of(
@@ -136,7 +136,7 @@ async def test_a_store_that_cannot_be_reached_is_no_missing_media() -> None:
         await resolve_media([UserMessage.of(image(reference(PNG)))], store)
 
 
-async def test_the_newest_media_come_first_where_there_is_no_room_for_all() -> None:
+async def test_the_newest_media_come_first_if_not_all_fit() -> None:
     old, middle, new = (bytes([number]) * 100 for number in range(3))
     store = await stored(old, middle, new)
     messages = [UserMessage.of(image(reference(data))) for data in (old, middle, new)]
@@ -145,14 +145,14 @@ async def test_the_newest_media_come_first_where_there_is_no_room_for_all() -> N
     assert store.gets[reference(old).sha256 or ""] == 0
 
 
-async def test_a_size_that_a_message_claims_makes_no_room() -> None:
+async def test_the_size_that_a_message_declares_is_not_trusted() -> None:
     store = await stored(PNG)
     assert await resolve_media([UserMessage.of(image(reference(PNG, size_bytes=1)))], store, limit_bytes=5) == {}
     assert store.gets == Counter()
 
 
 @pytest.mark.parametrize("most", [1, 3])
-async def test_several_are_looked_up_at_a_time_but_not_all(most: int) -> None:
+async def test_lookups_are_concurrent_up_to_the_bound(most: int) -> None:
     datas = [bytes([number]) for number in range(40)]
     store = await stored(*datas)
     async with shortly():
@@ -162,7 +162,7 @@ async def test_several_are_looked_up_at_a_time_but_not_all(most: int) -> None:
     assert store.most == most
 
 
-async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: "S3Store") -> None:
+async def test_a_signing_store_returns_urls_and_reads_no_media(s3: "S3Store") -> None:
     store = ObjectMedia(s3)
     await store.put_if_absent(PNG, mime_type="image/png")
     messages = [UserMessage.of(image(reference(PNG, mime_type="image/png")), image(reference(b"never put")))]
@@ -172,7 +172,7 @@ async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: "S3Store") ->
     assert "X-Amz-Signature" in (media.url or "")
 
 
-async def test_a_store_that_cannot_sign_gives_all_inline() -> None:
+async def test_a_store_that_cannot_sign_returns_all_media_inline() -> None:
     found = await resolve_media([UserMessage.of(image(reference(PNG)))], await stored(PNG), sign_seconds=60)
     assert [media.data for media in found.values()] == [inline(PNG)]
 
@@ -198,7 +198,7 @@ blocks = st.recursive(
 
 
 @given(st.lists(blocks, max_size=4), st.integers(0, 31))
-async def test_what_was_put_away_is_what_a_request_is_given(content: list[Block], limit: int) -> None:
+async def test_stored_media_reach_a_request_unchanged(content: list[Block], limit: int) -> None:
     from obstore.store import MemoryStore
 
     store = ObjectMedia(MemoryStore())
@@ -215,7 +215,7 @@ async def test_what_was_put_away_is_what_a_request_is_given(content: list[Block]
 # --- keys of seed 003 ---------------------------------------------------------------------------------------------
 
 
-async def test_a_foreign_key_stands_for_what_the_caller_says() -> None:
+async def test_an_agentflow_key_resolves_to_the_callers_media() -> None:
     keyed = KeyedMedia(await stored())
     key = await keyed.put(PNG)
     assert await keyed.put(PNG) == key

@@ -82,7 +82,7 @@ def test_an_import_that_was_killed_is_made_whole_by_the_next(
     assert [entry["message"] for entry in killed] == [entry["message"] for entry in whole]
 
 
-def test_bad_lines_are_named_and_the_others_go_in(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_bad_lines_are_reported_and_the_others_are_imported(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     robot = '{"type":"message","timestamp":1,"message":{"role":"robot"}}\n'
     large = said(2_000_000 * "x")

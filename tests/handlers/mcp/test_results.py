@@ -1,4 +1,4 @@
-"""Results of MCP tools as our messages."""
+"""Results of MCP tools converted to messages."""
 
 import base64
 from importlib.util import find_spec
@@ -82,7 +82,7 @@ def test_base64_in_lines_is_read() -> None:
     assert isinstance(image, ImageBlock)
 
 
-def test_bytes_that_are_not_of_their_type_are_told_of_and_kept_where_no_model_sees_them() -> None:
+def test_bytes_of_another_type_are_described_and_kept_where_no_model_sees_them() -> None:
     from mcp import types
 
     note, kept = blocks(types.ImageContent(data=encoded(b"no media at all"), mime_type="image/png"))
@@ -93,7 +93,7 @@ def test_bytes_that_are_not_of_their_type_are_told_of_and_kept_where_no_model_se
 
 
 @pytest.mark.parametrize(("data", "words"), [("?", "it is not base64"), ("é", "it is not base64"), ("", "it is empty")])
-def test_media_that_cannot_be_read_are_told_of(data: str, words: str) -> None:
+def test_unreadable_media_are_described(data: str, words: str) -> None:
     from mcp import types
 
     assert blocks(types.AudioContent(data=data, mime_type="audio/wav")) == (
@@ -143,7 +143,7 @@ def test_bytes_of_an_unknown_type_are_a_document() -> None:
     assert document.media.mime_type == "application/octet-stream"
 
 
-def test_what_is_for_programs_is_kept_off_the_wire() -> None:
+def test_data_for_programs_is_kept_off_the_wire() -> None:
     from mcp import types
 
     given = types.CallToolResult(
@@ -155,7 +155,7 @@ def test_what_is_for_programs_is_kept_off_the_wire() -> None:
     }
 
 
-def test_structured_content_is_shown_where_no_text_says_it() -> None:
+def test_structured_content_is_shown_if_there_is_no_text() -> None:
     from mcp import types
 
     assert result(structured={"n": 1}).structured == {"n": 1}
@@ -165,7 +165,7 @@ def test_structured_content_is_shown_where_no_text_says_it() -> None:
     assert result(picture, structured={"n": 1}).content[-1] == TextBlock(text='{"n": 1}')
 
 
-def test_progress_in_words() -> None:
+def test_progress_is_formatted_as_text() -> None:
     assert progress_text(3, 7, "reading") == "reading (3 of 7)"
     assert progress_text(0.5, None, None) == "0.5"
     assert progress_text(1, None, "reading") == "reading (1)"

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, against real ones: as processes over stdio and over HTTP, of the newest protocol and before."""
+"""Tools of real MCP servers: as processes over stdio and over HTTP, with the newest and with older protocols."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ async def test_a_prefix_stands_before_the_names_and_not_before_the_server_s() ->
         assert tools.instructions == "Add before you subtract."
 
 
-async def test_what_was_asked_for_and_is_not_there_is_an_error() -> None:
+async def test_a_requested_tool_that_is_missing_is_an_error() -> None:
     async with served("stdio") as (server, _):
         with pytest.raises(McpToolMissing) as caught:
             async with mcp_tools(server, only=("add", "subtract", "divide")):
@@ -114,7 +114,7 @@ async def test_two_tools_of_one_name_are_refused() -> None:
             raise AssertionError
 
 
-async def test_a_later_list_with_a_name_twice_is_not_taken() -> None:
+async def test_a_later_list_with_duplicate_names_is_ignored() -> None:
     async with mcp_tools(raw("twice-later")) as tools:
         await tools.refresh()
         assert [tool.name for tool in tools] == ["same"]
@@ -127,7 +127,7 @@ async def test_all_pages_of_the_list_are_read() -> None:
         assert [tool.name for tool in tools[1:]] == ["t1", "t2"]
 
 
-async def test_a_list_without_end_is_given_up() -> None:
+async def test_an_endless_list_is_refused() -> None:
     with pytest.raises(McpUnavailable, match="pages"):
         async with mcp_tools(raw("endless"), bounds=McpBounds(pages=20)):
             raise AssertionError
@@ -171,7 +171,7 @@ async def test_approval_is_asked_for_unless_a_trusted_server_says_that_nothing_i
 
 
 @both_ways
-async def test_what_goes_wrong_in_a_tool_is_its_result(kind: Kind) -> None:
+async def test_a_failure_of_a_tool_is_its_result(kind: Kind) -> None:
     async with served(kind) as (server, _), mcp_tools(server) as tools:
         failed = await call(tools, "fail")
         assert (failed.is_error, failed.text_content()) == (True, "Error executing tool fail")
@@ -196,7 +196,7 @@ async def test_the_call_s_key_goes_along(kind: Kind) -> None:
         assert first.text_content().startswith("s1.main.1#0.")
 
 
-async def test_progress_is_told_in_the_log() -> None:
+async def test_progress_is_published_to_the_log() -> None:
     async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server) as tools:
         session = bus.session("s1")
         await session.publish(UserMessage.text("wait"))
@@ -272,7 +272,7 @@ async def test_calls_run_side_by_side(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["stdio", "stdio legacy", "http legacy"])
-async def test_a_server_that_asks_the_user_is_told_that_this_is_not_offered(kind: Kind) -> None:
+async def test_a_servers_request_to_the_user_is_refused(kind: Kind) -> None:
     async with served(kind) as (server, _), mcp_tools(server) as tools:
         result = await call(tools, "ask")
         assert result.is_error
@@ -311,7 +311,7 @@ async def test_a_server_that_dies_in_a_call_is_started_anew_for_the_next_one(kin
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
-async def test_a_server_behind_an_address_is_found_again(is_legacy: bool) -> None:
+async def test_a_server_at_a_url_is_connected_again(is_legacy: bool) -> None:
     from mcp import Client
 
     async with notes_in() as notes, http_server(notes) as url:
@@ -325,7 +325,7 @@ async def test_a_server_behind_an_address_is_found_again(is_legacy: bool) -> Non
                 assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
 
-async def test_while_a_server_is_down_calls_are_told_so_without_another_attempt() -> None:
+async def test_while_a_server_is_down_calls_fail_without_another_attempt() -> None:
     from mcp import Client
 
     attempts = 0
@@ -366,7 +366,7 @@ async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call() 
         assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
 
-async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
+async def test_a_server_that_does_not_exist_is_an_error() -> None:
     from mcp import StdioServerParameters
 
     nothing = StdioServerParameters(command="/nonexistent/program", args=["--token", "secret"])
@@ -382,14 +382,14 @@ async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_server_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_server_is_unavailable() -> None:
     with pytest.raises(McpUnavailable, match="TimeoutError"):
         async with mcp_tools(raw("deaf"), connect_seconds=0.2, bounds=McpBounds(attempts=1)):
             raise AssertionError
 
 
 @both_ways
-async def test_errors_of_the_block_come_out_as_they_are_and_the_server_ends(kind: Kind) -> None:
+async def test_errors_of_the_block_are_raised_unchanged_and_the_server_ends(kind: Kind) -> None:
     async with served(kind) as (server, notes):
         with pytest.raises(KeyError, match="mine"):
             async with mcp_tools(server):
@@ -399,14 +399,14 @@ async def test_errors_of_the_block_come_out_as_they_are_and_the_server_ends(kind
                 os.kill(await notes.pid(), 0)
 
 
-async def test_a_server_behind_an_address_is_told_that_its_session_is_over() -> None:
+async def test_the_session_of_a_server_at_a_url_is_ended() -> None:
     async with served("http legacy") as (server, notes):
         async with mcp_tools(server):
             pass
         await notes.wait_for("goodbye")
 
 
-async def test_after_the_block_a_call_is_told_that_there_is_no_server() -> None:
+async def test_a_call_after_the_block_fails() -> None:
     async with mcp_tools(raw("malformed")) as tools:
         pass
     assert (await call(tools, "good")).text_content() == "The MCP server is not available; the tool did not run."

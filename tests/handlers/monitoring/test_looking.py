@@ -1,4 +1,4 @@
-"""Who only looks leaves the server as it was: every command and every page route that looks."""
+"""Read-only commands and page routes change nothing on the server."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -43,7 +43,7 @@ LOOKING = (
     "projections list s",
     "trim s --before 3 --dry-run",
 )
-"""Commands on a bus that are no work on it."""
+"""Commands that open a bus, but are not read-only."""
 
 ROUTES = (
     "/",
@@ -84,7 +84,7 @@ def stored(server: RealServer) -> Mapping[str, Reply]:
         return {str(name): say("EVAL", digest, "1", str(name)) for name in names}
 
 
-async def test_every_command_and_route_that_looks_is_looked_at(shared_valkey: RealServer) -> None:
+async def test_every_read_only_command_and_route_is_tested(shared_valkey: RealServer) -> None:
     assert {*COMMANDS["Look"]} <= {command.partition(" ")[0] for command in LOOKING}
     async with shared_valkey.bus() as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
@@ -94,7 +94,7 @@ async def test_every_command_and_route_that_looks_is_looked_at(shared_valkey: Re
 
 
 @pytest.mark.parametrize("command", LOOKING)
-async def test_a_command_that_looks_changes_no_key(
+async def test_a_read_only_command_changes_no_key(
     shared_valkey: RealServer, lanebus: CommandLine, command: str, tmp_path: Path
 ) -> None:
     async with looked_at(shared_valkey):
@@ -106,7 +106,7 @@ async def test_a_command_that_looks_changes_no_key(
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_route_that_looks_changes_no_key(shared_valkey: RealServer, route: str) -> None:
+async def test_a_read_only_route_changes_no_key(shared_valkey: RealServer, route: str) -> None:
     async with looked_at(shared_valkey) as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
         transport = httpx2.ASGITransport(app=app)

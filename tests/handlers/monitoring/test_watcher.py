@@ -1,4 +1,4 @@
-"""What a look at a bus finds, and what it costs."""
+"""The overview that a look at a bus returns, and the cost of a look."""
 
 import time
 from decimal import Decimal
@@ -64,7 +64,7 @@ async def test_a_session_in_hand_is_shown_with_its_lease_and_what_it_does() -> N
         assert (found.epoch, found.seconds_left is not None) == (lease.epoch, True)
 
 
-async def test_a_session_that_waits_for_a_person_stays_in_sight_once_nobody_has_it_in_hand() -> None:
+async def test_a_session_that_waits_for_a_person_is_shown_without_a_worker() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
         session, watcher = bus.session("s1"), Watcher(bus)
         await begin(session)
@@ -88,7 +88,7 @@ async def test_a_session_that_was_paused_is_shown_from_then_on() -> None:
         assert (await only(watcher)).doing == "paused"
 
 
-async def test_the_pace_is_that_of_what_came_between_two_looks() -> None:
+async def test_the_pace_covers_what_happened_between_two_looks() -> None:
     async with fresh_bus() as bus:
         session, watcher = bus.session("s1"), Watcher(bus)
         await begin(session)
@@ -111,7 +111,7 @@ async def test_the_pace_is_that_of_what_came_between_two_looks() -> None:
         assert round(later.turns * later.seconds) == 3
 
 
-async def test_of_many_sessions_that_were_published_to_a_part_stands_for_all() -> None:
+async def test_the_pace_is_extrapolated_from_a_part_of_many_sessions() -> None:
     async with fresh_bus() as bus:
         watcher = Watcher(bus, bounds=WatcherBounds(looked_into=3, at_a_time=2))
         await watcher.look()
@@ -164,7 +164,7 @@ async def test_a_session_that_was_trimmed_or_erased_stops_no_look() -> None:
         assert "s2" not in found or found["s2"].doing == "idle"
 
 
-async def test_there_is_an_end_to_how_many_sessions_are_shown() -> None:
+async def test_the_number_of_sessions_shown_is_bounded() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
         await wake(bus, *(f"s{number}" for number in range(12)))
         await take_all(consumer, 12)

@@ -1,4 +1,4 @@
-"""Claude Code's session files: an answer's lines are one message, counted once; the tree and its results survive."""
+"""Claude Code's session files: the lines of an answer become one message; usage counts once; the tree is kept."""
 
 from pathlib import Path
 
@@ -283,7 +283,7 @@ async def test_a_compaction_may_keep_the_last_messages(tmp_path: Path) -> None:
     assert compaction.first_kept == 2
 
 
-async def test_what_no_model_saw_is_in_the_extension_lane(tmp_path: Path) -> None:
+async def test_lines_that_no_model_saw_go_to_the_extension_lane(tmp_path: Path) -> None:
     others: tuple[Object, ...] = (
         {"type": "summary", "summary": "a title", "leafUuid": "x"},
         {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}, "isSnapshotUpdate": False},
@@ -330,7 +330,7 @@ async def test_blocks_of_a_user_and_of_a_result_are_ours(tmp_path: Path) -> None
     assert [type(block) for block in said.content] == [TextBlock, ImageBlock, DocumentBlock]
 
 
-async def test_it_goes_in_once_and_what_came_since_is_added(tmp_path: Path) -> None:
+async def test_a_repeated_import_adds_only_new_lines(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
         session = bus.session("s1")
         first = await import_transcript(session, file_of(*PARALLEL))
@@ -343,7 +343,7 @@ async def test_it_goes_in_once_and_what_came_since_is_added(tmp_path: Path) -> N
     assert isinstance(last, UserMessage)
 
 
-async def test_bad_lines_are_named_and_the_others_go_in(tmp_path: Path) -> None:
+async def test_bad_lines_are_reported_and_the_others_are_imported(tmp_path: Path) -> None:
     async with imported(
         tmp_path,
         user("u1", None, "a"),

@@ -91,7 +91,7 @@ def test_a_tool_s_own_metadata_of_the_same_name_stays() -> None:
     assert message.metadata == {"entry": 5, "entry_": {"id": "b", "timestamp": TIME}}
 
 
-def test_what_is_finer_than_milliseconds_is_kept() -> None:
+def test_timestamps_finer_than_milliseconds_are_kept() -> None:
     change = read({**line("model_change", provider_id="p", model_id="m"), "timestamp": 1.0000005}).message
     assert change == ModelChange(provider="p", model="m", id="b", timestamp=1000, metadata={"timestamp": 1.0000005})
 

@@ -1,4 +1,4 @@
-"""A transcript goes in once, whole and in order, however often and however badly the import ends."""
+"""A transcript is imported once, complete and in order, even if imports are interrupted and repeated."""
 
 import asyncio
 import base64
@@ -154,7 +154,7 @@ async def test_two_transcripts_with_equal_lines_both_go_in(tmp_path: Path) -> No
         assert report.added == 2
 
 
-async def test_bad_lines_are_named_and_the_rest_goes_in(tmp_path: Path) -> None:
+async def test_bad_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         session = bus.session("s1")
         report = await import_transcript(
@@ -320,7 +320,7 @@ async def test_an_entry_over_the_limit_is_no_parent_of_what_follows(tmp_path: Pa
     assert [message.to for message in log if isinstance(message, LeafMove)] == [2, 2]
 
 
-async def test_a_failed_entry_is_not_where_the_log_stands(tmp_path: Path) -> None:
+async def test_a_failed_entry_is_not_the_leaf(tmp_path: Path) -> None:
     log = await imported(
         tmp_path,
         HEADER,

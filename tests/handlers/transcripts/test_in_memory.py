@@ -1,4 +1,4 @@
-"""A transcript in memory is the log that an import would make of it, whatever order its entries stand in."""
+"""A transcript in memory equals the log of an import, for any order of its entries."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""An export of ours, put into another session, is the same log: what names entries by position names the same ones."""
+"""An export imported into another session gives the same log, with all positions mapped to the same entries."""
 
 import io
 import json
@@ -52,7 +52,7 @@ TREE: tuple[Publishable, ...] = (
     Prune(pruned=(1, 9)),  # 12
     LeafMove(),  # 13
 )
-"""Every message that names positions, and one that only looks so."""
+"""Every kind of message that contains positions, and one that only seems to."""
 
 
 async def exported(session: Session, *lanes: Lane) -> list[str]:
@@ -82,7 +82,7 @@ async def test_an_export_put_into_an_empty_session_is_the_same_log(tmp_path: Pat
         assert without_origin(await exported(second)) == without_origin(lines)
 
 
-async def test_positions_are_led_to_where_their_entries_are_now(tmp_path: Path) -> None:
+async def test_positions_are_mapped_to_the_new_ones(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
         first, second = bus.session("first"), bus.session("second")
         await first.publish(*TREE)
@@ -283,6 +283,6 @@ async def test_a_real_session_comes_back_equal(tmp_path: Path, seed_data: Path) 
         assert (await import_transcript(second, file_of(lines))).added == 0
 
 
-def test_what_tail_writes_is_recognised_too() -> None:
+def test_the_output_of_tail_is_recognised() -> None:
     assert OWN.recognizes({"session": "s", "position": 1, "lane": "llm", "time": 0, "producer": "", "message": {}})
     assert not OWN.recognizes({"type": "session", "id": "x", "timestamp": "2026-01-01T00:00:00Z"})

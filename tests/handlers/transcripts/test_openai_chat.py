@@ -1,4 +1,4 @@
-"""A conversation of OpenAI's Chat Completions goes in whole: one JSON document, however it is laid out."""
+"""A conversation of OpenAI's Chat Completions is imported completely: one JSON document, in any layout."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ async def test_a_document_goes_in_however_it_is_laid_out(tmp_path: Path, indent:
     assert (answer.stop_reason, last.stop_reason, last.metadata) == ("toolUse", "stop", {"weight": 1})
 
 
-async def test_what_else_the_document_says_stands_before_it(tmp_path: Path) -> None:
+async def test_other_fields_of_the_document_come_first(tmp_path: Path) -> None:
     document: Object = {"messages": TALK, "model": "gpt", "tools": []}
     async with imported(tmp_path, document) as made:
         header = made.log[0]
@@ -143,7 +143,7 @@ async def test_bad_messages_are_named_by_their_number(tmp_path: Path) -> None:
     "document",
     [{"messages": []}, [], {"messages": "x"}, [1], [{"role": "narrator"}], {"role": "user", "content": "x"}],
 )
-async def test_what_is_no_conversation_is_no_known_format(tmp_path: Path, document: JsonValue) -> None:
+async def test_a_document_that_is_no_conversation_is_an_unknown_format(tmp_path: Path, document: JsonValue) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
         for indent in (None, 1):
             with pytest.raises(UnknownFormat):

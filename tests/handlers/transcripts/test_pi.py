@@ -124,7 +124,7 @@ def test_a_call_keeps_the_signature_of_the_thinking_behind_it() -> None:
         ("0.000012499999999999999", "0.0000125"),
     ],
 )
-def test_the_noise_of_floats_does_not_become_money(written: str, meant: str) -> None:
+def test_float_rounding_errors_are_removed_from_costs(written: str, meant: str) -> None:
     data = json.dumps(said("assistant", content=[], usage={"input": 1, "cost": {"total": 0}})).replace(
         '"total": 0', f'"total": {written}'
     )
@@ -147,7 +147,7 @@ def test_a_stop_reason_that_we_do_not_know_is_kept_as_it_was() -> None:
     assert (message.stop_reason, message.raw_stop_reason) == ("stop", "sensitive")
 
 
-def test_blocks_that_we_cannot_say_are_kept_whole() -> None:
+def test_unknown_blocks_are_kept_whole() -> None:
     strange: Object = {"type": "hologram", "data": [1]}
     redacted: Object = {"type": "thinking", "thinking": "[redacted]", "thinkingSignature": "opaque", "redacted": True}
     message = message_of(said("assistant", content=[strange, redacted]))
@@ -192,7 +192,7 @@ def test_the_time_an_answer_was_written_is_kept_beside_the_time_it_began() -> No
         ),
     ],
 )
-def test_a_command_of_the_user_is_told_as_pi_tells_it(facts: Object, text: str) -> None:
+def test_a_users_command_is_described_as_pi_does(facts: Object, text: str) -> None:
     message = message_of(said("bashExecution", command="ls", **facts))
     assert isinstance(message, UserMessage)
     assert message.text_content() == text
@@ -252,7 +252,7 @@ def test_the_other_entries_of_a_tree_have_their_places() -> None:
         said("hookMessage", customType="note", content="x", display=True, details=[1]),
     ],
 )
-def test_what_extensions_of_pi_say_never_reaches_a_model(value: Object) -> None:
+def test_messages_of_pis_extensions_never_reach_a_model(value: Object) -> None:
     message = message_of(value)
     assert isinstance(message, ExtensionMessage)
     assert message.kind == "custom"
@@ -273,7 +273,7 @@ def test_what_extensions_of_pi_say_never_reaches_a_model(value: Object) -> None:
         ),
     ],
 )
-def test_what_extensions_of_pi_say_is_the_user_s_where_that_is_asked_for(value: Object) -> None:
+def test_messages_of_pis_extensions_become_user_messages_on_request(value: Object) -> None:
     entry = pi(custom_to_llm=True).read(value)
     assert (entry.id, entry.parent) == ("b", "a")
     message = entry.message

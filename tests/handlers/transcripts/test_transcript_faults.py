@@ -1,4 +1,4 @@
-"""Whatever stands in a transcript, its readers say what is wrong with it and nothing else is raised."""
+"""For any damage to a transcript, its readers raise a typed error and no other."""
 
 import copy
 

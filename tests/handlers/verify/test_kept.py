@@ -1,4 +1,4 @@
-"""The proof of what is not in the lanes: archived entries, what forks share, and what is left of erased sessions."""
+"""Verification of entries outside of a session's lanes: archived ones, shared ones of forks, and erased sessions."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -59,7 +59,7 @@ def kinds(report: Report) -> list[tuple[str, int]]:
 # --- the archive --------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_trimmed_away_is_proven_in_the_archive(server: AnyServer, tmp_path: Path) -> None:
+async def test_trimmed_entries_are_verified_in_the_archive(server: AnyServer, tmp_path: Path) -> None:
     await make_archived(server, tmp_path)
     async with archived_bus(server, tmp_path) as bus:
         assert [report.problems for report in [each async for each in verify_all(bus)]] == [(), ()]
@@ -83,7 +83,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-async def test_a_damaged_archive_is_told_and_nothing_else(valkey: RealServer, tmp_path: Path, what: str) -> None:
+async def test_a_damaged_archive_is_reported_and_nothing_else(valkey: RealServer, tmp_path: Path, what: str) -> None:
     damage, word = DAMAGED[what]
     await make_archived(valkey, tmp_path)
     damage(tmp_path)
@@ -93,14 +93,14 @@ async def test_a_damaged_archive_is_told_and_nothing_else(valkey: RealServer, tm
     assert report.problems[0].text.startswith(word)
 
 
-async def test_a_segment_that_the_server_forgot_is_told(valkey: RealServer, tmp_path: Path) -> None:
+async def test_a_segment_missing_in_the_servers_index_is_reported(valkey: RealServer, tmp_path: Path) -> None:
     await make_archived(valkey, tmp_path)
     valkey.do("ZREMRANGEBYRANK", KEYS.archive("s"), "0", "0")
     async with archived_bus(valkey, tmp_path) as bus:
         assert kinds(await found(bus, "s")) == [("archive", 0)]
 
 
-async def test_a_dead_entry_in_the_archive_is_shown(valkey: RealServer, tmp_path: Path) -> None:
+async def test_an_undecodable_entry_in_the_archive_is_reported(valkey: RealServer, tmp_path: Path) -> None:
     async with archived_bus(valkey, tmp_path) as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -205,12 +205,12 @@ LOST: dict[str, tuple[Callable[[Talk], object], str, list[tuple[str, int]]]] = {
     "an own entry is gone": (commands(f"XDEL {KEYS.lane('f', Lane.LLM)} 5-0"), "f", [("hole", 5)]),
     "its own end of a cursor": (commands(f"HSET {KEYS.head('f')} fork nowhere"), "f", [("head", 0)]),
 }
-"""what somebody did to a fork or its parent → whose report tells of it, and what"""
+"""damage to a fork or its parent → the session whose report shows it, and the problems"""
 
 
 @pytest.mark.cluster("a fork and its parent are in different slots")
 @pytest.mark.parametrize("what", LOST)
-async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
+async def test_entries_that_a_fork_lost_are_reported_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, session, wanted = LOST[what]
     await make_fork(server)
     with server.talk() as say:
@@ -228,7 +228,7 @@ async def test_a_fork_that_shares_nothing_needs_no_parent(server: AnyServer) -> 
         assert [report.problems async for report in verify_all(bus)] == [()] * 3
 
 
-async def test_what_a_fork_shares_is_proven_also_once_the_fork_is_trimmed(server: AnyServer) -> None:
+async def test_shared_entries_are_verified_after_the_fork_is_trimmed(server: AnyServer) -> None:
     await make_fork(server)
     async with server.bus() as bus:
         await bus.session("f").trim(6, force=True)

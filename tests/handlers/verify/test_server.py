@@ -1,4 +1,4 @@
-"""A log is not called whole if its server may have lost entries of it without a trace."""
+"""A log is not reported as whole if its server may have lost entries undetected."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ def verify(server: RealServer, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-async def test_a_log_that_went_on_after_a_restart_is_unproven_on_a_server_that_may_lose_entries() -> None:
+async def test_a_log_continued_after_a_restart_is_not_whole_on_a_server_that_may_lose_entries() -> None:
     binary = find("redis-server")
     assert binary is not None
     with real_server(binary, "--aof-load-truncated", "yes") as server:

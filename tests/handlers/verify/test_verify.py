@@ -1,4 +1,4 @@
-"""Stored logs that are whole, and what is told of those that somebody else has written to."""
+"""Verification of complete logs, and of logs that another client has damaged."""
 
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -188,11 +188,11 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
     "a head of another type": (replaced(HEAD), "wrong_type", 0),
     "a lane of another type": (replaced(EXT), "wrong_type", 0),
 }
-"""what somebody did to session `s` → what is told of it, and where"""
+"""damage to session `s` → the kind and the position of the problem"""
 
 
 @pytest.mark.parametrize("what", PLANTED)
-async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
+async def test_a_problem_of_a_session_is_reported_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, kind, position = PLANTED[what]
     await make(server)
     with server.talk() as say:
@@ -209,7 +209,7 @@ async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: Any
 
 
 @pytest.mark.parametrize(("is_listed", "position"), [(True, 6), (False, 7)])
-async def test_a_batch_that_was_cut_in_its_middle_is_told(server: AnyServer, is_listed: bool, position: int) -> None:
+async def test_a_batch_that_was_cut_off_is_reported(server: AnyServer, is_listed: bool, position: int) -> None:
     await make(server)
     with server.talk() as say:
         newest = str(say("HGET", HEAD, "incarnation"))
@@ -279,12 +279,12 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "woken of another type": (replaced(KEYS.woken(BUCKET)), "wrong_type"),
     "a dead letter of no session": (dead_letter, "pointer"),
 }
-"""what somebody did beside the sessions → what is told"""
+"""damage outside of sessions → the problem"""
 
 
 @pytest.mark.cluster("keys are scanned on every node")
 @pytest.mark.parametrize("what", PLANTED_OUTSIDE)
-async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
+async def test_a_problem_outside_of_sessions_is_reported_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, kind = PLANTED_OUTSIDE[what]
     await make(server)
     with server.talk() as say:
@@ -295,7 +295,7 @@ async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server
     assert sorted(report.session for report in reports) == ["", "s", "t"]
 
 
-async def test_whole_sessions_are_whole_also_after_restarts_and_ends(process: RealServer) -> None:
+async def test_sessions_are_whole_after_restarts_closes_and_erasures(process: RealServer) -> None:
     await make(process)
     for _ in range(3):
         process.kill()
@@ -363,7 +363,7 @@ async def test_verify_finds_nothing_wrong_with_a_log_that_grows_meanwhile(valkey
     assert disturbed, "it grew while it was looked at"
 
 
-async def test_entries_that_were_set_aside_are_shown(server: AnyServer) -> None:
+async def test_quarantined_entries_are_noted(server: AnyServer) -> None:
     await make(server)
     async with server.bus() as bus:
         server.do("XADD", LLM, "8-0", "h", "1 1700000000000 somebody", "m", "FORGED")
@@ -376,7 +376,7 @@ async def test_entries_that_were_set_aside_are_shown(server: AnyServer) -> None:
     assert "FORGED" in report.notes[0]
 
 
-async def test_a_log_whose_beginning_is_gone_by_intent_is_whole_and_its_projections_are_not_proven(
+async def test_a_trimmed_log_is_faultless_and_its_projections_are_not_checked(
     server: AnyServer,
 ) -> None:
     await make(server)
@@ -416,7 +416,7 @@ async def test_a_long_log_is_not_held_in_memory(valkey: RealServer) -> None:
     assert (report.entries, report.problems) == (1_500, ())
 
 
-async def test_a_session_that_is_all_wrong_is_told_of_in_part(valkey: RealServer) -> None:
+async def test_problems_beyond_the_bound_are_only_counted(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
         with valkey.talk() as say:
@@ -427,7 +427,7 @@ async def test_a_session_that_is_all_wrong_is_told_of_in_part(valkey: RealServer
     assert (len(report.problems), report.unlisted) == (3, 8)
 
 
-async def test_one_look_is_enough_for_a_log_that_nobody_changes(valkey: RealServer) -> None:
+async def test_one_attempt_is_enough_for_a_log_that_does_not_change(valkey: RealServer) -> None:
     once = VerifyBounds(kept=1, session_looks=1, byte_looks=1, state_looks=1)
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"), told("b"))
@@ -475,7 +475,7 @@ def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
     assert [standing.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
 
 
-def test_several_holes_are_told_each_by_itself() -> None:
+def test_each_hole_is_reported_separately() -> None:
     def check(findings: Findings) -> None:
         walk = EntryCheck(findings, 3)
         for position in (4, 5, 8):
@@ -487,7 +487,7 @@ def test_several_holes_are_told_each_by_itself() -> None:
     assert found(check) == [("hole", 3), ("hole", 6), ("hole", 9)]
 
 
-def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
+def test_a_suspected_problem_counts_only_after_the_last_entry() -> None:
     def check(findings: Findings) -> None:
         findings.suspect("producer", 5, "x")
         findings.suspect("producer", 6, "y")
@@ -497,7 +497,7 @@ def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
     assert found(check) == [("producer", 6)]
 
 
-def test_what_was_trimmed_away_meanwhile_is_no_hole() -> None:
+def test_entries_trimmed_during_the_check_are_no_hole() -> None:
     def check(findings: Findings) -> None:
         findings.add("hole", 5, "x")
         findings.add("hole", 6, "x")
@@ -532,5 +532,5 @@ def test_what_was_trimmed_away_meanwhile_is_no_hole() -> None:
         ("n:other", None),
     ],
 )
-def test_a_key_tells_what_it_is_of(name: str, part: tuple[int, str, str] | None) -> None:
+def test_a_key_name_is_parsed_into_bucket_session_and_part(name: str, part: tuple[int, str, str] | None) -> None:
     assert part_of("n", name) == part
