@@ -43,7 +43,7 @@ LOOKING = (
     "projections list s",
     "trim s --before 3 --dry-run",
 )
-"""Commands that open a bus, but are not read-only."""
+"""Commands that only read."""
 
 ROUTES = (
     "/",
