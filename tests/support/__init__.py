@@ -11,6 +11,7 @@
 - `mcp`: MCP servers
 - `page`: the page in a browser, server-sent events
 - `cli`: the command line as a process
+- `docs`: the code blocks of the README and of the documentation
 - `golden`: recorded logs, and how to record them anew
 - `laws`: the model of the log, and what strikes at it
 - `vectors`: the sample cases next to the repository

@@ -1,0 +1,1 @@
+"""The code blocks of the README and of the documentation."""
