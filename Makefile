@@ -8,11 +8,11 @@ BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 # What is checked, as far as it is there.
-CODE   := $(wildcard lanebus tests examples bench)
+CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws check bench dist clean
+.PHONY: help demo test laws check bench docs dist clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -21,6 +21,7 @@ help:  ## what can be asked for
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
+	@echo 'make docs    the documentation, as a site in build/site; a warning or a dead link fails it'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
 	@echo 'Python: $(or $(PYTHON),none found that is 3.11 or newer and has venv); another one: make PYTHON=python3.12 …'
@@ -52,14 +53,18 @@ bench: $(VENV)/.run
 dist: $(VENV)/.run
 	$(BIN)/python .ci/dist $(TAG)
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.site
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find bus handlers tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find bus handlers tests examples bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- set-up -----------------------------------------------------------------------------------------------------
-# A stamp is newer than what it was made from, or its set is installed again. `.test` holds all of `.run`, and `.check` of
-# `.test`. Wheels only: what a source archive builds with would be fetched without any hash. For the same reason the
-# project itself is built with the pinned setuptools, not in an environment that pip fills on its own.
+# A stamp is newer than what it was made from, or its set is installed again. `.test` holds all of `.run`, `.docs` of
+# `.test`, and `.check` of `.docs`, as the code that builds the pages is checked too. Wheels only: what a source archive
+# builds with would be fetched without any hash. For the same reason the project itself is built with the pinned
+# setuptools, not in an environment that pip fills on its own.
 
 PINS := constraints.txt pyproject.toml .ci/pinned
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -89,5 +94,8 @@ $(VENV)/.run: $(VENV)/.python $(PINS)
 $(VENV)/.test: $(VENV)/.run
 	$(call install,build run test)
 
-$(VENV)/.check: $(VENV)/.test
-	$(call install,build run test check)
+$(VENV)/.docs: $(VENV)/.test
+	$(call install,build run test docs)
+
+$(VENV)/.check: $(VENV)/.docs
+	$(call install,build run test docs check)

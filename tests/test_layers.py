@@ -1,4 +1,4 @@
-"""Imports point one way: examples, tests → handlers → bus, and between packages only to those below."""
+"""Imports point one way: examples, tests, docs → handlers → bus, and between packages only to those below."""
 
 import ast
 import subprocess
@@ -128,11 +128,11 @@ def test_imports_are_found_wherever_they_stand() -> None:
 
 
 def test_bus_knows_nothing_of_what_uses_it() -> None:
-    assert crossings("bus", "lanebus.handlers", "tests", "examples", "bench") == []
+    assert crossings("bus", "lanebus.handlers", "tests", "examples", "bench", "docs") == []
 
 
 def test_handlers_know_nothing_of_what_uses_them() -> None:
-    assert crossings("handlers", "tests", "examples", "bench") == []
+    assert crossings("handlers", "tests", "examples", "bench", "docs") == []
 
 
 @pytest.mark.parametrize(("top", "order"), [("bus", BUS), ("handlers", HANDLERS)])
@@ -201,7 +201,7 @@ def test_importing_bus_loads_no_http_and_no_handlers() -> None:
 
 def test_nothing_imports_the_folders_by_their_own_names() -> None:
     """A project may have a `bus` or `handlers` of its own, and these would be second copies."""
-    tops = ("bus", "handlers", "tests", "examples", "bench")
+    tops = ("bus", "handlers", "tests", "examples", "bench", "docs")
     assert [line for top in tops for line in crossings(top, "bus", "handlers")] == []
 
 

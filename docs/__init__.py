@@ -1,0 +1,1 @@
+"""The documentation: its pages, and in `site/` what builds them."""

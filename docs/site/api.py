@@ -1,0 +1,51 @@
+"""The pages of the public modules: each name with its docstring, in the order of their kinds."""
+
+import inspect
+from importlib import import_module
+
+__all__ = ("GROUPS", "api_page")
+
+GROUPS = (
+    "lanebus",
+    "lanebus.messages",
+    "lanebus.errors",
+    "lanebus.agent",
+    "lanebus.context",
+    "lanebus.projections",
+    "lanebus.providers",
+    "lanebus.codecs",
+    "lanebus.media",
+    "lanebus.archive",
+    "lanebus.groups",
+    "lanebus.bounds",
+    "lanebus.mcp",
+)
+
+
+def api_page(group: str) -> str:
+    """The page of one public module, with a directive of mkdocstrings for each name.
+
+    A name that the package `lanebus` has too is described there alone, so that each has one place.
+    """
+    module = import_module(group)
+    names = sorted(module.__all__)
+    elsewhere = set[str]() if group == "lanebus" else {*names} & {*import_module("lanebus").__all__}
+    lines = [f"# {group}", "", (inspect.getdoc(module) or "").split("\n\n    ", maxsplit=1)[0], ""]
+    if group == "lanebus":
+        lines[2] = "The names that nearly every program needs. The other groups hold the rest."
+    if elsewhere:
+        links = ", ".join(f"[`{name}`][lanebus.{name}]" for name in sorted(elsewhere))
+        lines += [f"Described with [lanebus](lanebus.md): {links}.", ""]
+    for title, kind in (("Classes", "class"), ("Functions", "function"), ("Values", "value")):
+        found = [name for name in names if name not in elsewhere and _kind(getattr(module, name)) == kind]
+        if found:
+            lines += [f"## {title}", ""]
+        for name in found:
+            lines += [f"::: {group}.{name}", ""]
+    return "\n".join(lines)
+
+
+def _kind(value: object) -> str:
+    if inspect.isclass(value):
+        return "class"
+    return "function" if inspect.isroutine(value) else "value"

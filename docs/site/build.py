@@ -1,0 +1,174 @@
+"""The steps that make the site. The first one that finds something wrong ends the build."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from docs.site.api import GROUPS, api_page
+from docs.site.crawl import dead_links
+from docs.site.llms import write_llms
+from docs.site.navigation import Menu, menu, pages_of
+from docs.site.pictures import inline_pictures
+from docs.site.tables import fill_in
+
+__all__ = ("OUTPUT", "BuildFailed", "build", "inside", "is_quiet", "unlisted_pages")
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+OUTPUT = ROOT / "build" / "site"
+
+_OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")
+
+
+class BuildFailed(Exception):
+    """The site cannot be built, or holds a dead link; the text says which."""
+
+
+def build(output: Path) -> Path:
+    """Build the site into a folder, which is emptied first, and return the path of its first page.
+
+    Raises:
+        BuildFailed: the build warned of something, or a link leads nowhere.
+    """
+    work = output.with_name(f"{output.name}-source")
+    for folder in (output, work):
+        shutil.rmtree(folder, ignore_errors=True)
+    pages = work / "docs"
+    _gather(pages)
+    found = menu(pages)
+    if unlisted := unlisted_pages(pages, found):
+        raise BuildFailed(f"docs/site/navigation.py does not list {', '.join(unlisted)}")
+    (work / "mkdocs.yml").write_text(json.dumps(_settings(found), indent=1), encoding="utf-8")  # JSON is YAML
+    run = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "mkdocs.yml"],
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if run.returncode != 0 or not is_quiet(run.stdout):
+        raise BuildFailed(run.stdout)
+    (work / "site").rename(output)  # it has to be built within its own project
+    write_llms(pages, output, found)
+    if dead := dead_links(output):
+        raise BuildFailed("these links lead nowhere:\n" + "\n".join(dead))
+    return output / "index.html"
+
+
+def _gather(target: Path) -> None:
+    """Copy the pages and their files, and make those that come from code."""
+    shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "*.py", "__pycache__"))
+    for page in target.rglob("*.md"):
+        text = inside(page.read_text(encoding="utf-8"), DOCS / page.relative_to(target).parent)
+        text = fill_in(text)
+        page.write_text(inline_pictures(text, page.parent), encoding="utf-8")
+    for group in GROUPS:
+        page = target / "reference" / f"{group}.md"
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(api_page(group), encoding="utf-8")
+
+
+def inside(text: str, folder: Path) -> str:
+    """A page without its links to files of the repository that are no pages: their text stays.
+
+    Raises:
+        BuildFailed: there is no such file.
+    """
+
+    def kept(match: re.Match[str]) -> str:
+        path = (folder / match["path"]).resolve()
+        if path.is_relative_to(DOCS):
+            return match[0]
+        if not path.exists():
+            raise BuildFailed(f"{match[0]}: there is no {path.relative_to(ROOT)}")
+        return match["text"]
+
+    return _OUTSIDE.sub(kept, text)
+
+
+def unlisted_pages(pages: Path, found: Menu) -> list[str]:
+    """The pages that no entry of the menu leads to."""
+    listed = {page for _, _, page in pages_of(found)}
+    return sorted({path.relative_to(pages).as_posix() for path in pages.rglob("*.md")} - listed)
+
+
+def is_quiet(told: str) -> bool:
+    """Whether the build told nothing but its own progress. Readers of docstrings warn without failing it."""
+    return all(
+        line.startswith(("Build started", "No issues found", "Build finished")) for line in told.splitlines() if line
+    )
+
+
+def _settings(found: Menu) -> dict[str, object]:
+    shown = {
+        "docstring_style": "google",
+        "docstring_options": {"warn_unknown_params": False, "warn_missing_types": False},
+        "docstring_section_style": "list",
+        "extensions": [f"{DOCS / 'site' / 'methods.py'}:TakenOver"],
+        "filters": ["!^_"],
+        "heading_level": 3,
+        "members_order": "source",
+        "merge_init_into_class": True,
+        "separate_signature": True,
+        "show_root_heading": True,
+        "show_root_full_path": False,
+        "show_signature_annotations": True,
+        "show_if_no_docstring": True,
+        "show_labels": False,
+        "show_source": False,
+        "signature_crossrefs": False,
+        "line_length": 100,
+    }
+    return {
+        "site_name": "lanebus",
+        "site_description": "An event-sourced message bus for agent loops, on Redis streams.",
+        "docs_dir": "docs",
+        "site_dir": "site",
+        "use_directory_urls": True,
+        "theme": {
+            "name": "material",
+            "font": False,
+            "language": "en",
+            "palette": [
+                {
+                    "media": "(prefers-color-scheme: light)",
+                    "scheme": "default",
+                    "toggle": {"icon": "lucide/sun", "name": "Switch to dark mode"},
+                },
+                {
+                    "media": "(prefers-color-scheme: dark)",
+                    "scheme": "slate",
+                    "toggle": {"icon": "lucide/moon", "name": "Switch to light mode"},
+                },
+            ],
+            "features": [
+                "navigation.tabs",
+                "navigation.sections",
+                "navigation.top",
+                "navigation.footer",
+                "content.code.copy",
+                "toc.follow",
+            ],
+        },
+        "extra_css": ["assets/site.css"],
+        "extra": {"generator": False},
+        "markdown_extensions": [
+            "admonition",
+            "attr_list",
+            "md_in_html",
+            "tables",
+            {"toc": {"permalink": True}},
+            {"pymdownx.highlight": {"anchor_linenums": False}},
+            "pymdownx.superfences",
+            "pymdownx.inlinehilite",
+        ],
+        "plugins": [
+            "search",
+            {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)], "options": shown}}}},
+        ],
+        "nav": found,
+    }

@@ -1,0 +1,70 @@
+"""`llms.txt`, a list of the pages for language models, and `llms-full.txt`, all of them in one file."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+from docs.site.navigation import Menu, pages_of
+
+__all__ = ("write_llms",)
+
+_ABOUT = "An event-sourced message bus for agent loops, on Redis streams, in Python."
+_MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
+_DIRECTIVE = re.compile(r"^::: (?P<module>[\w.]+)\.(?P<name>\w+)$", re.MULTILINE)
+
+
+def write_llms(source: Path, site: Path, found: Menu) -> None:
+    """Write both files into the site.
+
+    Args:
+        source: the folder of the pages as they were built.
+    """
+    index, whole = [f"# lanebus\n\n> {_ABOUT}\n"], [f"# lanebus\n\n{_ABOUT}\n"]
+    last = ""
+    for heading, title, page in pages_of(found):
+        if heading != last:
+            index.append(f"\n## {heading}\n")
+            last = heading
+        text = (source / page).read_text(encoding="utf-8")
+        place = "./" if page == "index.md" else f"{page.removesuffix('.md')}/"
+        index.append(f"- [{title}]({place}): {_first_sentence(text)}")
+        whole.append(f"\n---\n\n{_as_text(text)}")
+    (site / "llms.txt").write_text("\n".join(index) + "\n", encoding="utf-8")
+    (site / "llms-full.txt").write_text("\n".join(whole), encoding="utf-8")
+
+
+def _first_sentence(text: str) -> str:
+    for block in text.split("\n\n"):
+        line = " ".join(block.split())
+        if line and not line.startswith(("#", "<", ":::", "!", "```", "|", "- ", ">")):
+            return re.split(r"(?<=\.)\s", line, maxsplit=1)[0]
+    return ""
+
+
+def _as_text(page: str) -> str:
+    """A page without its pictures, and with the docstrings in the place of the directives that stand for them."""
+    text = re.sub(r'<figure class="picture">.*?</figure>\n?', "", page, flags=re.DOTALL)
+    return _DIRECTIVE.sub(lambda match: "\n\n".join(_described(match["module"], match["name"])), text)
+
+
+def _described(module: str, name: str) -> Iterator[str]:
+    value: object = getattr(import_module(module), name)
+    yield f"### {name}"
+    yield from _callable(name, value)
+    if not inspect.isclass(value):
+        return
+    for method, function in vars(value).items():
+        if not method.startswith("_") and inspect.isroutine(inspect.unwrap(getattr(value, method))):
+            yield from _callable(f"{name}.{method}", getattr(function, "__func__", function))
+
+
+def _callable(name: str, value: object) -> Iterator[str]:
+    if not callable(value):
+        return
+    with suppress(ValueError):  # what is written in C may have no signature
+        yield f"```python\n{name}{_MODULES.sub('', str(inspect.signature(value)))}\n```"
+    if text := inspect.getdoc(value):
+        yield text

@@ -1,0 +1,80 @@
+"""The pages in their order, and what the menu calls them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.site.api import GROUPS
+
+__all__ = ("MENU", "Menu", "menu", "pages_of")
+
+MENU: dict[str, dict[str, str]] = {
+    "Concepts": {
+        "Session and lanes": "concepts/session-and-lanes.md",
+        "Position and cursor": "concepts/position-and-cursor.md",
+        "Publish and idempotency": "concepts/publish.md",
+        "Follow": "concepts/follow.md",
+        "Turn and loop": "concepts/turn-and-loop.md",
+        "Lease and fence": "concepts/lease-and-fence.md",
+        "Work and wake-ups": "concepts/work-and-wake-ups.md",
+        "Projection": "concepts/projection.md",
+        "Context and compaction": "concepts/context.md",
+        "Fork": "concepts/fork.md",
+        "Retention": "concepts/retention.md",
+        "Incarnation": "concepts/incarnation.md",
+    },
+    "How-to": {
+        "Use your own model": "how-to/own-model.md",
+        "Write your own loop": "how-to/own-loop.md",
+        "Approve tool calls in a UI": "how-to/approvals.md",
+        "Use sub-agents": "how-to/sub-agents.md",
+        "Use MCP tools": "how-to/mcp-tools.md",
+        "Write your own projection": "how-to/own-projection.md",
+        "Upgrade a projection": "how-to/upgrade-a-projection.md",
+        "Import transcripts": "how-to/import-transcripts.md",
+        "Test your agent": "how-to/test-your-agent.md",
+        "Deploy on one server": "how-to/one-server.md",
+        "Run on a cluster": "how-to/cluster.md",
+        "Run behind Sentinel": "how-to/sentinel.md",
+        "Back up": "how-to/back-up.md",
+    },
+    "Reference": {
+        **{group: f"reference/{group}.md" for group in GROUPS},
+        "Command line": "reference/command-line.md",
+        "HTTP": "reference/http.md",
+        "Message JSON": "reference/message-json.md",
+        "Events and commands": "reference/events.md",
+        "Keys": "reference/keys.md",
+    },
+    "About": {
+        "Guarantees": "guarantees.md",
+        "Comparison": "comparison.md",
+        "Questions": "questions.md",
+        "Glossary": "glossary.md",
+        "Contributing": "contributing.md",
+    },
+}
+"""heading → title → page. A page that is not written yet is left out."""
+
+Menu = list[dict[str, str | list[dict[str, str]]]]
+
+
+def menu(source: Path) -> Menu:
+    """The menu of the pages that are in a folder."""
+    found: Menu = [{"Home": "index.md"}]
+    if (source / "tutorial.md").exists():
+        found.append({"Tutorial": "tutorial.md"})
+    for heading, pages in MENU.items():
+        there: list[dict[str, str]] = [{title: page} for title, page in pages.items() if (source / page).exists()]
+        if there:
+            found.append({heading: there})
+    return found
+
+
+def pages_of(found: Menu) -> Iterator[tuple[str, str, str]]:
+    """Each page of a menu as its heading, title and path; the heading of one that stands alone is ""."""
+    for entry in found:
+        for title, inner in entry.items():
+            if isinstance(inner, str):
+                yield "", title, inner
+            else:
+                yield from ((title, name, page) for each in inner for name, page in each.items())

@@ -1,0 +1,188 @@
+"""What the reference takes from the code itself: the command line, routes, events, blocks, and keys.
+
+A page names the part that it wants on a line of its own: `<!-- made from code: routes -->`.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast, get_args
+
+import click
+from pydantic import BaseModel
+from starlette.routing import Route
+
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.content import Block
+from lanebus.bus.messages.control import CONTROLS, Control
+from lanebus.bus.messages.events import AgentEvent
+from lanebus.bus.wire import keys
+from lanebus.handlers.cli.group import COMMANDS, lanebus
+from lanebus.handlers.ui.routes import Api
+
+__all__ = ("fill_in",)
+
+_MARK = re.compile(r"^<!-- made from code: (?P<part>[a-z ]+) -->$", re.MULTILINE)
+
+
+def fill_in(text: str) -> str:
+    """A page with each part that it names put in. Raises KeyError for one that does not exist."""
+    return _MARK.sub(lambda match: _PARTS[match["part"]](), text)
+
+
+def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Text whose bars end no cell; in code they do not anyway."""
+    parts = text.split("`")
+    return "`".join(part if at % 2 else part.replace("|", "&#124;") for at, part in enumerate(parts))
+
+
+def _paragraph(value: object) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return _escaped(" ".join((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0].split()))
+
+
+def _escaped(text: str) -> str:
+    """Text whose angle brackets are no tags; in code they are none anyway."""
+    parts = text.split("`")
+    return "`".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts))
+
+
+def _commands() -> str:
+    parts = list[str]()
+    root = click.Context(lanebus, info_name="lanebus")
+    for heading, names in COMMANDS.items():
+        parts.append(f"## {heading}")
+        for name in names:
+            command = lanebus.get_command(root, name)
+            if command is not None:
+                parts += _command(command, click.Context(command, root, name))
+    return "\n\n".join(parts)
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"### {context.command_path}"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{context.command_path} {usage}\n```"
+    yield from _help(command)
+    shared = {option.name for option in _options(lanebus, click.Context(lanebus))}
+    rows = [option.get_help_record(context) for option in _options(command, context) if option.name not in shared]
+    if found := [row for row in rows if row is not None]:
+        yield _table(("Option", "Meaning"), ((f"`{name}`", _escaped(text)) for name, text in found))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from (
+                    part.replace("### ", "#### ", 1) for part in _command(inner, click.Context(inner, context, name))
+                )
+
+
+def _options(command: click.Command, context: click.Context) -> list[click.Option]:
+    """The options of a command but for `--help` and `--version`."""
+    found = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    return [option for option in found if not {"--help", "--version"} & {*option.opts}]
+
+
+def _help(command: click.Command) -> Iterator[str]:
+    """The help of a command. Lines that it keeps as they are, behind a \\b, stay so; so do its examples."""
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        lines = paragraph.splitlines()
+        examples = [line.strip().removeprefix("Example: ") for line in lines if line.strip().startswith("Example: ")]
+        rest = [line for line in lines if line.strip("\b ") and not line.strip().startswith("Example: ")]
+        if rest and lines[0].startswith("\b"):
+            yield "```text\n" + "\n".join(rest) + "\n```"
+        elif rest:
+            yield _escaped(" ".join(line.strip() for line in rest))
+        if examples:
+            yield "```text\n" + "\n".join(examples) + "\n```"
+
+
+def _shared_options() -> str:
+    context = click.Context(lanebus)
+    rows = [option.get_help_record(context) for option in _options(lanebus, context)]
+    return _table(("Option", "Meaning"), ((f"`{row[0]}`", _escaped(row[1])) for row in rows if row is not None))
+
+
+def _routes() -> str:
+    api = Api.__new__(Api)  # only its table of routes: no bus is asked
+    rows = [route for route in api.routes() if isinstance(route, Route) and route.path.startswith("/api")]
+    return _table(
+        ("Request", "Answer"),
+        (
+            (f"`{'POST' if 'POST' in (route.methods or ()) else 'GET'} {route.path}`", _paragraph(route.endpoint))
+            for route in rows
+        ),
+    )
+
+
+def _fields(model: type[BaseModel], *, without: frozenset[str] = frozenset()) -> str:
+    found = [
+        f"`{field.serialization_alias or field.alias or name}{'' if field.is_required() else '?'}`"
+        for name, field in model.model_fields.items()
+        if name not in without
+    ]
+    return ", ".join(found) or "none"
+
+
+def _name(model: type) -> str:
+    return f"[`{model.__name__}`][lanebus.messages.{model.__name__}]"
+
+
+def _events() -> str:
+    events = sorted(AgentEvent.__subclasses__(), key=lambda event: event.KIND)
+    return _table(
+        ("Kind", "Class", "Fields of `data`"),
+        ((f"`{each.KIND}`", _name(each), _fields(each, without=frozenset({"timestamp"}))) for each in events),
+    )
+
+
+def _control() -> str:
+    commands: list[type[Control]] = [*CONTROLS.values()]
+    return _table(
+        ("Kind", "Class", "Fields of `data`"), ((f"`{each.KIND}`", _name(each), _fields(each)) for each in commands)
+    )
+
+
+def _members(union: object) -> Iterator[type[Wire]]:
+    for each in cast("tuple[object, ...]", get_args(union)):
+        if isinstance(each, type):
+            if issubclass(each, Wire):
+                yield each
+        else:
+            yield from _members(each)
+
+
+def _blocks() -> str:
+    found = [*_members(Block)]
+    return _table(
+        ("`type`", "Class", "Fields"),
+        (
+            (f"`{each.model_fields['type'].default}`", _named(each), _fields(each, without=frozenset({"type"})))
+            for each in found
+        ),
+    )
+
+
+def _named(model: type) -> str:
+    public = "lanebus" if model.__name__ in {"TextBlock", "ImageBlock", "ToolCallBlock"} else "lanebus.messages"
+    return f"[`{model.__name__}`][{public}.{model.__name__}]"
+
+
+def _keys() -> str:
+    return _escaped(inspect.getdoc(keys) or "")
+
+
+_PARTS: dict[str, Callable[[], str]] = {
+    "commands": _commands,
+    "shared options": _shared_options,
+    "routes": _routes,
+    "events": _events,
+    "control": _control,
+    "blocks": _blocks,
+    "keys": _keys,
+}

@@ -1,0 +1,106 @@
+"""The documentation builds without a warning, and no link of it is dead."""
+
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("zensical") is None and os.environ.get("CI") != "true",
+        reason="needs zensical: pip install 'lanebus[docs]'",
+    ),
+]
+
+
+def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -> None:
+    from docs.site.build import build
+
+    first = build(tmp_path / "site")
+    text = first.read_text(encoding="utf-8")
+    assert 'class="drawn"' in text
+    full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
+    index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
+    assert "# Session and lanes" in full
+    assert "concepts/session-and-lanes" in index
+
+
+@pytest.mark.parametrize(
+    ("link", "is_dead"),
+    [
+        ("b/", False),
+        ("b/#there", False),
+        ("#here", False),
+        ("https://example.com/x#y", False),
+        ("c/", True),
+        ("b/#not-there", True),
+        ("../../outside.html", True),
+        ("picture.svg", True),
+    ],
+)
+def test_crawler_finds_a_page_or_an_anchor_that_is_missing(tmp_path: Path, link: str, is_dead: bool) -> None:
+    from docs.site.crawl import dead_links
+
+    (tmp_path / "b").mkdir()
+    (tmp_path / "index.html").write_text(f'<h1 id="here">A</h1><a href="{link}">x</a>')
+    (tmp_path / "b" / "index.html").write_text('<h1 id="there">B</h1><a href="../">up</a>')
+    assert dead_links(tmp_path) == ([f"index.html: {link}"] if is_dead else [])
+
+
+def test_picture_uses_only_classes_that_the_site_has_colours_for() -> None:
+    style = (ROOT / "docs" / "assets" / "site.css").read_text(encoding="utf-8")
+    known = {*re.findall(r"\.picture \.(\w+)", style), "line"}
+    pictures = [*(ROOT / "docs").glob("*/*.svg")]
+    used = {
+        name
+        for picture in pictures
+        for names in re.findall(r'class="([^"]*)"', picture.read_text(encoding="utf-8"))
+        for name in names.split()
+    }
+    assert len(pictures) >= 12
+    assert used - known == set()
+
+
+def test_menu_leaves_out_what_is_not_written_and_a_page_it_does_not_list_is_found(tmp_path: Path) -> None:
+    from docs.site.build import unlisted_pages
+    from docs.site.navigation import menu
+
+    (tmp_path / "concepts").mkdir()
+    for page in ("index.md", "concepts/fork.md", "concepts/lost.md"):
+        (tmp_path / page).write_text("# A page")
+    found = menu(tmp_path)
+    assert found == [{"Home": "index.md"}, {"Concepts": [{"Fork": "concepts/fork.md"}]}]
+    assert unlisted_pages(tmp_path, found) == ["concepts/lost.md"]
+
+
+def test_link_to_a_file_of_the_repository_keeps_its_text_and_has_to_be_right() -> None:
+    from docs.site.build import DOCS, BuildFailed, inside
+
+    assert inside("see [the tests](../tests/README.md) and [a page](../docs/index.md)", DOCS) == (
+        "see the tests and [a page](../docs/index.md)"
+    )
+    with pytest.raises(BuildFailed, match="there is no tests/lost"):
+        inside("see [it](../tests/lost.md)", DOCS)
+
+
+def test_page_that_names_an_unknown_part_of_the_code_is_an_error() -> None:
+    from docs.site.tables import fill_in
+
+    assert fill_in("<!-- a plain comment -->") == "<!-- a plain comment -->"
+    assert "`control.abort`" in fill_in("<!-- made from code: control -->")
+    with pytest.raises(KeyError, match="rutes"):
+        fill_in("<!-- made from code: rutes -->")
+
+
+def test_a_warning_of_the_builder_fails_the_build() -> None:
+    from docs.site.build import is_quiet
+
+    assert is_quiet("Build started\nNo issues found\nBuild finished in 5.67s\n")
+    assert not is_quiet("Build started\ngriffe: a.py:3: No type or annotation\nNo issues found\n")
