@@ -32,6 +32,25 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     assert "concepts/session-and-lanes" in index
 
 
+def test_method_that_a_class_takes_over_from_a_module_has_its_docstring(tmp_path: Path) -> None:
+    import griffe
+
+    from docs.site.methods import TakenOver
+
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").write_text("")
+    (tmp_path / "shop" / "parts.py").write_text(
+        "def go(self: object, far: int) -> None:\n    'Go on.'\ndef parts(self: object) -> None:\n    'List them.'\n"
+    )
+    (tmp_path / "shop" / "car.py").write_text(
+        "from shop import parts\nclass Car:\n    go = parts.go\n    parts = parts.parts\n    wheels = 4\n"
+    )
+    extensions = griffe.load_extensions(TakenOver())
+    car = griffe.load("shop", search_paths=[str(tmp_path)], extensions=extensions)["car.Car"]
+    docstrings = {name: member.docstring and member.docstring.value for name, member in car.members.items()}
+    assert docstrings == {"go": "Go on.", "parts": "List them.", "wheels": None}
+
+
 @pytest.mark.parametrize(
     ("link", "is_dead"),
     [

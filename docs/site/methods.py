@@ -31,14 +31,16 @@ def _take_over(found: griffe.Class, loader: griffe.GriffeLoader) -> None:
     for name, member in [*found.members.items()]:
         if not isinstance(member, griffe.Attribute) or not isinstance(member.value, griffe.ExprAttribute):
             continue
+        # By the imports of the module: in the class, `checkpoints` is the method and no module.
+        head, _, rest = str(member.value).partition(".")
         try:
-            function = loader.modules_collection[member.value.canonical_path]
+            function = loader.modules_collection[f"{found.module.imports[head]}.{rest}"]
         except KeyError:
             continue
         if isinstance(function, griffe.Function):
             method = copy.copy(function)
-            first, *rest = method.parameters
-            method.parameters = griffe.Parameters(griffe.Parameter(first.name, kind=first.kind), *rest)
+            first, *others = method.parameters
+            method.parameters = griffe.Parameters(griffe.Parameter(first.name, kind=first.kind), *others)
             method.lineno, method.endlineno = member.lineno, member.endlineno
             method.name = name
             found.set_member(name, method)
