@@ -61,7 +61,9 @@ def test_the_embedded_server_is_left_out_on_windows() -> None:
 
 
 def test_the_sections_together_are_the_whole_file() -> None:
-    assert {match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs", "check").stdout)} == PINS.keys()
+    assert {
+        match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs", "check").stdout)
+    } == PINS.keys()
 
 
 def test_running_needs_nothing_of_the_tests() -> None:

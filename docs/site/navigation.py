@@ -47,6 +47,7 @@ MENU: dict[str, dict[str, str]] = {
     },
     "About": {
         "Guarantees": "guarantees.md",
+        "Figures": "figures.md",
         "Comparison": "comparison.md",
         "Questions": "questions.md",
         "Glossary": "glossary.md",

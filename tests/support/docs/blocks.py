@@ -17,17 +17,10 @@ from typing import NamedTuple, cast
 
 from tests.support.paths import ROOT
 
-__all__ = ("GIVEN", "PAGES", "Block", "as_module", "blocks", "run_parts")
+__all__ = ("PAGES", "Block", "as_module", "blocks", "run_parts")
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 """Every page with code in it."""
-
-GIVEN: Mapping[str, str] = {
-    "README.md": (
-        "class Bank:\n    async def pay(self, amount: int, *, idempotency_key: str) -> str: return ''\nbank = Bank()\n"
-    ),
-}
-"""Page → what its reader has beside lanebus, as Python."""
 
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]*?) -->\n)?```(?P<language>\w+)?(?: title=\"(?P<title>[^\"]*)\")?\n"
@@ -78,13 +71,12 @@ def blocks(page: Path) -> list[Block]:
 
 def as_module(page: Path, parts: Sequence[Block]) -> str:
     """The parts of a page as one module, for a type checker: what awaits stands in an async function."""
-    given = GIVEN.get(page.name, "")
     body = "\n".join(part.code for part in parts)
     return (
         "# pyright: reportUnusedVariable=false, reportUnusedFunction=false, reportUnusedClass=false\n"
         "# pyright: reportUnusedExpression=false, reportUnusedImport=false\n"
         "from lanebus import Bus, Session\n"
-        f"{given}\n\nasync def page(bus: Bus, session: Session) -> None:\n{textwrap.indent(body, '    ')}\n"
+        f"\n\nasync def page(bus: Bus, session: Session) -> None:\n{textwrap.indent(body, '    ')}\n"
     )
 
 
@@ -92,7 +84,6 @@ async def run_parts(page: Path, parts: Sequence[Block], names: Mapping[str, obje
     """Run the parts of a page with names that they find there; returns what each printed."""
     module = ModuleType(f"page_{re.sub(r'[^a-z]', '_', page.stem)}")
     vars(module).update(names)
-    exec(GIVEN.get(page.name, ""), vars(module))  # noqa: S102  # our own text
     printed = list[str]()
     vars(module)["print"] = lambda *what: printed.append(" ".join(map(str, what)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     sys.modules[module.__name__] = module  # where pydantic and dataclasses look annotations up
