@@ -21,9 +21,11 @@ from lanebus.handlers.agent.errors import (
     CostUnknown,
     DuplicateAgent,
     DuplicateTool,
+    LoopHalted,
     ModelNotFound,
     NoProgress,
     ParameterRefused,
+    RecorderMisused,
     TryAgain,
 )
 from lanebus.handlers.agent.limits import LoopLimits
@@ -33,6 +35,9 @@ from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
 from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.agent.offline.model import OfflineModel
+from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
+from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
+from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.tools.subagent import SubAgent
 from lanebus.handlers.agent.tools.tool import FunctionTool, Tool, ToolContext, tool
@@ -55,6 +60,7 @@ __all__ = (
     "DuplicateTool",
     "FunctionTool",
     "Guard",
+    "LoopHalted",
     "LoopLimits",
     "Model",
     "ModelEvent",
@@ -66,6 +72,10 @@ __all__ = (
     "ParameterRefused",
     "Piece",
     "PreviewBounds",
+    "RecordedTool",
+    "RecordedTurn",
+    "Recorder",
+    "RecorderMisused",
     "Reject",
     "Run",
     "RunBounds",

@@ -8,6 +8,7 @@ from lanebus.bus.groups.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
 from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
 from lanebus.bus.groups.work import Work
 from lanebus.bus.log.lease import Lease
+from lanebus.bus.session.session_lease import SessionLease
 
 __all__ = (
     "Activity",
@@ -22,5 +23,6 @@ __all__ = (
     "LeaseStatus",
     "Retry",
     "RetryPolicy",
+    "SessionLease",
     "Work",
 )

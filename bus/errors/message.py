@@ -22,6 +22,7 @@ __all__ = (
     "MessageTooLarge",
     "NoKinds",
     "NoLanes",
+    "NotAMessage",
     "UnknownKind",
     "UnknownRole",
     "UnknownVersion",
@@ -103,6 +104,17 @@ class KeyTooLong(MessageError):
 
 class InvalidContent(MessageError, ValueError):
     """The arguments of a constructor do not make a message. Also a ValueError, as in other message libraries."""
+
+
+class NotAMessage(MessageError, TypeError):
+    """What was to be published is no message. Nothing was sent. It is a TypeError too, as the type is wrong.
+
+    Fields: `given`, the name of its type.
+    """
+
+    def __init__(self, given: str, advice: str) -> None:
+        super().__init__(f"want a message to publish, not {given}: {advice}")
+        self.given = given
 
 
 class MediaTooLarge(MessageTooLarge):

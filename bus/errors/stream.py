@@ -11,6 +11,8 @@ __all__ = (
     "EraseRefused",
     "Fenced",
     "GroupInUse",
+    "LeaseHeld",
+    "LeaseNotHeld",
     "LogRolledBack",
     "NoSuchPosition",
     "OverLimit",
@@ -51,6 +53,28 @@ class Fenced(StreamError):
             "another worker has taken over"
         )
         self.session, self.epoch, self.found = session, epoch, found
+
+
+class LeaseHeld(StreamError):
+    """Another holder has the session's lease, and did not release it in time.
+
+    Fields: `session`; `seconds`, how long that holder still has it if it does not renew it.
+    """
+
+    def __init__(self, session: str, seconds: float) -> None:
+        super().__init__(
+            f"session {session!r}: another holder has the lease for {seconds:.1f} s: wait longer, or leave the session "
+            "to it"
+        )
+        self.session, self.seconds = session, seconds
+
+
+class LeaseNotHeld(StreamError):
+    """A lease was used outside of its `async with` block. Fields: `session`."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r}: the lease is not held: enter it with `async with` first")
+        self.session = session
 
 
 class SessionClosed(StreamError):

@@ -7,9 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from zlib import crc32
 
-from lanebus.bus.errors import DecodeError, KeyTooLong, MessageTooLarge
+from lanebus.bus.errors import DecodeError, KeyTooLong, MessageTooLarge, NotAMessage
+from lanebus.bus.messages.context_entry import ContextEntry
+from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, encode
 
@@ -87,27 +90,33 @@ def encode_publish(
         The encoded publish; None if a message has `heavy_bytes` or more.
 
     Raises:
+        NotAMessage: an argument is no message.
         MessageTooLarge: a message is over `limit_bytes`.
         DecodeError: the key contains a lone surrogate.
         KeyTooLong: the key is over `KEY_LIMIT_BYTES`.
     """
     size_bytes, lanes, wakes, is_control = 0, "", conditions.wake, True
     parts: list[bytes] = []
-    for message in messages:
-        body = encode(message)
-        if len(body) >= heavy_bytes:
-            return None
-        if len(body) > limit_bytes:
-            raise MessageTooLarge(len(body), limit_bytes)
-        size_bytes += len(body)
-        lane = message.lane
-        lanes += _LETTER[lane]
-        parts += (b"%d" % crc32(body, seeds[lane]), body)
-        is_command = type(message) is ExtensionMessage and message.is_control
-        if wakes is None and (is_command or isinstance(message, UserMessage)):
-            wakes = True
-        if not is_command:
-            is_control = False
+    try:
+        for message in messages:
+            body = encode(message)
+            if len(body) >= heavy_bytes:
+                _require_messages(messages)  # before the media of one are stored
+                return None
+            if len(body) > limit_bytes:
+                raise MessageTooLarge(len(body), limit_bytes)
+            size_bytes += len(body)
+            lane = message.lane
+            lanes += _LETTER[lane]
+            parts += (b"%d" % crc32(body, seeds[lane]), body)
+            is_command = type(message) is ExtensionMessage and message.is_control
+            if wakes is None and (is_command or isinstance(message, UserMessage)):
+                wakes = True
+            if not is_command:
+                is_control = False
+    except (AttributeError, KeyError, TypeError):  # hot path: no type is asked for as long as all is well
+        _require_messages(messages)
+        raise
     if wakes:
         lanes = "w" + lanes
     if is_control or conditions.state == "closed":
@@ -130,3 +139,30 @@ def encode_publish(
     }
     text = json.dumps({name: value for name, value in terms.items() if value is not None})
     return EncodedPublish(text, parts, size_bytes, bool(wakes), is_control, conditions)
+
+
+def _require_messages(messages: Sequence[object]) -> None:
+    """Raise NotAMessage if one of these is none."""
+    for message in messages:
+        if not isinstance(message, LlmMessage | ContextEntry | ExtensionMessage):
+            name = f"the class {message.__name__}" if isinstance(message, type) else type(message).__name__
+            raise NotAMessage(name, _advice(message))
+
+
+def _advice(given: object) -> str:
+    """How to make a message of what was given. It quotes nothing of it, which may be private."""
+    match given:
+        case str() | None:
+            return "make one, such as UserMessage.text(…)"
+        case dict() | bytes() | bytearray():
+            return "read its JSON with lanebus.messages.read_message(…), or make one, such as UserMessage.text(…)"
+        case list() | tuple():
+            return "give its messages one by one, as in publish(*messages)"
+        case Delta():
+            return "show it with Session.preview(…)"
+        case type():
+            return "make one of the class, such as UserMessage.text(…)"
+        case _ if hasattr(given, "as_extension"):
+            return "publish what its as_extension() returns"
+        case _:
+            return "make one, such as UserMessage.text(…) or ExtensionMessage.of(…)"

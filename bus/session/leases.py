@@ -2,9 +2,27 @@
 
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.session.resources import HasResources
+from lanebus.bus.session.session_lease import SessionLease
 from lanebus.bus.wire.envelope import Cursor
 
-__all__ = ("acquire_lease", "release_lease", "renew_lease", "wait_for_wake_up")
+__all__ = ("acquire_lease", "lease", "release_lease", "renew_lease", "wait_for_wake_up")
+
+
+def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float | None = None) -> SessionLease:
+    """Return a lease of this session for `async with`: acquired at the start, renewed, and released at the end.
+
+        async with session.lease("host-1") as lease:
+            await session.publish(message, epoch=lease.epoch)
+
+    Only one holder runs a session's loop at a time. A nested block of the same object re-enters. Another object waits,
+    also under the same name.
+
+    Args:
+        holder: your name, for those who ask who runs the session. It need not be unique.
+        seconds: how long the lease lasts without a renewal: after a crash the next holder waits so long.
+        wait: most seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
+    """
+    return SessionLease(self.resources, holder, seconds=seconds, wait=wait)
 
 
 async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease | None:

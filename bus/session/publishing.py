@@ -51,6 +51,7 @@ async def publish(
         One position per message. For a repeated `key`, the positions of the first publish.
 
     Raises:
+        NotAMessage: an argument is no message, such as a dict or a string. Nothing was appended.
         DecodeError: there are no messages.
         MessageTooLarge, KeyTooLong: a message or the key is too large. Nothing was appended.
         MediaDamaged, MediaTooLarge: the media store refused media of a message. Nothing was appended.

@@ -64,6 +64,7 @@ class Session:
     trim = retention.trim
     erase = retention.erase
 
+    lease = leases.lease
     acquire_lease = leases.acquire_lease
     renew_lease = leases.renew_lease
     release_lease = leases.release_lease

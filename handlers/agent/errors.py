@@ -9,10 +9,12 @@ __all__ = (
     "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
+    "LoopHalted",
     "MissingExtra",
     "ModelNotFound",
     "NoProgress",
     "ParameterRefused",
+    "RecorderMisused",
     "RequestUnknown",
     "TryAgain",
 )
@@ -116,6 +118,30 @@ class NoProgress(BusError):
             f"session {session!r}: step {step} did not change the log: check the agent's compaction, guards and tools"
         )
         self.session, self.step = session, step
+
+
+class LoopHalted(BusError):
+    """A turn was to begin in a session that is paused, or handed to a person.
+
+    Fields: `session`; `halted`, "paused" or "handoff".
+    """
+
+    def __init__(self, session: str, halted: str) -> None:
+        super().__init__(
+            f"session {session!r} is halted ({halted}): wait for work, which begins again once it is resumed"
+        )
+        self.session, self.halted = session, halted
+
+
+class RecorderMisused(BusError):
+    """A recorder was told what cannot be true, such as a tool call that the answer does not have. Nothing was recorded.
+
+    Fields: `reason`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class RequestUnknown(MessageError):

@@ -10,7 +10,61 @@ from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt, find_interrupt
 from lanebus.handlers.agent.run import Run
 
-__all__ = ("until_interrupted",)
+__all__ = ("InterruptWatch", "until_interrupted")
+
+
+class InterruptWatch:
+    """Looks for what interrupts work, and cancels `scope` then. The work runs in that scope; `close` follows it."""
+
+    def __init__(self, run: Run, deadline: Deadline | None = None) -> None:
+        """Begin to look a moment later.
+
+        Args:
+            deadline: interrupts too.
+        """
+        self._run = run
+        self.scope = anyio.CancelScope()
+        self.interrupt: Interrupt | Late | None = None
+        self.failure: Exception | None = None
+        """the log cannot be watched; a server that cannot be reached is asked again"""
+        self._watching: list[asyncio.Task[None]] = []
+        self._deadline = deadline
+        # No task group: work that is done at once does not pay for a task, and a timer cannot start a group's task.
+        self._timer = asyncio.get_running_loop().call_later(run.bounds.listen, self._begin)
+
+    async def close(self) -> None:
+        """Stop looking. Whatever is cancelled meanwhile, this waits."""
+        self._timer.cancel()
+        for task in self._watching:
+            task.cancel()
+        if self._watching:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(self._watching)
+
+    def _begin(self) -> None:
+        self._watching.append(asyncio.create_task(self._watch()))
+        if self._deadline is not None and not self._deadline.is_open:
+            self._watching.append(asyncio.create_task(self._watch_time(self._deadline)))
+
+    async def _watch(self) -> None:
+        try:
+            # Work that reads the session itself may have read the command before this began to listen.
+            self.interrupt = find_interrupt(self._run.snapshot.loop_state)
+            while self.interrupt is None:
+                try:
+                    await self._run.wait_for_wake_up()
+                    self.interrupt = find_interrupt((await self._run.refresh()).loop_state)
+                except Unavailable:
+                    await anyio.sleep(self._run.bounds.listen_again)
+        except Exception as error:  # noqa: BLE001  # raised by who watches
+            self.failure = error
+        self.scope.cancel()
+
+    async def _watch_time(self, deadline: Deadline) -> None:
+        late = await deadline.wait()
+        if self.interrupt is None:
+            self.interrupt = late
+            self.scope.cancel()
 
 
 async def until_interrupted(
@@ -33,48 +87,12 @@ async def until_interrupted(
         BusError: the log cannot be watched. While the server cannot be reached, watching is retried and the work goes
             on: it may have cost money, and may end before the server is back.
     """
-    found: Interrupt | Late | None = None
-    failure: Exception | None = None
-    watching: list[asyncio.Task[None]] = []
-    scope = anyio.CancelScope()
-
-    async def watch() -> None:
-        nonlocal found, failure
-        try:
-            while found is None:
-                try:
-                    await run.wait_for_wake_up()
-                    found = find_interrupt((await run.refresh()).loop_state)
-                except Unavailable:
-                    await anyio.sleep(run.bounds.listen_again)
-        except Exception as error:  # noqa: BLE001  # raised below
-            failure = error
-        scope.cancel()
-
-    async def watch_time(deadline: Deadline) -> None:
-        nonlocal found
-        late = await deadline.wait()
-        if found is None:
-            found = late
-            scope.cancel()
-
-    def begin() -> None:
-        watching.append(asyncio.create_task(watch()))
-        if deadline is not None and not deadline.is_open:
-            watching.append(asyncio.create_task(watch_time(deadline)))
-
-    # No task group: a timer cannot start its tasks, and short work should not pay for any.
-    timer = asyncio.get_running_loop().call_later(run.bounds.listen, begin)
+    watch = InterruptWatch(run, deadline)
     try:
-        with scope:
+        with watch.scope:
             await work()
     finally:
-        timer.cancel()
-        for task in watching:
-            task.cancel()
-        if watching:
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait(watching)
-    if failure is not None:
-        raise failure
-    return found
+        await watch.close()
+    if watch.failure is not None:
+        raise watch.failure
+    return watch.interrupt

@@ -29,7 +29,9 @@ __all__ = (
     "LoopStart",
     "RunTools",
     "StopAtLimit",
+    "model_call",
     "next_decision",
+    "stop_loop_at",
 )
 
 ABORTED = "Aborted by the user"
@@ -214,10 +216,10 @@ def _continue(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> Decisi
         usage, seconds = loop_usage(snapshot.context, state.loop_id), loop_seconds(snapshot, now)
         reached = rules.limits.reached(turns=turn_id.turn_index, usage=usage, seconds=seconds)
         if reached is not None:
-            return _stop(snapshot, turn_id, reached)
+            return stop_loop_at(snapshot, turn_id, reached)
     if rules.compaction is not None and rules.compaction.wants(snapshot):
         return CompactContext(_next_turn(snapshot, rules), state.loop_id is not None)
-    return _call_model(snapshot, rules)
+    return model_call(snapshot, rules)
 
 
 def _next_turn(snapshot: SessionSnapshot, rules: LoopRules) -> TurnId:
@@ -237,7 +239,8 @@ def _loop_start(snapshot: SessionSnapshot, rules: LoopRules) -> LoopStart:
     return LoopStart(None, "initial") if number == "1" else LoopStart(f"{prefix}.{int(number) - 1}", "default")
 
 
-def _call_model(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
+def model_call(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
+    """Return the next model call: of the open loop, or of a loop that begins with it, whether or not there is work."""
     state, status = snapshot.loop_state, snapshot.status
     start = _loop_start(snapshot, rules) if state.loop_id is None else None
     results = () if state.answer is None else tuple(position for position, _ in state.answer.results)
@@ -254,8 +257,8 @@ def _call_model(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
     )
 
 
-def _stop(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -> StopAtLimit:
-    """Stop the loop. Messages that a model was shown count as answered; if the loop has called no model, all do."""
+def stop_loop_at(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -> StopAtLimit:
+    """Stop an open loop. Messages that a model was shown count as answered; if the loop has called no model, all do."""
     state = snapshot.loop_state
     if turn_id.turn_index == 0:
         return StopAtLimit(turn_id, reached, snapshot.context.position, state.deferred)

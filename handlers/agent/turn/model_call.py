@@ -8,13 +8,11 @@ from typing import Literal
 import anyio
 
 from lanebus.bus.errors import BusError, SessionClosed, SessionErased
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentEvent, ControlAnswered
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
-from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, CallModel
+from lanebus.handlers.agent.decide.decision import CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
 from lanebus.handlers.agent.decide.retry import call_again
@@ -24,10 +22,11 @@ from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.agent.turn.answer_record import answer_id, record_answer
+from lanebus.handlers.agent.turn.answer_record import answer_id
 from lanebus.handlers.agent.turn.answer_stream import stream_response
 from lanebus.handlers.agent.turn.partial_response import PartialResponse
 from lanebus.handlers.agent.turn.preview import open_preview
+from lanebus.handlers.agent.turn.turn_record import TurnRecord
 from lanebus.handlers.agent.turn.visible_context import visible_context
 from lanebus.handlers.providers.common.tools import ToolSpec
 
@@ -74,8 +73,8 @@ async def call_model(
     call = _ModelCall(run, snapshot, settings, step, request)
     try:
         return await call.stream(left)
-    except (SessionClosed, SessionErased) as error:  # nothing more can be recorded
-        await call.cut_preview(str(error))
+    except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
+        await call.turn.cut_preview(str(error))
         raise
     except anyio.get_cancelled_exc_class():
         with anyio.move_on_after(run.bounds.last_words, shield=True):
@@ -89,6 +88,7 @@ class _ModelCall:
     ) -> None:
         self._run, self._snapshot, self._settings, self._step = run, snapshot, settings, step
         self._request, self._response = request, PartialResponse(settings.model, request)
+        self.turn = TurnRecord(run, snapshot, step, self._response)
 
     async def stream(self, left: float | None) -> Progress:
         run, turn_id, settings, response = self._run, self._step.turn_id, self._settings, self._response
@@ -110,9 +110,9 @@ class _ModelCall:
             return await self._record(response.whole)
         match end.interrupt:
             case Interrupt() as interrupt:
-                return await self._record_cut(interrupt)
+                return "over" if await self.turn.append_cut(interrupt) else "open"
             case Late(text=text, is_limit=True):
-                await self._append(response.cut("aborted", text), flag=CUT)
+                await self.turn.append(response.cut("aborted", text), flag=CUT)
                 return "late"
             case Late(text=text):
                 silent = ModelFailure(code="silence", is_transient=True)
@@ -129,62 +129,23 @@ class _ModelCall:
             can_compact=self._settings.compaction is not None,
             chance=random(),  # noqa: S311  # no secret
         )
-        is_new = await self._append(message, flag=AGAIN if again else None)
+        is_new = await self.turn.append(message, flag=AGAIN if again else None)
         if again is not None and again.delay is not None:
             raise TryAgain(again.delay, message.error_message or "the model failed")
         # If the log already holds another answer of this turn, the next step continues from that one.
         return "over" if is_new and again is None and not wanted_calls(message) else "open"
 
-    async def _record_cut(self, interrupt: Interrupt) -> Progress:
-        """Record a response that a command has cut. The oldest command is answered in the same append."""
-        command, control = interrupt
-        is_next = (await self._run.refresh()).status.commands[:1] == (command,)
-        also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
-        if isinstance(control, Abort) and is_next:
-            message = self._response.cut("aborted", ABORTED)
-            return "over" if await self._append(message, read_up_to=command.position, also=also) else "open"
-        message = self._response.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
-        await self._append(message, flag=CUT, also=also)
-        return "open"
-
-    async def _append(
-        self,
-        message: AssistantMessage,
-        *,
-        read_up_to: int | None = None,
-        flag: str | None = None,
-        also: Sequence[AgentEvent] = (),
-    ) -> bool:
-        """Append the answer, and return whether it was added."""
-        receipt = await record_answer(
-            self._run,
-            self._snapshot.context,
-            self._step.turn_id,
-            message,
-            read_up_to=read_up_to,
-            deferred=self._step.deferred if read_up_to is None else (),
-            flag=flag,
-            also=also,
-            instead=lambda error: self._response.without_content(str(error)),
-        )
-        return not receipt.is_duplicate
-
     async def record_partial(self) -> None:
-        """Record the text so far. If the whole answer was appended already, its key makes this add nothing."""
-        if self._response.is_empty:  # the same turn begins again, without an answer
-            await self.cut_preview(_STOPPED)
+        """Record the text so far. If the answer itself was appended already, its key makes this add nothing."""
+        if self._response.is_empty:  # the turn leaves no answer, and is begun again as it is
+            await self.turn.cut_preview(_STOPPED)
             return
         try:
             if self._response.whole is not None:
                 await self._record(self._response.whole)
             else:
-                await self._append(self._response.cut("aborted", _STOPPED), flag=CUT)
+                await self.turn.append(self._response.cut("aborted", _STOPPED), flag=CUT)
         except TryAgain:
             pass  # recorded: the next worker calls the model again
         except BusError as error:
-            _log.info("session %s: the partial answer was not recorded: %s", self._run.session.id, error)
-
-    async def cut_preview(self, reason: str) -> None:
-        """End the preview without a message."""
-        run, turn_id = self._run, self._step.turn_id
-        await run.cut_preview(answer_id(run, turn_id), turn_id, reason)
+            _log.info("session %s: what was said until now is lost: %s", self._run.session.id, error)

@@ -44,6 +44,11 @@ class PartialResponse:
         """An estimate of the output tokens so far, including those after the cut."""
         return self._estimate.output_tokens
 
+    @property
+    def content(self) -> tuple[Block, ...]:
+        """The text and the thinking so far; tool calls are left out, as they may not be complete."""
+        return cut_content((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
+
     def add(self, event: ModelEvent) -> None:
         """Collect the next event of the stream."""
         self.add_usage(event)
@@ -67,9 +72,8 @@ class PartialResponse:
                 pass
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
-        """Return the text so far as a failed message. Its usage is an estimate unless the provider reported it."""
-        blocks = ((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
-        return self._failed(stop_reason, reason, cut_content(blocks))
+        """Return the text so far as a message that failed. Its usage is an estimate unless the provider reported it."""
+        return self._failed(stop_reason, reason, self.content)
 
     def without_content(self, reason: str) -> AssistantMessage:
         """Return a failed message with its usage and no content."""

@@ -1,0 +1,66 @@
+"""What the recorder knows of a model and of tools that it does not call itself: their names and descriptions."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.errors import RecorderMisused
+from lanebus.handlers.agent.models.model import Model, ModelRequest
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("NamedModel", "NamedTool", "as_model", "as_tools")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model that the own loop calls. See `Model`."""
+
+    provider: str
+    name: str
+    context_window: int | None = None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Raise RecorderMisused: the recorder calls no model."""
+        del request
+        raise RecorderMisused(f"the recorder does not call the model {self.name}")
+        yield  # which makes it the generator that a model's stream is
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTool:
+    """A tool that the own loop runs. See `Tool`: a call that was started and left no result is not run again."""
+
+    spec: ToolSpec
+    idempotent: bool = False
+    on_unknown: Literal["tell", "ask"] = "tell"
+    timeout: float | None = None
+    is_sequential: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        return self.spec.name
+
+    def approval(self, call: ToolCallBlock) -> bool:
+        """False: the own loop decides whom it asks."""
+        del call
+        return False
+
+    async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+        """Raise RecorderMisused: the recorder runs no tool."""
+        del context
+        raise RecorderMisused(f"the recorder does not run the tool {call.name}")
+
+
+def as_model(model: Model | str, provider: str) -> Model:
+    """Return the model, or what is known of a model of that name."""
+    return NamedModel(provider, model) if isinstance(model, str) else model
+
+
+def as_tools(tools: Sequence[Tool | ToolSpec]) -> dict[str, Tool]:
+    """Return the tools by their names."""
+    return {tool.name: NamedTool(tool) if isinstance(tool, ToolSpec) else tool for tool in tools}

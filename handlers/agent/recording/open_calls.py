@@ -1,0 +1,138 @@
+"""The tool calls of a recorded answer: which are open, which run, and what a person said to them."""
+
+from collections.abc import Iterable
+
+import anyio
+
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.decide.command_outcome import find_interrupt
+from lanebus.handlers.agent.decide.decision import FailToolCalls, next_decision
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.decide.tool_decision import AnswerCall, decide_call
+from lanebus.handlers.agent.errors import RecorderMisused
+from lanebus.handlers.agent.limits import loop_usage
+from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
+from lanebus.handlers.agent.tools.results import Results
+from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.projections.agent_status import LoopStatus
+
+__all__ = ("OpenCalls",)
+
+_STOPPED = "{} was stopped. What it did until then is not known."
+
+
+class OpenCalls:
+    """The calls of one answer. Their results may be appended by several tasks."""
+
+    def __init__(self, loop: RecordedLoop, answer: OpenAnswer, snapshot: SessionSnapshot) -> None:
+        """
+        Args:
+            snapshot: the session as of the answer, or later.
+        """
+        self._loop, self._answer = loop, answer
+        self._results = Results(loop.run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
+        self._running: set[str] = set()
+        self._appending = anyio.Lock()
+
+    @property
+    def open(self) -> tuple[ToolCallBlock, ...]:
+        """Those without a result, in the order of the answer. A model that gives two calls one id gets one result."""
+        found = {call.id: call for call in reversed(self._answer.open_calls) if not self._results.has(call.id)}
+        return tuple(reversed(found.values()))
+
+    def find(self, call_id: str) -> ToolCallBlock:
+        """Return an open call by its id. Raise RecorderMisused if there is none."""
+        for call in self.open:
+            if call.id == call_id:
+                return call
+        raise RecorderMisused(
+            f"turn {self._answer.turn_id} has no open tool call {call_id!r}: take one of `turn.calls`"
+        )
+
+    def key(self, call: ToolCallBlock) -> str:
+        """Return the name of a call that is the same at every attempt. Source: `ToolContext.key`."""
+        origin = self._answer.message.turn_id
+        is_own = origin is not None and origin.session == self._loop.run.session.id
+        return f"{origin if is_own else self._answer.turn_id}.{self._results.place(call.id)}"
+
+    async def start(self, call: ToolCallBlock) -> None:
+        """Record that a call is run. Raises what `Session.publish` does."""
+        attempt = self._known(self._loop.run.snapshot).calls_attempts.get(call.id, 0) + 1
+        turn_id = self._answer.turn_id
+        event = ToolStarted(
+            turn_id=turn_id, tool_call_id=call.id, tool_name=call.name, attempt=attempt if attempt > 1 else None
+        )
+        key = f"{turn_id}.run.{attempt}.{self._results.place(call.id)}"
+        self._running.add(call.id)
+        await self._loop.run.publish(event.as_extension(), key=key)
+
+    async def tell(self, call: ToolCallBlock, text: str) -> None:
+        """Publish the progress of a call. Raises what `Session.publish` does."""
+        event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=text)
+        await self._loop.run.publish(event.as_extension())
+
+    async def end(self, *results: ToolResultMessage) -> None:
+        """Append results, and with the last one of the answer the end of the turn. Those that are there stay.
+
+        Raises:
+            Fenced: the lease is lost.
+            BusError: as for `Session.publish`.
+        """
+        async with self._appending:
+            new = [result for result in results if not self._results.has(result.tool_call_id)]
+            if new:
+                await self._results.append(*new)
+            self._running.difference_update(result.tool_call_id for result in results)
+
+    async def fail(self, text: str, calls: Iterable[ToolCallBlock] | None = None) -> None:
+        """Answer calls with an error, by default all that are open. Raises what `end` does."""
+        await self.end(*(failed(call, text) for call in (self.open if calls is None else calls)))
+
+    async def fail_running(self) -> None:
+        """Answer the calls that were started and stopped. Raises what `end` does."""
+        stopped = [call for call in self.open if call.id in self._running]
+        await self.end(*(failed(call, _STOPPED.format(call.name)) for call in stopped))
+
+    async def ask(self, call: ToolCallBlock) -> bool | None:
+        """Ask a person whether a call may run, and wait for the answer. It is asked once, also after a crash.
+
+        Returns:
+            Whether it may run. If not, its result is recorded. None: the loop was ended meanwhile.
+
+        Raises:
+            Fenced: the lease is lost.
+            BusError: the log cannot be read or refuses.
+        """
+        loop, turn_id = self._loop, self._answer.turn_id
+        while True:
+            snapshot = await loop.answer_commands()
+            known, call_id = self._known(snapshot), call.id
+            if snapshot.status.is_over(turn_id.loop_id):
+                return None
+            said = known.calls_answered.get(call_id)
+            if said is not None:
+                said_so = decide_call(call, loop.rules(call.name), known)
+                if isinstance(said_so, AnswerCall):
+                    await self.end(said_so.result)
+                return not isinstance(said_so, AnswerCall)
+            if call_id not in known.calls_waiting:
+                event = ToolWaiting(turn_id=turn_id, tool_call_id=call_id, tool_name=call.name)
+                attempts = known.calls_attempts.get(call_id, 0)
+                await loop.run.publish(
+                    event.as_extension(), key=f"{turn_id}.ask.{attempts}.{self._results.place(call_id)}"
+                )
+                continue
+            decision = next_decision(snapshot, loop.settings, loop.settings.clock.time())
+            if isinstance(decision, FailToolCalls) and find_interrupt(snapshot.loop_state) is None:
+                await self.fail(decision.text)  # a user said something else, or ends the loop after this turn
+            if self._results.has(call_id):
+                return False
+            await loop.run.wait_for_wake_up()
+
+    def _known(self, snapshot: SessionSnapshot) -> LoopStatus:
+        """What the log tells of the calls of this turn."""
+        loop = snapshot.status.loop
+        return loop if loop is not None and loop.turn == self._answer.turn_id else LoopStatus(loop_id="", started=0.0)

@@ -1,0 +1,97 @@
+"""The loop that is recorded: what is next in it by the worker's decisions, and each step without model and tools."""
+
+import anyio
+
+from lanebus.bus.errors import Fenced
+from lanebus.bus.session.session_lease import SessionLease
+from lanebus.handlers.agent.apply_command import apply_command
+from lanebus.handlers.agent.decide.decision import (
+    Decision,
+    FailToolCalls,
+    HandleCommand,
+    RunTools,
+    StopAtLimit,
+    next_decision,
+)
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.decide.tool_decision import AnswerCall, ToolRules, decide_calls
+from lanebus.handlers.agent.limits import loop_usage
+from lanebus.handlers.agent.recording.named_model import NamedTool
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.tools.results import Results
+from lanebus.handlers.agent.tools.tool_executor import fail_calls
+from lanebus.handlers.agent.turn.end_loop import stop_loop
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("RecordedLoop",)
+
+
+class RecordedLoop:
+    """One session's loop under one lease."""
+
+    def __init__(self, run: Run, lease: SessionLease, settings: LoopSettings) -> None:
+        """
+        Args:
+            run: under that lease.
+            settings: without the model and the tools, which each turn names.
+        """
+        self.run, self.lease, self.settings = run, lease, settings
+        self.writing = anyio.Lock()
+        """what follows from the log is read and appended by one task at a time"""
+
+    async def next_step(self) -> tuple[Decision, SessionSnapshot]:
+        """Answer the commands that are due, and return what is next: `CallModel`, `RunTools`, `AdoptToolCalls`, or
+        `Idle` if there is no work. Cancelled, it has done a part; called again, it does the rest.
+
+        Raises:
+            Fenced: the lease is lost.
+            BusError: the log cannot be read or refuses.
+        """
+        async with self.writing:
+            while True:
+                decision, snapshot = await self._decide()
+                match decision:
+                    case HandleCommand(command=command):
+                        await apply_command(self.run, snapshot, command)
+                    case FailToolCalls(answer=answer, text=text):
+                        await fail_calls(self.run, answer, snapshot, text)
+                    case StopAtLimit():
+                        await stop_loop(self.run, snapshot, decision)
+                    case RunTools(answer=answer) if await self._answer_lost(answer, snapshot):
+                        pass
+                    case _:
+                        return decision, snapshot
+
+    async def answer_commands(self) -> SessionSnapshot:
+        """Answer the commands that are due, and return the session as of now. Raises what `next_step` does."""
+        async with self.writing:
+            while True:
+                decision, snapshot = await self._decide()
+                if not isinstance(decision, HandleCommand):
+                    return snapshot
+                await apply_command(self.run, snapshot, decision.command)
+
+    def rules(self, name: str) -> ToolRules:
+        """Return what is known of a tool. A call of an unknown one is not run twice."""
+        return self.settings.tools.get(name) or NamedTool(ToolSpec(name, "", {}))
+
+    def check_lease(self) -> None:
+        """Raise Fenced if the lease is known to be lost."""
+        if self.lease.is_lost:
+            raise Fenced(self.run.session.id, self.run.lease.epoch, self.run.lease.epoch + 1)
+
+    async def _decide(self) -> tuple[Decision, SessionSnapshot]:
+        self.check_lease()
+        snapshot = await self.run.refresh()
+        return next_decision(snapshot, self.settings, self.settings.clock.time()), snapshot
+
+    async def _answer_lost(self, answer: OpenAnswer, snapshot: SessionSnapshot) -> bool:
+        """Answer the calls that need no run: those that were denied, and those that a lost process had started."""
+        rules = {call.name: self.rules(call.name) for call in answer.calls}
+        decided = decide_calls(answer, rules, snapshot.status)
+        found = [decision.result for _, decision in decided.values() if isinstance(decision, AnswerCall)]
+        if found:
+            await Results(self.run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id)).append(*found)
+        return bool(found)

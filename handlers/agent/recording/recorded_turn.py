@@ -1,0 +1,257 @@
+"""One turn of an own loop: a model call with its tools, recorded as it happens."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from anyio.lowlevel import checkpoint
+
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.errors import RecorderMisused
+from lanebus.handlers.agent.models.model import Pricing
+from lanebus.handlers.agent.recording.open_calls import OpenCalls
+from lanebus.handlers.agent.recording.open_turn import OpenTurn, TurnStart
+from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
+from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
+from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+
+__all__ = ("RecordedTurn",)
+
+
+class RecordedTurn:
+    """A turn in an `async with` block. `Recorder.turn` makes one.
+
+    At the end of the block the turn's end is recorded as it was. An exception ends the turn and its loop as failed, and
+    passes on. A cancellation ends the turn as aborted, with the text so far, and passes on; the loop stays open, so the
+    next turn answers the same.
+
+    An `Abort` of a person, or a `Steer` that cuts, cancels the block: it ends without an exception, and the code after
+    it goes on.
+    """
+
+    def __init__(
+        self,
+        loop: RecordedLoop,
+        settings: LoopSettings,
+        *,
+        begin: Callable[[], Awaitable[TurnStart]],
+        end: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            settings: the model that is asked, and what it is offered.
+            begin: records that the turn begins.
+            end: is called at the end of the block.
+        """
+        self._loop, self._settings, self._begin, self._end = loop, settings, begin, end
+        self._entered: OpenTurn | None = None
+
+    # --- what the model is asked ------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> TurnId:
+        """The turn's id."""
+        return self._open.id
+
+    @property
+    def key(self) -> str:
+        """Names this model call: the same if it is begun again after a crash, and unique over all logs."""
+        return self._open.start.key
+
+    @property
+    def context(self) -> Context:
+        """What the model is to see, for a provider's form such as `to_anthropic`."""
+        return self._open.context
+
+    @property
+    def message(self) -> AssistantMessage | None:
+        """The answer as it is recorded; None before. A turn that goes on after a crash begins with it."""
+        return self._open.message
+
+    @property
+    def calls(self) -> tuple[ToolCallBlock, ...]:
+        """The tool calls of the answer that have no result yet, in its order; empty before the answer."""
+        calls = self._open.calls
+        return () if calls is None else calls.open
+
+    # --- the answer -------------------------------------------------------------------------------------------------
+
+    def piece(self, event: str | ModelEvent) -> None:
+        """Show a piece of the answer to live followers. Never waits: what cannot be sent yet goes with what follows.
+
+        Args:
+            event: a piece of text; or what a model of `lanebus.agent` streams: pieces, usage, and the whole message.
+        """
+        turn = self._open
+        if turn.message is not None:
+            return
+        event = Piece("text", event) if isinstance(event, str) else event
+        turn.response.add(event)
+        if isinstance(event, Piece):
+            turn.preview.add(event)
+
+    async def answer(
+        self, message: AssistantMessage | str | None = None, *, usage: Usage | None = None
+    ) -> AssistantMessage:
+        """Record the model's answer, and with it the end of the turn if it calls no tool; then the loop is over too.
+
+        An answer is recorded once: if the turn has one, that stays.
+
+        Args:
+            message: None is what the pieces said. A text has no tool calls.
+            usage: of the model call; None leaves that of the message.
+
+        Returns:
+            The answer as it is recorded, with the ids of the turn.
+
+        Raises:
+            RecorderMisused: the turn has failed, or the block is not open.
+            Fenced: the lease is lost.
+            BusError: as for `Session.publish`. After `OutcomeUnknown` and `Unavailable` it may be repeated.
+        """
+        turn = self._open
+        if turn.message is None:
+            if turn.is_over:
+                raise RecorderMisused(f"turn {turn.id} is over: begin another one")
+            await turn.end_preview()
+            await turn.record.append(self._whole(message, usage))
+            await turn.read_answer()
+        if turn.message is None:
+            raise RecorderMisused(f"turn {turn.id} has no answer in the log")
+        return turn.message
+
+    async def fail(self, error: Exception | str, *, again: bool = False) -> None:
+        """Record that the model call failed, with the text so far. The block should end then.
+
+        Args:
+            error: what the model's client raised, or a reason.
+            again: the loop goes on, and its next turn asks the model again. Else the loop ends as failed.
+
+        Raises:
+            RecorderMisused: the turn has its answer.
+            BusError: as for `Session.publish`.
+        """
+        turn = self._open
+        if turn.message is not None or turn.is_over:
+            raise RecorderMisused(f"turn {turn.id} has its answer: it cannot fail any more")
+        await turn.fail(error, again=again)
+
+    def _whole(self, given: AssistantMessage | str | None, usage: Usage | None) -> AssistantMessage:
+        response = self._open.response
+        match given:
+            case None:
+                message = response.whole or AssistantMessage(content=response.content, timestamp=now_ms())
+            case str():
+                message = AssistantMessage.text(given)
+            case _:
+                message = given
+        model, spent = self._settings.model, usage or message.usage
+        if spent is not None and isinstance(model, Pricing):
+            spent = model.price(spent)
+        return message.model_copy(
+            update={
+                "provider": message.provider or model.provider,
+                "model": message.model or model.name,
+                "usage": spent,
+            }
+        )
+
+    # --- tools ------------------------------------------------------------------------------------------------------
+
+    def tool(self, call: ToolCallBlock) -> RecordedTool:
+        """Return the recording of a tool call, for `async with`. Several may be open at a time.
+
+            async with turn.tool(call) as tool:
+                tool.result = await run(call)
+
+        An exception of the block is the call's result, marked as an error; the model is told, and the loop goes on.
+
+        Raises:
+            RecorderMisused: the answer has no such call that is open.
+        """
+        calls = self._calls
+        found = calls.find(call.id)
+        return RecordedTool(
+            found,
+            calls.key(found),
+            start=lambda: calls.start(found),
+            end=calls.end,
+            tell=lambda text: calls.tell(found, text),
+        )
+
+    async def tool_result(self, call: ToolCallBlock, result: object) -> None:
+        """Record the result of a call that was run elsewhere. Takes what `RecordedTool.result` does.
+
+        Raises:
+            RecorderMisused: the answer has no such call that is open.
+            BusError: as for `Session.publish`.
+        """
+        async with self.tool(call) as tool:
+            tool.result = result
+
+    async def approval(self, call: ToolCallBlock) -> bool:
+        """Ask a person whether a call may run, and wait for `approve` or `deny`. A call is asked about once, also after
+        a crash. A message of the user meanwhile, or a command that ends the loop, counts as no.
+
+        Returns:
+            Whether it may run. If not, its result is recorded and says so.
+
+        Raises:
+            RecorderMisused: the answer has no such call that is open.
+            Fenced: the lease is lost.
+            BusError: the log cannot be read or refuses.
+        """
+        calls = self._calls
+        answer = await calls.ask(calls.find(call.id))
+        if answer is None:  # paused, or handed to a person: another turn goes on with the call
+            self._open.is_over = True
+            self._open.watch.scope.cancel()
+            await checkpoint()
+        return bool(answer)
+
+    @property
+    def _calls(self) -> OpenCalls:
+        calls = self._open.calls
+        if calls is None:
+            raise RecorderMisused(f"turn {self.id} has no open tool call: record its answer first")
+        return calls
+
+    # --- the block --------------------------------------------------------------------------------------------------
+
+    @property
+    def _open(self) -> OpenTurn:
+        if self._entered is None:
+            raise RecorderMisused("the turn is not open: enter it with `async with` first")
+        return self._entered
+
+    async def __aenter__(self) -> Self:
+        """Record that the turn begins, and what it answers.
+
+        Raises:
+            LoopHalted: the session is paused or handed to a person.
+            RecorderMisused: another turn is open.
+            Fenced: the lease is lost.
+            BusError: the log cannot be read or refuses.
+        """
+        start = await self._begin()
+        self._entered = OpenTurn(self._loop, self._settings, start)
+        self._entered.watch.scope.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Record how the turn ended."""
+        turn = self._open
+        is_cut = bool(turn.watch.scope.__exit__(kind, error, trace))
+        try:
+            await turn.close(None if is_cut else error, is_cut=is_cut)
+        finally:
+            self._entered = None
+            self._end()
+        return is_cut

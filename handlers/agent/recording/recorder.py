@@ -1,0 +1,283 @@
+"""The recorder of an own loop: who writes a loop by hand need not know what a loop writes."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, Self
+
+import anyio
+
+from lanebus.bus.session.session import Session
+from lanebus.bus.session.session_lease import SessionLease
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
+from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
+from lanebus.handlers.agent.decide.decision import (
+    SKIPPED,
+    AdoptToolCalls,
+    CallModel,
+    Decision,
+    Idle,
+    RunTools,
+    model_call,
+    stop_loop_at,
+)
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.turn_numbers import next_turn
+from lanebus.handlers.agent.errors import LoopHalted, NoProgress, RecorderMisused
+from lanebus.handlers.agent.limits import LoopLimits, Reached
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, Model
+from lanebus.handlers.agent.recording.named_model import NamedModel, as_model, as_tools
+from lanebus.handlers.agent.recording.open_turn import TurnStart
+from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
+from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.tools.tool_executor import fail_calls
+from lanebus.handlers.agent.turn.end_loop import fail_loop, stop_loop
+from lanebus.handlers.agent.turn.recover_partial import record_lost
+from lanebus.handlers.agent.turn.request_definition import Definitions, Offer
+from lanebus.handlers.agent.turn.turn_start import adopt_calls, start_turn
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("Recorder",)
+
+_UNLIMITED = LoopLimits(turns=None)
+
+
+class Recorder:
+    """Records the loop that you write yourself, as a worker would: turns, usage, status and the page are right.
+
+        async with Recorder(session, agent="my-agent") as recorder:
+            while await recorder.wait_for_work():
+                async with recorder.turn(model="gpt-5", provider="openai") as turn:
+                    await turn.answer(await ask(turn.context))
+                    for call in turn.calls:
+                        async with turn.tool(call) as tool:
+                            tool.result = await run(call)
+
+    Ordering: what is next follows from the log alone, by the decisions of the worker. The answer is appended in one
+    step with all that it ends, and so is the last tool result.
+
+    Idempotency: each step has a key made of its subject, so a step that is repeated after a crash adds nothing.
+
+    One loop per session: the block holds the session's lease, and everything is written under it. Once it is lost,
+    writing raises `Fenced`. No worker runs the session meanwhile.
+
+    Cancellation: see `RecordedTurn`. The end of the block leaves an open loop open: the next recorder goes on with it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        agent: str = "agent",
+        config: str = "main",
+        lease: SessionLease | None = None,
+        limits: LoopLimits = _UNLIMITED,
+        clock: Clock = SYSTEM_CLOCK,
+        bounds: RunBounds = DEFAULT_RUN_BOUNDS,
+    ) -> None:
+        """
+        Args:
+            agent: what events call the agent.
+            config: the middle of the loops' ids, `<session>.<config>.<N>`.
+            lease: from `Session.lease`; the block enters it, or re-enters it. None makes one in the agent's name that
+                lasts 30 seconds without a renewal, and waits for as long as another holder has the session.
+            limits: the most that one loop may take; unlimited by default. At a limit the loop is ended as by a worker.
+            clock: tells the time; tests pass their own.
+        """
+        self._session, self._bounds = session, bounds
+        self._lease = lease or session.lease(agent)
+        self._settings = LoopSettings(
+            model=NamedModel("own", "own"), name=agent, config=config, limits=limits, clock=clock
+        )
+        self._loop: RecordedLoop | None = None
+        self._stack = AsyncExitStack()
+        self._next: tuple[Decision, SessionSnapshot] | None = None
+        """found by `wait_for_work`, and not begun yet"""
+        self._is_in_turn = False
+        self._left_at = -1
+        """where a turn ended that had recorded nothing"""
+        self._waiting = anyio.CancelScope()
+
+    async def __aenter__(self) -> Self:
+        """Acquire the lease, and read the session. What a process that was lost had shown of an answer is recorded.
+
+        Raises:
+            LeaseHeld: another holder has the session, and the lease does not wait longer.
+            BusError: the log cannot be read or refuses.
+        """
+        async with AsyncExitStack() as stack:
+            lease = (await stack.enter_async_context(self._lease)).lease
+            run = Run(self._session, lease, bounds=self._bounds)
+            await run.refresh()
+            await record_lost(run)
+            losing = asyncio.create_task(self._watch_lease())
+            stack.callback(losing.cancel)
+            self._loop, self._next, self._stack = RecordedLoop(run, self._lease, self._settings), None, stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease. A loop that is open stays open."""
+        self._loop = None
+        await self._stack.aclose()
+
+    async def wait_for_work(self, seconds: float | None = None) -> bool:
+        """Wait until there is something to do: an unanswered message, tool results for the model, or calls to run.
+
+        Commands are answered meanwhile, each once and in the order of the log: an abort ends what is open, and after a
+        pause there is no work until the session is resumed.
+
+        Cancelled, it has answered each command or left it; called again, it goes on.
+
+        Args:
+            seconds: most time to wait; None means unlimited, 0 looks once.
+
+        Returns:
+            False if there was nothing to do in that time.
+
+        Raises:
+            NoProgress: the previous turn left its tool calls as they were, so the next would too.
+            Fenced: the lease is lost.
+            Closed: the bus was closed.
+            BusError: the log cannot be read or refuses.
+        """
+        loop = self._outside_turns()
+        ends = math.inf if seconds is None else anyio.current_time() + seconds
+        while True:
+            self._next = await loop.next_step()
+            decision = self._next[0]
+            if not isinstance(decision, Idle):
+                if isinstance(decision, RunTools) and loop.run.position == self._left_at:
+                    raise NoProgress(self._session.id, "turn")
+                return True
+            with anyio.CancelScope(deadline=ends) as self._waiting:
+                loop.check_lease()
+                await loop.run.wait_for_wake_up()
+            loop.check_lease()
+            if self._waiting.cancelled_caught:
+                return False
+
+    def turn(
+        self,
+        *,
+        model: Model | str,
+        provider: str = "own",
+        tools: Sequence[Tool | ToolSpec] | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+    ) -> RecordedTurn:
+        """Return the next turn of the loop, for `async with`. Without an open loop it begins one.
+
+        The turn answers all that is unanswered. If nothing is, as after an abort, it begins all the same: ask
+        `wait_for_work` first. After a crash it is the turn that was under way: begun again if the model had not
+        answered, else with its `message` and the calls that have no result.
+
+        Args:
+            model: the model's name; or a model of `lanebus.agent`, which also tells what its tokens cost.
+            provider: who runs it, such as "openai", if `model` is a name. Thinking goes back to the same one only.
+            tools: what the model is offered. The log tells it, once for each change; None tells nothing.
+            max_tokens: most tokens of the answer, for the same.
+        """
+        known = as_model(model, provider)
+        offered = as_tools(tools or ())
+        last = self._settings
+        if (last.model, last.tools, last.max_tokens) != (known, offered, max_tokens):
+            self._settings = replace(last, model=known, tools=offered, max_tokens=max_tokens, definitions=Definitions())
+        settings = self._settings
+        offer = Offer((), None) if tools is None else settings.offer()
+        return RecordedTurn(
+            self._opened(),
+            settings,
+            begin=lambda: self._begin(settings, offer),
+            end=self._leave,
+        )
+
+    async def end(
+        self, stop_reason: Literal["stop", "userStop", "maxTurns", "guardRail", "error"] = "stop", text: str = "done"
+    ) -> None:
+        """End the open loop where it stands, between two turns. Nothing happens if none is open.
+
+        A loop ends by itself with an answer that calls no tool, at its limits, and by the commands of people.
+
+        Args:
+            stop_reason: recorded as the loop's.
+            text: why, for people and for the model that goes on.
+
+        Raises:
+            RecorderMisused: a turn is open.
+            BusError: the log cannot be read or refuses.
+        """
+        loop = self._outside_turns()
+        self._next = None
+        snapshot = await loop.answer_commands()
+        loop_id = snapshot.loop_state.loop_id
+        if loop_id is None:
+            return
+        answer = snapshot.loop_state.answer
+        if answer is not None and answer.open_calls:
+            await fail_calls(loop.run, answer, snapshot, SKIPPED if stop_reason == "stop" else text)
+            snapshot = await loop.run.refresh()
+        if stop_reason == "error":
+            await fail_loop(loop.run, snapshot, text)
+        else:
+            await stop_loop(
+                loop.run, snapshot, stop_loop_at(snapshot, next_turn(snapshot, loop_id), Reached(stop_reason, text))
+            )
+
+    async def _begin(self, settings: LoopSettings, offer: Offer) -> TurnStart:
+        loop = self._outside_turns()
+        found, self._next = self._next, None
+        if found is None:
+            found = await loop.next_step()
+        loop.settings = settings
+        decision, snapshot = found
+        if isinstance(decision, AdoptToolCalls):
+            await adopt_calls(loop.run, settings, decision)
+            snapshot = await loop.run.refresh()
+            decision = RunTools(snapshot.loop_state.answer or decision.answer)
+        if isinstance(decision, Idle):
+            decision = self._idle(snapshot, settings)
+        match decision:
+            case RunTools(answer=answer):
+                started = TurnStart(snapshot, answer, str(answer.turn_id))
+                self._left_at = loop.run.position
+            case CallModel():
+                key = await start_turn(loop.run, snapshot, settings, decision, offer)
+                started = TurnStart(snapshot, decision, key)
+            case _:
+                raise RecorderMisused(f"session {self._session.id!r}: no turn can follow {type(decision).__name__}")
+        self._is_in_turn = True
+        return started
+
+    def _idle(self, snapshot: SessionSnapshot, settings: LoopSettings) -> RunTools | CallModel:
+        """A turn that begins though there is no work, as the caller says so."""
+        if snapshot.status.halted is not None:
+            raise LoopHalted(self._session.id, snapshot.status.halted)
+        answer = snapshot.loop_state.answer
+        if answer is not None and answer.open_calls:  # each waits for a person
+            return RunTools(answer)
+        return model_call(snapshot, settings)
+
+    def _leave(self) -> None:
+        self._is_in_turn = False
+
+    async def _watch_lease(self) -> None:
+        await self._lease.wait_lost()
+        self._waiting.cancel()
+
+    def _opened(self) -> RecordedLoop:
+        if self._loop is None:
+            raise RecorderMisused("the recorder is not open: enter it with `async with` first")
+        return self._loop
+
+    def _outside_turns(self) -> RecordedLoop:
+        loop = self._opened()
+        if self._is_in_turn:
+            raise RecorderMisused("a turn is open: leave its block first")
+        return loop
