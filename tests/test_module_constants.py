@@ -101,10 +101,9 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/offline/model.py:_CHARACTERS_PER_TOKEN",
             "handlers/agent/models/usage_estimate.py:_BYTES_A_TOKEN",
             "handlers/codecs/edits.py:_LONG",
-            "handlers/context/persistent_list.py:_SIZE",
             "handlers/context/tokens.py:_IMAGE_BYTES_A_TOKEN",
             "handlers/context/tokens.py:_IMAGE_CHARACTERS",
-            "handlers/projections/vector.py:CHUNK",
+            "handlers/persistent_list.py:_SIZE",
         }
     ),
     "how much is shown to people": frozenset(

@@ -25,11 +25,11 @@ from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, Llm
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.context.errors import Misplaced, UnknownTarget
 from lanebus.handlers.context.overlay import Stands, overlaid
-from lanebus.handlers.context.persistent_list import Chunked
 from lanebus.handlers.context.read_marks import left_over
 from lanebus.handlers.context.summaries import branch_message, compaction_message
 from lanebus.handlers.context.tool_pairs import Pairing
 from lanebus.handlers.context.tree import find, path_to_leaf
+from lanebus.handlers.persistent_list import PersistentList
 
 __all__ = ("Context", "Fault", "evolve")
 
@@ -50,11 +50,11 @@ class Context:
     session: str
     position: int = 0
     """of the last entry of the LLM lane that was folded in; 0 before the first"""
-    path: Chunked[Envelope] = field(default_factory=Chunked[Envelope])
+    path: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope])
     """what stands from root to leaf, in the order of the log: the last compaction first if there is one, then every
     message and branch summary, failed answers too; a loop's compaction or a prune where the first stood that it covers.
     Settings and labels are not in it, as they say nothing"""
-    system: Chunked[Instruction] = field(default_factory=Chunked[Instruction])
+    system: PersistentList[Instruction] = field(default_factory=PersistentList[Instruction])
     """all instructions from root to leaf. Also those before a compaction: a summary tells what happened, and cannot
     stand for what the model was told to do"""
     pairing: Pairing = field(default_factory=Pairing, repr=False)
@@ -64,11 +64,11 @@ class Context:
     thinking_level: str | None = None
     faults: tuple[Fault, ...] = field(default=(), compare=False)
     """an unreadable entry says nothing; with an `UnknownTarget` a move moves nothing, a compaction keeps nothing"""
-    entries: Chunked[Envelope] = field(default_factory=Chunked[Envelope], repr=False)
+    entries: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope], repr=False)
     """everything folded in: later moves may lead back to any of it"""
 
     @property
-    def messages(self) -> Chunked[LlmMessage]:
+    def messages(self) -> PersistentList[LlmMessage]:
         """Return what goes to a provider, in its order: no instructions and no failed answers, summaries as user
         messages, and behind each assistant message exactly one result a call (see `tool_pairs.py`). What was said while
         the model thought follows those (see `read_marks.py`)."""
@@ -202,7 +202,7 @@ def _with_said(context: Context, stands: Stands) -> Context:
     return replace(context, path=context.path.appended(stands.envelope), pairing=pairing)
 
 
-def _spoken_meanwhile(path: Chunked[Envelope], stands: Stands) -> list[LlmMessage]:
+def _spoken_meanwhile(path: PersistentList[Envelope], stands: Stands) -> list[LlmMessage]:
     """What users said before an answer that was made without it. It stands behind the answer for every later request:
     else a model would be shown that it had read what it had not, and go on with its own words instead of the user's."""
     message = stands.envelope.message

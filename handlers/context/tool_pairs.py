@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lanebus.bus.messages.content import TextBlock, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from lanebus.handlers.context.persistent_list import Chunked
+from lanebus.handlers.persistent_list import PersistentList
 
 __all__ = ("NO_RESULT", "Pairing")
 
@@ -22,7 +22,7 @@ NO_RESULT = "No result provided"
 class Pairing:
     """Messages in provider order, and the calls that still wait for their results."""
 
-    messages: Chunked[LlmMessage] = field(default_factory=Chunked[LlmMessage])
+    messages: PersistentList[LlmMessage] = field(default_factory=PersistentList[LlmMessage])
     waiting: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """call id → where in `messages` its made-up results are: more than one only if one message repeats the id"""
 

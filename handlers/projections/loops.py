@@ -2,7 +2,6 @@
 
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.projections.turns_state import Loop, Turn, TurnsState
-from lanebus.handlers.projections.vector import at
 
 __all__ = (
     "chain_to",
@@ -21,7 +20,7 @@ __all__ = (
 def find_loop(state: TurnsState, loop_id: str) -> Loop | None:
     """The loop of that id."""
     place = state.loop_places.get(loop_id)
-    return None if place is None else at(state.loop_chunks, place)
+    return None if place is None else state.loop_chunks[place]
 
 
 def children(state: TurnsState, loop_id: str) -> tuple[str, ...]:

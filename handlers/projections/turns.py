@@ -43,7 +43,6 @@ from lanebus.handlers.projections.turns_state import (
     ensure_turn,
     find_turn,
 )
-from lanebus.handlers.projections.vector import at, pushed, size
 
 __all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState", "abandoned")
 
@@ -62,7 +61,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return changed(state, waiting=(*state.waiting, envelope.position))
         case UserMessage(turn_id=TurnId() as turn_id):
             state, index = ensure_turn(state, turn_id, envelope.time)
-            prompts = _united(at(state.turn_chunks, index).prompts, (envelope.position,))
+            prompts = _united(state.turn_chunks[index].prompts, (envelope.position,))
             return change_turn(state, index, prompts=prompts)
         case AssistantMessage() as message:
             return _on_answer(state, message, envelope)
@@ -106,7 +105,7 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
 
 def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsState:
     known = state.loop_places.get(event.loop_id)
-    if known is not None and at(state.loop_chunks, known).agent is not None:
+    if known is not None and state.loop_chunks[known].agent is not None:
         # Told twice: a worker that took over a loop goes on with it, and what it did so far stays.
         return state
     others = [loop_id for loop_id in state.running if loop_id != event.loop_id]
@@ -159,10 +158,10 @@ def abandoned(state: TurnsState, time: float) -> TurnsState:
 def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
     """End a loop. What it left open was cut; its messages and their usage stay."""
     state, place = ensure_loop(state, loop_id, time)
-    left = at(state.loop_chunks, place).turns
-    index = size(state.turn_chunks) - 1
+    left = state.loop_chunks[place].turns
+    index = len(state.turn_chunks) - 1
     while left and index >= 0:
-        turn = at(state.turn_chunks, index)
+        turn = state.turn_chunks[index]
         if turn.loop_id == loop_id:
             left -= 1
             if turn.status == "running":
@@ -173,7 +172,7 @@ def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object)
 
 def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsState:
     state, index = ensure_turn(state, event.turn_id, time)
-    turn = at(state.turn_chunks, index)
+    turn = state.turn_chunks[index]
     waiting = tuple(position for position in state.waiting if position not in event.prompts)
     state = changed(state, waiting=waiting)
     # A cut turn that is begun again, by whoever took over, runs again; one that was answered stays as it is.
@@ -197,14 +196,14 @@ def _end_turn(state: TurnsState, event: TurnEnded, time: float) -> TurnsState:
         has_events=True,
         status=_status(event.stop_reason),
         stop_reason=event.stop_reason,
-        message=event.message or at(state.turn_chunks, index).message,
+        message=event.message or state.turn_chunks[index].message,
         ended=time,
     )
 
 
 def _settle(state: TurnsState, event: UsageSettled, position: int) -> TurnsState:
     index = find_turn(state, event.turn_id)
-    pending = None if index is None else at(state.turn_chunks, index).pending
+    pending = None if index is None else state.turn_chunks[index].pending
     if index is None or pending is None or str(event.message) not in pending.estimates:
         return changed(state, early=with_early(state.early, position, event))
     usage, pending = settled(pending, event)
@@ -215,7 +214,7 @@ def _on_tool(
     state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
 ) -> TurnsState:
     state, index = ensure_turn(state, event.turn_id, time)
-    tools = at(state.turn_chunks, index).tools
+    tools = state.turn_chunks[index].tools
     if not any(run.id == event.tool_call_id for run in tools):
         tools = (*tools, ToolRun(id=event.tool_call_id, name=event.tool_name))
     return change_turn(state, index, tools=tuple(change(run) if run.id == event.tool_call_id else run for run in tools))
@@ -227,11 +226,11 @@ def _on_tool(
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
     if message.turn_id is None:
         turn = Turn(prompts=state.waiting, started=envelope.time)
-        state = changed(state, turn_chunks=pushed(state.turn_chunks, turn), waiting=())
-        index = size(state.turn_chunks) - 1
+        state = changed(state, turn_chunks=state.turn_chunks.appended(turn), waiting=())
+        index = len(state.turn_chunks) - 1
     else:
         state, index = ensure_turn(state, message.turn_id, envelope.time)
-        turn = at(state.turn_chunks, index)
+        turn = state.turn_chunks[index]
     known = {run.id for run in turn.tools}
     called = (ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known)
     usage, early = take_early(state.early, envelope.position, message.usage)
@@ -255,7 +254,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
     status = _status(message.stop_reason)
     state = change_turn(state, index, status=status, ended=envelope.time)
     loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
-    if loop is None or at(state.loop_chunks, loop).agent is not None:
+    if loop is None or state.loop_chunks[loop].agent is not None:
         return state
     return change_loop(state, loop, status=status, stop_reason=message.stop_reason, ended=envelope.time)
 
@@ -264,7 +263,7 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
     index = _find_call(state, message)
     if index is None:
         return state
-    turn = at(state.turn_chunks, index)
+    turn = state.turn_chunks[index]
     tools = tuple(
         changed(run, result=envelope.position, is_error=message.is_error, ended=run.ended or envelope.time)
         if run.id == message.tool_call_id
@@ -279,12 +278,9 @@ def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
     """The last turn that made the call: ids of calls are the provider's and may come again."""
     if message.turn_id is not None:
         index = find_turn(state, message.turn_id)
-        if index is not None and _has_call(at(state.turn_chunks, index), message):
+        if index is not None and _has_call(state.turn_chunks[index], message):
             return index
-    for index in range(size(state.turn_chunks) - 1, -1, -1):
-        if _has_call(at(state.turn_chunks, index), message):
-            return index
-    return None
+    return state.last_turn(lambda turn: _has_call(turn, message))
 
 
 def _has_call(turn: Turn, message: ToolResultMessage) -> bool:

@@ -1,14 +1,14 @@
 """The state of the turns: what is known of each turn and loop, and how it is found and changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
+from lanebus.handlers.persistent_list import PersistentList
 from lanebus.handlers.projections.estimates import Pending
-from lanebus.handlers.projections.vector import Vector, at, items, pushed, replaced, size
 
 __all__ = (
     "Loop",
@@ -119,8 +119,8 @@ class Loop(Frozen):
 class TurnsState(Frozen):
     """All turns and loops of a session, without a word of what was said."""
 
-    turn_chunks: Vector[Turn] = ()
-    loop_chunks: Vector[Loop] = ()
+    turn_chunks: PersistentList[Turn] = PersistentList()
+    loop_chunks: PersistentList[Loop] = PersistentList()
     loop_places: Mapping[str, int] = {}
     """loop id -> which of the loops, from 0"""
     running: tuple[str, ...] = ()
@@ -137,29 +137,31 @@ class TurnsState(Frozen):
     @property
     def turns(self) -> tuple[Turn, ...]:
         """All turns, in the order they began."""
-        return tuple(items(self.turn_chunks))
+        return tuple(self.turn_chunks)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """All loops, in the order they began."""
-        return tuple(items(self.loop_chunks))
+        return tuple(self.loop_chunks)
 
     def turn(self, turn_id: TurnId) -> Turn | None:
         """The turn of that id."""
         index = find_turn(self, turn_id)
-        return None if index is None else at(self.turn_chunks, index)
+        return None if index is None else self.turn_chunks[index]
+
+    def last_turn(self, condition: Callable[[Turn], bool]) -> int | None:
+        """Return the index of the last turn that meets the condition; None if none does."""
+        last = len(self.turn_chunks) - 1
+        return next((last - back for back, turn in enumerate(reversed(self.turn_chunks)) if condition(turn)), None)
 
 
 def find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
     """Which of the turns it is, from 0; None if it is not known yet."""
     loop = state.loop_places.get(turn_id.loop_id)
     # Indexes only grow in a loop, so a new turn is known as new without a look at all the others.
-    if loop is None or turn_id.turn_index >= at(state.loop_chunks, loop).turns:
+    if loop is None or turn_id.turn_index >= state.loop_chunks[loop].turns:
         return None
-    for index in range(size(state.turn_chunks) - 1, -1, -1):
-        if at(state.turn_chunks, index).turn_id == turn_id:
-            return index
-    return None
+    return state.last_turn(lambda turn: turn.turn_id == turn_id)
 
 
 def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsState, int]:
@@ -170,7 +172,7 @@ def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsStat
     place = len(state.loop_places)
     state = changed(
         state,
-        loop_chunks=pushed(state.loop_chunks, Loop(loop_id=loop_id, started=time)),
+        loop_chunks=state.loop_chunks.appended(Loop(loop_id=loop_id, started=time)),
         loop_places={**state.loop_places, loop_id: place},
         running=(*state.running, loop_id),
     )
@@ -183,25 +185,25 @@ def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsS
     if index is not None:
         return state, index
     state, place = ensure_loop(state, turn_id.loop_id, time)
-    seen = max(at(state.loop_chunks, place).turns, turn_id.turn_index + 1)
+    seen = max(state.loop_chunks[place].turns, turn_id.turn_index + 1)
     state = change_loop(state, place, turns=seen)
     turn = Turn(turn_id=turn_id, started=time)
-    return changed(state, turn_chunks=pushed(state.turn_chunks, turn)), size(state.turn_chunks)
+    return changed(state, turn_chunks=state.turn_chunks.appended(turn)), len(state.turn_chunks)
 
 
 def change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
     """The state with other fields in one turn."""
-    turn = changed(at(state.turn_chunks, index), **changes)
-    return changed(state, turn_chunks=replaced(state.turn_chunks, index, turn))
+    turn = changed(state.turn_chunks[index], **changes)
+    return changed(state, turn_chunks=state.turn_chunks.replaced(index, turn))
 
 
 def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
     """The state with other fields in one loop."""
-    loop = changed(at(state.loop_chunks, place), **changes)
+    loop = changed(state.loop_chunks[place], **changes)
     running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
     return changed(
         state,
-        loop_chunks=replaced(state.loop_chunks, place, loop),
+        loop_chunks=state.loop_chunks.replaced(place, loop),
         running=(*running, loop.loop_id) if loop.status == "running" else running,
     )
 

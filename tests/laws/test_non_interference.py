@@ -190,7 +190,7 @@ from lanebus.media import resolve_media
 from lanebus.bus.messages.compaction_block import CompactedSection, TurnRange
 from lanebus.bus.messages.json_reader import LlmLaneMessage
 from lanebus.context import BY_BYTES, Context
-from lanebus.handlers.context.persistent_list import Chunked
+from lanebus.handlers.persistent_list import PersistentList
 from lanebus.handlers.context.tool_pairs import Pairing
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from lanebus.handlers.providers.common.target import Target
@@ -204,7 +204,7 @@ _TAKES = {
     "in_lane: LlmLaneMessage = {}": "user",
     "as_llm: LlmMessage = {}.as_llm()": "user",
     "Pairing().joined_by({})": "user",
-    "Chunked[LlmMessage]().appended({})": "user",
+    "PersistentList[LlmMessage]().appended({})": "user",
     "BY_BYTES.message({})": "user",
     "CompactedSection(range=TurnRange(start_turn=0, end_turn=1), messages=({},))": "user",
     "resolve_media([{}], None).close()": "user",

@@ -22,9 +22,9 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMes
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.context.fold import Context
-from lanebus.handlers.context.persistent_list import Chunked
 from lanebus.handlers.context.summaries import branch_message, prune_message
 from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.handlers.persistent_list import PersistentList
 
 __all__ = ("summary_request",)
 
@@ -87,8 +87,8 @@ def summary_request(
     prompt = Context(
         context.session,
         context.position,
-        system=Chunked((SystemMessage(content=(TextBlock(text=_ROLE),)),)),
-        pairing=Pairing(Chunked((UserMessage(content=(TextBlock(text="\n\n".join(parts)),)),))),
+        system=PersistentList((SystemMessage(content=(TextBlock(text=_ROLE),)),)),
+        pairing=Pairing(PersistentList((UserMessage(content=(TextBlock(text="\n\n".join(parts)),)),))),
     )
     return ModelRequest(prompt, max_tokens=max_tokens, key=key)
 

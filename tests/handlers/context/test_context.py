@@ -24,7 +24,6 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
 from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
-from lanebus.handlers.context.persistent_list import Chunked
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import ListedSession, asks, calls, context_of, entry, results, says, texts
 
@@ -343,34 +342,3 @@ async def test_a_context_comes_out_of_a_real_log_as_it_went_in(tmp_path: Path) -
         assert texts(warm.context) == [_compacted("S"), "u:a", "a:<x>", "t:1", "a:b"]
         assert warm.context.position == 8
         assert await build_context(session, at=4) == before
-
-
-# --- the sequence a context is made of ----------------------------------------------------------------------------
-
-
-def test_a_chunked_sequence_is_equal_to_the_tuple_it_stands_for() -> None:
-    plain: tuple[int, ...] = ()
-    grown: Chunked[int] = Chunked()
-    for number in range(700):
-        plain, grown = (*plain, number), grown.appended(number)
-        assert (grown[-1], grown[0]) == (number, 0)
-    assert Chunked(plain[:100]).appended(*plain[100:]) == grown
-    for index in (0, 127, 128, 500, 699):
-        plain = (*plain[:index], -index, *plain[index + 1 :])
-        grown = grown.replaced(index, -index)
-    assert tuple(grown) == plain
-    assert (grown[3], grown[-1], grown[120:140], len(grown)) == (plain[3], plain[-1], plain[120:140], 700)
-    assert grown == Chunked(plain)
-    assert grown.appended(1) != grown
-    with pytest.raises(IndexError):
-        grown[700]
-    with pytest.raises(IndexError):
-        grown.replaced(700, 0)
-
-
-def test_a_longer_sequence_leaves_the_shorter_one_as_it_was() -> None:
-    short = Chunked(range(200))
-    one, other = short.appended(1), short.appended(2)
-    assert (len(short), one[200], other[200]) == (200, 1, 2)
-    assert short.replaced(0, 9)[0] == 9
-    assert short[0] == 0
