@@ -100,7 +100,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "bus/log/work_bounds.py:_EXACT",
             "handlers/agent/offline/model.py:_CHARACTERS_PER_TOKEN",
             "handlers/agent/models/usage_estimate.py:_BYTES_A_TOKEN",
-            "handlers/codecs/edits.py:_LONG",
+            "handlers/codecs/json_patch.py:_LONG",
             "handlers/context/tokens.py:_IMAGE_BYTES_A_TOKEN",
             "handlers/context/tokens.py:_IMAGE_CHARACTERS",
             "handlers/persistent_list.py:_SIZE",

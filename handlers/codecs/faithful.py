@@ -16,8 +16,8 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
-from lanebus.handlers.codecs.edits import Place, differences, edited, edits_between
 from lanebus.handlers.codecs.given import plain
+from lanebus.handlers.codecs.json_patch import Path, apply_patch, differences, make_patch
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("Dialect", "faithful")
@@ -70,10 +70,10 @@ def faithful(dialect: Dialect) -> Codec:
 
 def _read(dialect: Dialect, value: JsonValue) -> Group:
     group = dialect.read(value)
-    edits = edits_between(dialect.write(group), value)
-    if not edits:
+    patch = make_patch(dialect.write(group), value)
+    if not patch:
         return group
-    return _with_origin(group[0], {"codec": dialect.name, "edits": edits}), *group[1:]
+    return _with_origin(group[0], {"codec": dialect.name, "edits": patch}), *group[1:]
 
 
 def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[list[JsonValue], list[tuple[int, str]]]:
@@ -104,7 +104,7 @@ def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonVal
     if not isinstance(origin, dict) or origin.get("codec") != dialect.name:
         return value
     try:
-        was = edited(value, origin.get("edits"))
+        was = apply_patch(value, origin.get("edits"))
         again = dialect.read(was)
         is_same = len(again) == len(ours) and not any(
             any(differences(_native(one), _native(other))) for one, other in zip(ours, again, strict=True)
@@ -167,7 +167,7 @@ def _native(message: Publishable) -> Object:
     return native
 
 
-def _path(place: Place, kept: tuple[int, ...]) -> str:
+def _path(place: Path, kept: tuple[int, ...]) -> str:
     match place:
         case ("content", int(index), *rest):
             place = ("content", kept[index], *rest)

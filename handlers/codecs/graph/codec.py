@@ -16,10 +16,11 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResul
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
 from lanebus.handlers.codecs.graph.batch import grouped
 from lanebus.handlers.codecs.graph.dialect import GraphDialect
+from lanebus.handlers.codecs.graph.guarded_patch import apply_guarded, same_literal
 from lanebus.handlers.codecs.graph.message_in import read
 from lanebus.handlers.codecs.graph.message_out import plain
 from lanebus.handlers.codecs.graph.origin import MessageOrigin, is_spelling, origin_of, without_origin
-from lanebus.handlers.codecs.graph.residue import differences, restored
+from lanebus.handlers.codecs.json_patch import Path, changes
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("graph_codec",)
@@ -78,7 +79,7 @@ def _by(
 ) -> tuple[list[JsonValue], list[str]]:
     """The message by an origin, and what is lost that way."""
     said = plain(messages, origin, dialect)
-    value = restored(said.value, origin.residue)
+    value = apply_guarded(said.value, origin.residue)
     try:
         back = read(value, dialect)
     except DecodeError as error:
@@ -94,7 +95,8 @@ def _by(
         rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
         wanted, found = (_comparable(one, names, len(messages)) for one in (rest, again))
         # Only the path: what differs may be private or long.
-        losses += [f"{place + index}.{_path(patch[0], kept)}" for patch in differences(wanted, found)]
+        different = changes(found, wanted, same=same_literal)
+        losses += [f"{place + index}.{_path(change.path, kept)}" for change in different]
     return [value], losses
 
 
@@ -139,12 +141,10 @@ def _what(message: Publishable) -> str:
     return f"they have no {type(message).__name__}"
 
 
-def _path(path: JsonValue, kept: list[int]) -> str:
+def _path(path: Path, kept: list[int]) -> str:
     """A path in the message that was to be written, of whose blocks only the kept ones were compared."""
     match path:
-        case ["content", int(index), *inner]:
+        case ("content", int(index), *inner):
             return ".".join(map(str, ["content", kept[index] if index < len(kept) else index, *inner]))
-        case [*keys]:
-            return ".".join(map(str, keys))
         case _:
-            return ""
+            return ".".join(map(str, path))

@@ -16,10 +16,10 @@ from lanebus.handlers.codecs.graph.batch import batch_name
 from lanebus.handlers.codecs.graph.blocks_in import BlockReader, renamed
 from lanebus.handlers.codecs.graph.calls import calls_beside
 from lanebus.handlers.codecs.graph.dialect import MESSAGE_ALIASES, GraphDialect
+from lanebus.handlers.codecs.graph.guarded_patch import guarded_patches
 from lanebus.handlers.codecs.graph.message_out import plain
 from lanebus.handlers.codecs.graph.moment import read_moment
 from lanebus.handlers.codecs.graph.origin import MessageOrigin
-from lanebus.handlers.codecs.graph.residue import differences
 from lanebus.handlers.codecs.graph.shapes import MessageShape, UsageShape, checked
 from lanebus.handlers.json_fields import Object
 
@@ -171,7 +171,7 @@ def _least(
 ) -> MessageOrigin:
     """The origin with all else that is to be remembered; the keys that say nothing are there or not, as is shorter."""
     found = [
-        replace(way, residue=tuple(differences(value, plain(messages, way, dialect).value)))
+        replace(way, residue=tuple(guarded_patches(plain(messages, way, dialect).value, value)))
         for way in (origin, replace(origin, is_sparse=True))
     ]
     return min(found, key=lambda way: len(way.residue))

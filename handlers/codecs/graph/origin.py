@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.message import LlmMessage
 from lanebus.handlers.codecs.codec import ORIGIN
-from lanebus.handlers.codecs.graph.residue import Patch
+from lanebus.handlers.codecs.graph.guarded_patch import GuardedPatch
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("MessageOrigin", "is_spelling", "origin_of", "without_origin")
@@ -31,7 +31,7 @@ class MessageOrigin:
     """a message of role tool that held no result"""
     added_calls: int = 0
     """how many calls at the end of the content were named beside the blocks alone"""
-    residue: tuple[Patch, ...] = ()
+    residue: tuple[GuardedPatch, ...] = ()
 
     def to_json(self, codec: str) -> Object | None:
         """As it stands in the metadata; None where there is nothing to remember."""

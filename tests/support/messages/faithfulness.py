@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.codecs import Codec, Unsayable
-from lanebus.handlers.codecs.edits import differences
+from lanebus.handlers.codecs.json_patch import differences
 
 __all__ = ("logged", "require_read_back", "require_written_back")
 

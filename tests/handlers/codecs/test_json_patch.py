@@ -1,4 +1,4 @@
-"""Given two JSON values, the edits between them lead from the one to the other, and say nothing twice."""
+"""The patch between two JSON values turns one into the other, and stores no long text twice."""
 
 import contextlib
 import json
@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.codecs.edits import differences, edited, edits_between
+from lanebus.handlers.codecs.json_patch import apply_patch, differences, make_patch
 from tests.support.messages.sayings import json_values
 
 
 @given(json_values, json_values)
-def test_edits_lead_from_the_one_value_to_the_other(made: JsonValue, theirs: JsonValue) -> None:
+def test_a_patch_turns_one_value_into_the_other(made: JsonValue, theirs: JsonValue) -> None:
     before = json.dumps(made)
-    assert not any(differences(edited(made, edits_between(made, theirs)), theirs))
+    assert not any(differences(apply_patch(made, make_patch(made, theirs)), theirs))
     assert json.dumps(made) == before
 
 
 @given(json_values)
-def test_a_value_differs_from_itself_in_nothing(value: JsonValue) -> None:
-    assert edits_between(value, value) == []
+def test_the_patch_of_a_value_to_itself_is_empty(value: JsonValue) -> None:
+    assert make_patch(value, value) == []
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_value_differs_from_itself_in_nothing(value: JsonValue) -> None:
         ({"a": 1}, {}, [("a",)]),
     ],
 )
-def test_differences_are_told_as_deep_as_can_be(
+def test_differences_are_named_as_deep_as_possible(
     one: JsonValue, other: JsonValue, places: list[tuple[str | int, ...]]
 ) -> None:
     assert list(differences(one, other)) == places
@@ -43,9 +43,9 @@ def test_differences_are_told_as_deep_as_can_be(
 
 def test_a_long_text_that_moved_is_not_stored_again() -> None:
     data = "A" * 5000
-    edits = edits_between({"image": {"data": data}}, {"image": {"more": [{"bytes": data}]}})
+    edits = make_patch({"image": {"data": data}}, {"image": {"more": [{"bytes": data}]}})
     assert len(json.dumps(edits)) < 300
-    assert edited({"image": {"data": data}}, edits) == {"image": {"more": [{"bytes": data}]}}
+    assert apply_patch({"image": {"data": data}}, edits) == {"image": {"more": [{"bytes": data}]}}
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_long_text_that_moved_is_not_stored_again() -> None:
         [{"at": []}],
     ],
 )
-def test_edits_of_another_value_are_refused(edits: JsonValue) -> None:
+def test_a_patch_of_another_value_is_refused(edits: JsonValue) -> None:
     with pytest.raises(DecodeError):
-        edited({"a": [1, 2]}, edits)
+        apply_patch({"a": [1, 2]}, edits)
 
 
 @given(json_values, st.lists(st.fixed_dictionaries({"at": st.lists(st.text() | st.integers())})))
-def test_no_edits_do_harm(made: JsonValue, edits: list[JsonValue]) -> None:
+def test_no_patch_raises_anything_but_a_decode_error(made: JsonValue, edits: list[JsonValue]) -> None:
     with contextlib.suppress(DecodeError):
-        edited(made, edits)
+        apply_patch(made, edits)

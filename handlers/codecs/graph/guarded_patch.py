@@ -1,0 +1,57 @@
+"""Patches that take effect only where the value is still the one they were made for.
+
+Each is `[path, digest, value]`: the path, a digest of what stood there (None for nothing), and what is to stand there
+(absent: nothing). A field that was changed since keeps its change. This keeps what our messages have no field for,
+without a rule for each case.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from pydantic import JsonValue
+
+from lanebus.handlers.codecs.json_patch import changes, equal, put_at, value_at
+
+__all__ = ("GuardedPatch", "apply_guarded", "guarded_patches", "same_literal")
+
+GuardedPatch = list[JsonValue]
+"""`[path, digest or None]` to remove, else `[path, digest or None, value]`."""
+
+
+def same_literal(one: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same and their numbers of the same type: 1 is not 1.0, 0.0 is not -0.0."""
+    return equal(one, other) and str(one) == str(other)
+
+
+def guarded_patches(source: JsonValue, target: JsonValue) -> Iterator[GuardedPatch]:
+    """Return the patches that turn `source` into `target`."""
+    for path, before, after in changes(source, target, same=same_literal):
+        yield [[*path], _digest(before[0]) if before else None, *after]
+
+
+def apply_guarded(source: JsonValue, patches: Iterable[GuardedPatch]) -> JsonValue:
+    """Return a copy of `source` with the patches that still fit. Damaged patches are ignored."""
+    result = copy.deepcopy(source)
+    for patch in patches:
+        with suppress(LookupError, TypeError):
+            match patch:
+                case [[_, *_] as path, digest, *new] if len(new) <= 1 and _digest_at(result, path) == digest:
+                    put_at(result, path, *new)
+                case _:
+                    continue
+    return result
+
+
+def _digest_at(value: JsonValue, path: Sequence[JsonValue]) -> str | None:
+    try:
+        return _digest(value_at(value, path))
+    except KeyError:  # there is no such field yet
+        return None
+
+
+def _digest(value: JsonValue) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]

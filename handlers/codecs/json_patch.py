@@ -1,0 +1,166 @@
+"""The difference between two JSON values, and patches that turn one of them into the other.
+
+A codec writes a message in one spelling, and its system knows several. The patch leads from what the codec writes to
+what it read. It is a list of objects: `at` is a path of keys and indexes. `value` stands there afterwards, or what
+stands at `from` in the source. Without either, the field is removed.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+
+__all__ = ("Change", "Path", "apply_patch", "changes", "differences", "equal", "make_patch", "put_at", "value_at")
+
+Path = tuple[str | int, ...]
+
+_LONG = 32  # a shorter text takes fewer bytes than the path to it
+
+
+class Change(NamedTuple):
+    """One place at which two values differ, as deep as possible."""
+
+    path: Path
+    before: tuple[JsonValue, ...]
+    """The old value; empty if the field is new."""
+    after: tuple[JsonValue, ...]
+    """The new value; empty if the field is removed."""
+
+
+def equal(one: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same: true is not 1, and 1 is 1.0."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def changes(
+    before: JsonValue,
+    after: JsonValue,
+    path: Path = (),
+    *,
+    same: Callable[[JsonValue, JsonValue], bool] = equal,
+    removed_first: bool = False,
+) -> Iterator[Change]:
+    """Compare objects key by key, in the order of the keys of `after`, and lists of one length item by item.
+
+    Args:
+        path: put before the path of each change.
+        same: compares any other two values.
+        removed_first: the removed fields of an object come before its other changes, else after them.
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        removed = [key for key in before if key not in after]
+        for key in (*removed, *after) if removed_first else (*after, *removed):
+            if key in before and key in after:
+                yield from changes(before[key], after[key], (*path, key), same=same, removed_first=removed_first)
+            else:
+                old, new = ((value[key],) if key in value else () for value in (before, after))
+                yield Change((*path, key), old, new)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from changes(old, new, (*path, index), same=same, removed_first=removed_first)
+    elif not same(before, after):
+        yield Change(path, (before,), (after,))
+
+
+def differences(one: JsonValue, other: JsonValue) -> Iterator[Path]:
+    """Return the paths at which two values differ; true is not 1, and 1 is 1.0."""
+    return (change.path for change in changes(other, one))
+
+
+def make_patch(source: JsonValue, target: JsonValue) -> list[JsonValue]:
+    """Return the patch that turns `source` into `target`; empty if they are the same value.
+
+    A long text that stands in `source` is not repeated in the patch: media and outputs are not stored twice.
+    """
+    texts = dict(_long_texts(source, ()))
+    patch: list[JsonValue] = []
+    for path, _, after in changes(source, target, removed_first=True):
+        patch += _additions(after[0], path, texts) if after else [{"at": [*path]}]
+    return patch
+
+
+def apply_patch(source: JsonValue, patch: JsonValue) -> JsonValue:
+    """Return the value that the patch makes of `source`, which stays as it is.
+
+    Raises:
+        DecodeError: it is no patch, or a patch of another value.
+    """
+    result: list[JsonValue] = [copy.deepcopy(source)]
+    try:
+        for edit in patch if isinstance(patch, list) else [patch]:
+            match edit:
+                case {"at": [*path], "value": value}:
+                    put_at(result, [0, *path], value)
+                case {"at": [*path], "from": [*place]}:
+                    put_at(result, [0, *path], value_at(source, place))
+                case {"at": [*path], **rest} if not rest:
+                    put_at(result, [0, *path])
+                case _:
+                    raise TypeError
+    except (LookupError, TypeError):
+        raise DecodeError("", "a patch that fits another value") from None
+    return result[0]
+
+
+def value_at(value: JsonValue, path: Sequence[JsonValue]) -> JsonValue:
+    """Return the value that stands at a path.
+
+    Raises:
+        LookupError, TypeError: nothing stands there.
+    """
+    for key in path:
+        match value, key:
+            case list(), int() if key >= 0:
+                value = value[key]
+            case dict(), str():
+                value = value[key]
+            case _:
+                raise TypeError
+    return value
+
+
+def put_at(root: JsonValue, path: Sequence[JsonValue], *new: JsonValue) -> None:
+    """Put a copy of `new` at a path inside `root`; without `new`, remove the field. A list can grow by one item.
+
+    Raises:
+        LookupError, TypeError: there is no such place.
+    """
+    key = path[-1]
+    match value_at(root, path[:-1]), key:
+        case dict() as parent, str():
+            if new:
+                parent[key] = copy.deepcopy(new[0])
+            else:
+                del parent[key]
+        case list() as parent, int() if new and 0 <= key <= len(parent):
+            parent[key : key + 1] = [copy.deepcopy(new[0])]
+        case _:
+            raise TypeError
+
+
+def _additions(value: JsonValue, path: Path, texts: Mapping[str, Path]) -> Iterator[JsonValue]:
+    if isinstance(value, str) and value in texts:
+        yield {"at": [*path], "from": [*texts[value]]}
+    elif isinstance(value, dict | list) and any(text in texts for text, _ in _long_texts(value, ())):
+        yield {"at": [*path], "value": type(value)()}
+        for key, item in _items(value):
+            yield from _additions(item, (*path, key), texts)
+    else:
+        yield {"at": [*path], "value": value}
+
+
+def _long_texts(value: JsonValue, path: Path) -> Iterator[tuple[str, Path]]:
+    if isinstance(value, str) and len(value) >= _LONG:
+        yield value, path
+    for key, item in _items(value):
+        yield from _long_texts(item, (*path, key))
+
+
+def _items(value: JsonValue) -> Iterator[tuple[str | int, JsonValue]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from enumerate(value)
