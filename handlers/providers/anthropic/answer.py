@@ -16,12 +16,19 @@ from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.anthropic.blocks import PROVIDER
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece, answered, count_of, priced, read_call, text_of
+from lanebus.handlers.providers.common.answer import (
+    NO_NAMES,
+    AnswerState,
+    ModelEvent,
+    Piece,
+    count_of,
+    priced,
+    read_call,
+    text_of,
+)
 from lanebus.handlers.providers.common.request import Json
 
 __all__ = ("AnthropicAnswer", "from_anthropic")
-
-_NO_NAMES: Mapping[str, str] = {}
 
 _STOP_REASONS: Mapping[str, StopReason] = {
     "end_turn": "stop",
@@ -39,7 +46,7 @@ _KINDS = frozenset(
 
 
 def from_anthropic(
-    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
     """The message that a whole response of the Messages API is.
 
@@ -68,32 +75,25 @@ def from_anthropic(
     return answer.message()
 
 
-class AnthropicAnswer:
+class AnthropicAnswer(AnswerState):
     """The message that the stream's events build up; see `Answer`."""
 
     def __init__(
-        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
-        """See `from_anthropic`."""
-        self._asked, self._rates, self._names = model, rates, names
+        super().__init__(model, rates, names)
         self._blocks: dict[int, Json] = {}
         self._fragments: dict[int, list[str]] = {}
         self._open: set[int] = set()
         self._usage: Json = {}
-        self.response_id: str | None = None
-        self._model: str | None = None
-        self._stop: str | None = None
-        self.is_complete = self.is_counted = False
-        self._error: str | None = None
-        self.error_code: str | None = None
-        """None through the SDK, which raises what the stream tells of a failure"""
+        self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
         require_json(event)
         match event:
             case {"type": "message_start", "message": dict(message)} if isinstance(message.get("usage"), dict):
-                self.response_id, self._model = text_of(message, "id") or None, text_of(message, "model") or None
+                self._identify(message)
                 return self._counted(message)
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)} if _is_typed(block):
                 return self._start(index, block)
@@ -110,8 +110,7 @@ class AnthropicAnswer:
             case {"type": "message_stop"}:
                 self.is_complete = True
             case {"type": "error", "error": dict(error)}:
-                self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
-                self.error_code = text_of(error, "type") or None
+                self._fail(error, "type")  # the SDK raises it instead
             case {"type": str(kind)} if kind not in _KINDS:
                 pass
             case _:
@@ -121,20 +120,15 @@ class AnthropicAnswer:
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
         fault = fault or self._error
-        stop = "error" if fault else _STOP_REASONS.get(self._stop or "", "stop")
         whole = (
             index for index in sorted(self._blocks) if not fault or index not in self._open or not self._is_call(index)
         )
-        return answered(
+        return self._message(
             PROVIDER,
-            asked=self._asked,
-            told=self._model,
-            content=tuple(self._block(index) for index in whole),
-            stop_reason=stop,
-            raw_stop_reason=self._stop,
-            error=fault,
+            tuple(self._block(index) for index in whole),
+            stop=(_STOP_REASONS.get(self._stop or "", "stop"), self._stop),
             usage=self._normalised() if self._usage else None,
-            response_id=self.response_id,
+            fault=fault,
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:
@@ -192,7 +186,7 @@ class AnthropicAnswer:
             case _:
                 # Its input comes in pieces, too. What does not parse is no input that its API would take back.
                 fragments = "".join(self._fragments[index])
-                call = read_call("", "", fragments, _NO_NAMES)
+                call = read_call("", "", fragments, NO_NAMES)
                 return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
 
     def _call(self, index: int, block: Json) -> ToolCallBlock:

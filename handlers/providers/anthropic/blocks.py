@@ -17,7 +17,15 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from lanebus.handlers.providers.anthropic.media import document_block, image_block
-from lanebus.handlers.providers.common.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of
+from lanebus.handlers.providers.common.blocks import (
+    NO_OUTPUT,
+    arguments_of,
+    called,
+    copied,
+    flat,
+    is_failed,
+    rendered_blocks,
+)
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.target import Target
 from lanebus.handlers.providers.common.thinking import as_text
@@ -134,14 +142,7 @@ def _texts_alone(blocks: Iterable[Json], reason: str, losses: list[str]) -> list
 def _filled(
     content: Iterable[Block], target: Target, losses: list[str], taken: tuple[type[Block], ...], reason: str
 ) -> list[Json]:
-    blocks: list[Json] = []
-    for block in content:
-        rendered = _rendered(block, target) if isinstance(block, taken) else reason
-        if isinstance(rendered, dict):
-            blocks.append(rendered)
-        elif rendered:
-            losses.append(f"{name_of(block)} left out: {rendered}")
-    return blocks
+    return rendered_blocks(content, lambda block: _rendered(block, target), taken=taken, reason=reason, losses=losses)
 
 
 def _rendered(block: Block, target: Target) -> Json | str | None:

@@ -16,11 +16,12 @@ from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.common.request import Json
 
 __all__ = (
+    "NO_NAMES",
     "Answer",
+    "AnswerState",
     "Begun",
     "ModelEvent",
     "Piece",
-    "answered",
     "count_of",
     "is_minted",
     "minted_id",
@@ -28,6 +29,8 @@ __all__ = (
     "read_call",
     "text_of",
 )
+
+NO_NAMES: Mapping[str, str] = {}
 
 _MINTED = re.compile(r"call_[0-9a-f]{32}")
 
@@ -95,37 +98,65 @@ class Answer(Protocol):
         ...
 
 
-def answered(
-    provider: str,
-    *,
-    asked: str | None,
-    told: str | None,
-    content: tuple[Block, ...],
-    stop_reason: StopReason,
-    raw_stop_reason: str | None,
-    error: str | None,
-    usage: Usage | None,
-    response_id: str | None,
-) -> AssistantMessage:
-    """The message that an answer is, stamped with the present time.
+class AnswerState:
+    """What the readers of all providers keep of an answer. Each derives its own `Answer` from it.
 
     Args:
-        asked: the model as it was asked for. By this name its thinking goes back to it, so the message has it.
-        told: the model as the provider calls it in full; kept in the metadata where it differs, and else the name.
+        model: the model as it was requested; None takes the response's own name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
     """
-    model = asked or told
-    return AssistantMessage(
-        content=content,
-        stop_reason=stop_reason,
-        raw_stop_reason=raw_stop_reason,
-        error_message=error,
-        provider=provider,
-        model=model,
-        metadata={"responseModel": told} if told not in {None, model} else None,
-        usage=usage,
-        response_id=response_id,
-        timestamp=now_ms(),
-    )
+
+    def __init__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
+    ) -> None:
+        self._requested, self._rates, self._names = model, rates, names
+        self._model: str | None = None
+        """The model as the provider names it."""
+        self._stop: str | None = None
+        """The provider's word for why the answer ended."""
+        self._error: str | None = None
+        self.response_id: str | None = None
+        self.error_code: str | None = None
+        self.is_complete = False
+
+    def _identify(self, response: Json) -> None:
+        self.response_id = text_of(response, "id") or self.response_id
+        self._model = text_of(response, "model") or self._model
+
+    def _fail(self, error: Json, *codes: str) -> None:
+        """Note a failure that the provider reported; its code is the first of these fields that it has."""
+        self._error, self.is_complete = text_of(error, "message") or "the provider failed and did not say why", True
+        self.error_code = next((code for name in codes if (code := text_of(error, name))), None)
+
+    def _message(
+        self,
+        provider: str,
+        content: tuple[Block, ...],
+        *,
+        stop: tuple[StopReason, str | None],
+        usage: Usage | None,
+        fault: str | None,
+        explanation: str | None = None,
+    ) -> AssistantMessage:
+        """Make the message, stamped with the present time.
+
+        Its model is the requested one, as thinking goes back to it by this name. The provider's name for it is kept in
+        the metadata if it is another.
+        """
+        model = self._requested or self._model
+        return AssistantMessage(
+            content=content,
+            stop_reason="error" if fault else stop[0],
+            raw_stop_reason=stop[1],
+            error_message=fault or explanation,
+            provider=provider,
+            model=model,
+            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            usage=usage,
+            response_id=self.response_id,
+            timestamp=now_ms(),
+        )
 
 
 def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:

@@ -1,6 +1,6 @@
 """What the forms of all providers do with blocks before they write them down in their own way."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
@@ -9,7 +9,7 @@ from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.wire_ids import WireNames
 
-__all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of")
+__all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of", "rendered_blocks")
 
 NO_OUTPUT = "(no output)"
 """stands in a failed tool's empty result: an error that says nothing is refused, or overlooked"""
@@ -60,6 +60,31 @@ def is_failed(message: ToolResultMessage) -> bool:
 def joined(content: Iterable[Block]) -> str:
     """All text of a result, with nothing between its blocks."""
     return "".join(block.text for block in flat(content) if isinstance(block, TextBlock))
+
+
+def rendered_blocks(
+    content: Iterable[Block],
+    render: Callable[[Block], Json | str | None],
+    *,
+    taken: tuple[type[Block], ...],
+    reason: str,
+    losses: list[str],
+) -> list[Json]:
+    """Render the blocks that a place takes; each that is left out is a loss.
+
+    Args:
+        render: returns the block on the wire, or why it cannot go, or None if there is nothing in it.
+        taken: the classes of blocks that the place takes.
+        reason: why others cannot go.
+    """
+    found: list[Json] = []
+    for block in content:
+        rendered = render(block) if isinstance(block, taken) else reason
+        if isinstance(rendered, dict):
+            found.append(rendered)
+        elif rendered:
+            losses.append(f"{name_of(block)} left out: {rendered}")
+    return found
 
 
 def name_of(block: Block) -> str:

@@ -10,7 +10,7 @@ from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, Thinki
 from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece, answered, priced
+from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, Piece, priced
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
 from lanebus.handlers.providers.gemini.part_reader import citations, read_part
@@ -18,8 +18,6 @@ from lanebus.handlers.providers.gemini.parts import PROVIDER
 from lanebus.handlers.providers.gemini.usage import normalised
 
 __all__ = ("GeminiAnswer", "from_gemini")
-
-_NO_NAMES: Mapping[str, str] = {}
 
 _FILTERED: StopReason = "guardRail"
 _STOP_REASONS: Mapping[str, StopReason] = {
@@ -36,7 +34,7 @@ _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "resp
 
 
 def from_gemini(
-    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
     """The message that a whole response of `generateContent` is; of several candidates the first.
 
@@ -58,28 +56,19 @@ def from_gemini(
     return answer.message()
 
 
-class GeminiAnswer:
+class GeminiAnswer(AnswerState):
     """The message that the responses of a stream build up; see `Answer`."""
 
     def __init__(
-        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
-        """See `from_gemini`."""
-        self._asked, self._rates, self._names = model, rates, names
+        super().__init__(model, rates, names)
         self._blocks: list[Block] = []
         self._refs: list[AnnotationRef] = []
         self._usage: Json = {}
-        self.response_id: str | None = None
-        self._model: str | None = None
-        self._stop: str | None = None
         self._reason: str | None = None
         self._is_blocked = False
-        self.is_complete = self.is_counted = False
-
-    @property
-    def error_code(self) -> str | None:
-        """See `Answer.error_code`."""
-        return self._stop if self._stop_reason() == "error" else None
+        self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`. Usage counts from the beginning each time: it replaces what was told before."""
@@ -106,17 +95,14 @@ class GeminiAnswer:
 
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`. Calls come whole, so a fault takes none away."""
-        stop = "error" if fault else self._stop_reason()
-        return answered(
+        stop = self._stop_reason()
+        return self._message(
             PROVIDER,
-            asked=self._asked,
-            told=self._model,
-            content=self._content(),
-            stop_reason=stop,
-            raw_stop_reason=self._stop,
-            error=fault or self._reason or (self._stop if stop == "error" else None),
+            self._content(),
+            stop=(stop, self._stop),
             usage=self._used(self._usage) if self._usage else None,
-            response_id=self.response_id,
+            fault=fault,
+            explanation=self._reason or (self._stop if stop == "error" else None),
         )
 
     def _candidate(self, candidate: JsonValue, path: str) -> list[ModelEvent]:
@@ -163,6 +149,7 @@ class GeminiAnswer:
         if reason:
             self._stop, self._reason = reason, text_at(told, message)
             self.is_complete = True
+            self.error_code = reason if self._stop_reason() == "error" else None
 
     def _stop_reason(self) -> StopReason:
         """A model that calls a tool stops for that, whatever word its provider has for it. A prompt that was blocked

@@ -22,7 +22,16 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from lanebus.handlers.providers.common.blocks import NO_OUTPUT, arguments_of, copied, flat, is_failed, joined, name_of
+from lanebus.handlers.providers.common.blocks import (
+    NO_OUTPUT,
+    arguments_of,
+    copied,
+    flat,
+    is_failed,
+    joined,
+    name_of,
+    rendered_blocks,
+)
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.target import Target
 from lanebus.handlers.providers.common.thinking import as_text
@@ -159,14 +168,9 @@ def _may_stand_inside(part: Json, target: Target) -> bool:
 def _filled(
     content: Iterable[Block], target: Target, losses: list[str], taken: tuple[type[Block], ...], reason: str
 ) -> list[Json]:
-    parts: list[Json] = []
-    for block in content:
-        rendered = _rendered(block, target, losses) if isinstance(block, taken) else reason
-        if isinstance(rendered, dict):
-            parts.append(rendered)
-        elif rendered:
-            losses.append(f"{name_of(block)} left out: {rendered}")
-    return parts
+    return rendered_blocks(
+        content, lambda block: _rendered(block, target, losses), taken=taken, reason=reason, losses=losses
+    )
 
 
 def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | None:

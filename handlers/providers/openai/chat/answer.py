@@ -12,12 +12,20 @@ from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.json_fields import as_object
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece, answered, minted_id, read_call, text_of
+from lanebus.handlers.providers.common.answer import (
+    NO_NAMES,
+    AnswerState,
+    ModelEvent,
+    Piece,
+    minted_id,
+    read_call,
+    text_of,
+)
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.chat.speech import Speech
 from lanebus.handlers.providers.openai.shared.fields import index_at, list_at, refs_of, text_at
 from lanebus.handlers.providers.openai.shared.usage import usage_of
-from lanebus.handlers.providers.openai.shared.wire import NO_NAMES, PROVIDER
+from lanebus.handlers.providers.openai.shared.wire import PROVIDER
 
 __all__ = ("OpenAIChatAnswer", "from_openai_chat")
 
@@ -84,25 +92,18 @@ class _Part:
     """what was spoken; `texts` is its transcript"""
 
 
-class OpenAIChatAnswer:
+class OpenAIChatAnswer(AnswerState):
     """The message that the stream's chunks build up; see `Answer`. Choices after the first say nothing."""
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
-        """See `from_openai_chat`."""
-        self._asked, self._rates, self._names = model, rates, names
+        super().__init__(model, rates, names)
         self._parts: dict[str | tuple[int, str], _Part] = {}
         """by the name of the text, or the number and the id of the call, in the order of their beginnings"""
         self._last_calls: dict[int, tuple[int, str]] = {}
         """number of a call → key of the part that it names; some servers give several calls of one answer the same"""
         self._usage: Usage | None = None
-        self.response_id: str | None = None
-        self._model: str | None = None
-        self._stop: str | None = None
-        self._error: str | None = None
-        self.error_code: str | None = None
-        self.is_complete = False
 
     @property
     def is_counted(self) -> bool:
@@ -117,8 +118,7 @@ class OpenAIChatAnswer:
         """
         require_json(event)
         if isinstance(error := event.get("error"), dict):
-            self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
-            self.error_code = text_of(error, "code") or text_of(error, "type") or None
+            self._fail(error, "code", "type")
             return []
         if "choices" not in event and event.get("object") not in (None, _CHUNK):
             return []
@@ -142,18 +142,7 @@ class OpenAIChatAnswer:
         fault = fault or self._error
         parts = (part for part in self._parts.values() if not fault or self._is_whole(part))
         content = tuple(block for part in parts if (block := self._block(part)) is not None)
-        stop, raw = self._stopped()
-        return answered(
-            PROVIDER,
-            asked=self._asked,
-            told=self._model,
-            content=content,
-            stop_reason="error" if fault else stop,
-            raw_stop_reason=raw,
-            error=fault,
-            usage=self._usage,
-            response_id=self.response_id,
-        )
+        return self._message(PROVIDER, content, stop=self._stopped(), usage=self._usage, fault=fault)
 
     def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:
         path = f"{place}.{said}"

@@ -8,13 +8,13 @@ from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.json_fields import as_object
-from lanebus.handlers.providers.common.answer import ModelEvent, answered, text_of
+from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, text_of
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.responses.output import output_blocks, refuses
 from lanebus.handlers.providers.openai.responses.partial_item import GROWTH, GrowingItem
 from lanebus.handlers.providers.openai.shared.fields import index_at, list_at, text_at
 from lanebus.handlers.providers.openai.shared.usage import usage_of
-from lanebus.handlers.providers.openai.shared.wire import NO_NAMES, PROVIDER
+from lanebus.handlers.providers.openai.shared.wire import PROVIDER
 
 __all__ = ("OpenAIResponsesAnswer", "from_openai_responses")
 
@@ -25,8 +25,6 @@ _INCOMPLETE: Mapping[str, StopReason] = {"content_filter": "guardRail"}
 
 _UNFINISHED = ("in_progress", "incomplete")
 """status of an item that was not told to its end"""
-
-_FAILED = "the provider failed and did not say why"
 
 
 def from_openai_responses(
@@ -50,28 +48,22 @@ def from_openai_responses(
     return answer.message()
 
 
-class OpenAIResponsesAnswer:
+class OpenAIResponsesAnswer(AnswerState):
     """The message that the stream's events build up; see `Answer`."""
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
-        """See `from_openai_responses`."""
-        self._asked, self._rates, self._names = model, rates, names
+        super().__init__(model, rates, names)
         self._growing: dict[int, GrowingItem] = {}
         """items by their number, until they are told whole"""
         self._whole: dict[int, list[Block]] = {}
         self._numbers: dict[tuple[int, int], int] = {}
         """number of an item and of a part of it → which block of the message it is"""
         self._usage: Usage | None = None
-        self.response_id: str | None = None
-        self._model: str | None = None
         self._status: str | None = None
         self._reason: str | None = None
-        self._error: str | None = None
-        self.error_code: str | None = None
         self._is_refusal = False
-        self.is_complete = False
 
     @property
     def is_counted(self) -> bool:
@@ -84,12 +76,11 @@ class OpenAIResponsesAnswer:
         kind = event.get("type")
         match kind:
             case "response.created":
-                self._named(as_object(event.get("response"), "response"))
+                self._identify(as_object(event.get("response"), "response"))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 return self.end(as_object(event.get("response"), "response"), "response")
             case "error":
-                self._error, self.is_complete = text_at(event, "message", "") or _FAILED, True
-                self.error_code = text_of(event, "code") or None
+                self._fail(event, "code")
             case "response.output_item.added":
                 index, item = index_at(event, "output_index", ""), as_object(event.get("item"), "item")
                 self._growing[index] = GrowingItem(index, item, self._names, self._numbers)
@@ -114,15 +105,14 @@ class OpenAIResponsesAnswer:
         Raises:
             DecodeError: it has not ended, or not the shape of a response.
         """
-        self._named(response)
+        self._identify(response)
         self._status = text_at(response, "status", path) or "completed"
         if self._status not in _ENDS:
             raise DecodeError(f"{path}.status" if path else "status", f"it is not finished: {self._status}")
         details, error = response.get("incomplete_details"), response.get("error")
         self._reason = text_of(details, "reason") or None if isinstance(details, dict) else None
         if self._status == "failed":
-            told = error if isinstance(error, dict) else {}
-            self._error, self.error_code = text_of(told, "message") or _FAILED, text_of(told, "code") or None
+            self._fail(error if isinstance(error, dict) else {}, "code")
         for index, item in enumerate(list_at(response, "output", path)):
             place = f"{path}.output.{index}" if path else f"output.{index}"
             self._take_whole(index, as_object(item, place), place)
@@ -134,24 +124,7 @@ class OpenAIResponsesAnswer:
         """See `Answer.message`."""
         fault = fault or self._error
         content = tuple(block for index in sorted({*self._whole, *self._growing}) for block in self._blocks(index))
-        stop, raw = self._stopped()
-        return answered(
-            PROVIDER,
-            asked=self._asked,
-            told=self._model,
-            content=content,
-            stop_reason="error" if fault else stop,
-            raw_stop_reason=raw,
-            error=fault,
-            usage=self._usage,
-            response_id=self.response_id,
-        )
-
-    def _named(self, response: Json) -> None:
-        self.response_id, self._model = (
-            text_of(response, "id") or self.response_id,
-            text_of(response, "model") or self._model,
-        )
+        return self._message(PROVIDER, content, stop=self._stopped(), usage=self._usage, fault=fault)
 
     def _take_whole(self, index: int, item: Json, path: str) -> None:
         blocks = output_blocks(item, path, self._names)

@@ -1,13 +1,12 @@
 """The names and limits that hold for both of OpenAI's APIs."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.target import Target
 from lanebus.handlers.providers.common.wire_ids import WireNames, WirePattern
 
-__all__ = ("NO_NAMES", "PLACEHOLDER", "PROVIDER", "TOOL_NAME", "Api", "tool_choice")
+__all__ = ("PLACEHOLDER", "PROVIDER", "TOOL_NAME", "Api", "tool_choice")
 
 PROVIDER = "openai"
 """One name for both: ids and thinking are OpenAI's, whichever API they came by."""
@@ -18,8 +17,6 @@ TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 64)
 
 PLACEHOLDER = "..."
 """said by the user where nobody has said anything: a request may not be empty"""
-
-NO_NAMES: Mapping[str, str] = {}
 
 
 def tool_choice(target: Target, names: WireNames, *, nested: bool) -> Json:
