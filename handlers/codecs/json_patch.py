@@ -78,7 +78,10 @@ def make_patch(source: JsonValue, target: JsonValue) -> list[JsonValue]:
     texts = dict(_long_texts(source, ()))
     patch: list[JsonValue] = []
     for path, _, after in changes(source, target, removed_first=True):
-        patch += _additions(after[0], path, texts) if after else [{"at": [*path]}]
+        if after:
+            patch += _additions(after[0], path, texts)
+        else:
+            patch.append({"at": [*path]})
     return patch
 
 

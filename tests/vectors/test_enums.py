@@ -12,7 +12,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, EventWriter
 from lanebus.handlers.codecs.two_lane_agent.nodes import node_text, parse_node_id
-from lanebus.handlers.codecs.two_lane_agent.words import SCOPE
+from lanebus.handlers.codecs.two_lane_agent.vocabulary import SCOPE
 from tests.support.messages.events_001 import answer, through, turn_start
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, native

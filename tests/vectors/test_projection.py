@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lanebus import ExtensionMessage, LlmMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.two_lane_agent.words import CONTINUATION, TRIGGER, word
+from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, TRIGGER, to_theirs
 from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
 from lanebus.handlers.projections.loops import (
     chain_to,
@@ -119,7 +119,7 @@ class View:
             "parent.children_loop_ids": lambda: [*children(self.state, loop.loop_id)],
             "parent.children_loop_ids_set": lambda: [*children(self.state, loop.loop_id)],
             "child.parent_loop_id": lambda: child.parent,
-            "child.continuation_kind": lambda: word(CONTINUATION, child.continuation or ""),
+            "child.continuation_kind": lambda: to_theirs(CONTINUATION, child.continuation or ""),
             "root_loops": lambda: [*roots(self.state)],
             "loop_chain_to": self.chain,
             "parallel_siblings": self.siblings,
@@ -143,7 +143,7 @@ class View:
         return {
             "turn_index": turn.turn_id.turn_index,
             "turn_id": turn.turn_id.model_dump(),
-            "triggered_by": word(TRIGGER, turn.trigger or ""),
+            "triggered_by": to_theirs(TRIGGER, turn.trigger or ""),
             "has_tool_calls": turn.has_tool_calls,
             "input_roles": [self.role(place) for place in turn.prompts],
             "output_role": None if turn.message is None else self.role(turn.message),

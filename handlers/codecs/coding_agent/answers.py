@@ -5,7 +5,7 @@ from typing import get_args
 
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("SOURCE", "stop_of", "usage_of", "written_stop", "written_usage")
@@ -30,7 +30,7 @@ _TOKENS = {
 _COST = ("input", "output", "cache_read", "cache_write", "total")
 
 
-def stop_of(message: Given) -> tuple[StopReason, str | None]:
+def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
     """The reason in our words; one that neither of us knows is a stop, with its own word kept."""
     word = message.text("stop_reason")
     if word is None:
@@ -48,7 +48,7 @@ def written_stop(reason: StopReason) -> str:
     return next((theirs for theirs, ours in _STOP.items() if ours == reason), "stop")
 
 
-def usage_of(message: Given) -> Usage | None:
+def usage_of(message: JsonObject) -> Usage | None:
     """The tokens and, unless it is 0 throughout, which is what stands there where nobody knows it, the cost.
 
     They write no total: it is the sum of all four.

@@ -17,7 +17,7 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.coding_agent import media
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("can_say", "read_contents", "read_result", "same_block", "same_blocks", "written_contents", "written_result")
@@ -26,7 +26,7 @@ _ITEMS = {"image": "images", "audio": "audio"}
 _TYPES = frozenset({*_ITEMS, "text", "thinking", "tool_call", "tool_result"})
 
 
-def read_contents(message: Given) -> tuple[Block, ...]:
+def read_contents(message: JsonObject) -> tuple[Block, ...]:
     """All blocks of a message: one an image or sound, as many as they are. A type that we do not know is kept whole.
 
     Images of one block of theirs stand side by side; where another block of images follows, `group_id` tells which
@@ -35,7 +35,7 @@ def read_contents(message: Given) -> tuple[Block, ...]:
     Raises:
         DecodeError: a content is not as its type wants it.
     """
-    contents = [Given.of(item, path) for item, path in message.items("contents")]
+    contents = [JsonObject.of(item, path) for item, path in message.items("contents")]
     kinds = [content.required_text("type") for content in contents]
     blocks = list[Block]()
     for index, (content, kind) in enumerate(zip(contents, kinds, strict=True)):
@@ -44,7 +44,7 @@ def read_contents(message: Given) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def read_result(result: Given) -> ToolResultBlock:
+def read_result(result: JsonObject) -> ToolResultBlock:
     """A result, wherever it stands.
 
     Raises:
@@ -120,7 +120,7 @@ def same_block(block: Block) -> Block:
             return block
 
 
-def _read_content(content: Given, kind: str, group_id: str | None) -> Iterator[Block]:
+def _read_content(content: JsonObject, kind: str, group_id: str | None) -> Iterator[Block]:
     match kind:
         case "text":
             yield TextBlock(text=content.text("content", "text") or "")
@@ -144,7 +144,7 @@ def _holds_nothing(content: Object, kind: str) -> bool:
     return kind in _ITEMS and content.get(_ITEMS[kind]) in (None, [])
 
 
-def _read_call(call: Given) -> ToolCallBlock:
+def _read_call(call: JsonObject) -> ToolCallBlock:
     arguments = call.object("args")
     return ToolCallBlock(
         id=call.text("id") or "",
@@ -155,8 +155,8 @@ def _read_call(call: Given) -> ToolCallBlock:
     )
 
 
-def _metadata(given: Given) -> Object | None:
-    metadata = given.object("metadata")
+def _metadata(source: JsonObject) -> Object | None:
+    metadata = source.object("metadata")
     if metadata is None:
         return None
     # The origin is ours to write: theirs of that name goes where all goes that we have no field for.

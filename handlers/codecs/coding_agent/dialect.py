@@ -8,8 +8,8 @@ from lanebus.handlers.codecs.coding_agent.contents import can_say
 from lanebus.handlers.codecs.coding_agent.media import Files, inlined
 from lanebus.handlers.codecs.coding_agent.reader import read_message
 from lanebus.handlers.codecs.coding_agent.writer import same_message, written_message
-from lanebus.handlers.codecs.faithful import Dialect, faithful
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
+from lanebus.handlers.codecs.round_trip import Dialect, round_trip_codec
 
 __all__ = ("CODING_AGENT", "coding_agent_codec")
 
@@ -31,9 +31,9 @@ def coding_agent_codec(*, provider: str | None = None, model: str | None = None,
         return inlined(value, files)
 
     def read(value: JsonValue) -> tuple[Publishable, ...]:
-        return read_message(Given.of(value), provider, model)
+        return read_message(JsonObject.of(value), provider, model)
 
-    return faithful(
+    return round_trip_codec(
         Dialect(
             name="000",
             about=_ABOUT,

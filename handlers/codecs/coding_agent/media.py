@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import AudioBlock, Block, ImageBlock
 from lanebus.bus.messages.media import MediaRef, sniff
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 
 __all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
 
@@ -43,12 +43,12 @@ def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
         raise DecodeError(path, "wants text: base64 or a URL")
     if _is_file(item):
         raise DecodeError(path, "names a file, and nothing here opens one")
-    given = Given({}, path)
+    source = JsonObject({}, path)
     if kind == "image" and item.startswith(("http://", "https://")):
-        return given.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
+        return source.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
     if not item:
         raise DecodeError(path, "holds no bytes")
-    media = given.made(MediaRef, {"kind": "data", "data": item}, {"data": ""})
+    media = source.made(MediaRef, {"kind": "data", "data": item}, {"data": ""})
     return media.model_copy(update={"mime_type": _shown(item, kind)})
 
 

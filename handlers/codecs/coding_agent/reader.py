@@ -10,7 +10,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 from lanebus.handlers.codecs.coding_agent.answers import stop_of, usage_of
 from lanebus.handlers.codecs.coding_agent.contents import read_contents, read_result
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("read_message",)
@@ -18,78 +18,78 @@ __all__ = ("read_message",)
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
-def read_message(given: Given, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
+def read_message(source: JsonObject, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
     """One of theirs.
 
     Raises:
         UnknownRole, DecodeError: it is none.
     """
-    role = given.required_text("role")
-    own_id, timestamp = given.text("id"), given.milliseconds("timestamp")
+    role = source.required_text("role")
+    own_id, timestamp = source.text("id"), source.milliseconds("timestamp")
     match role:
         case "system":
-            return (SystemMessage(content=read_contents(given), id=own_id, timestamp=timestamp),)
+            return (SystemMessage(content=read_contents(source), id=own_id, timestamp=timestamp),)
         case "user":
-            return (UserMessage(content=read_contents(given), id=own_id, timestamp=timestamp),)
+            return (UserMessage(content=read_contents(source), id=own_id, timestamp=timestamp),)
         case "assistant":
-            return (_read_answer(given, provider, model),)
+            return (_read_answer(source, provider, model),)
         case "tool":
-            return _read_results(given)
+            return _read_results(source)
         case "custom":
-            return (_read_custom(given),)
+            return (_read_custom(source),)
         case "branch_summary":
-            return (BranchSummary(summary=given.text("summary") or "", id=own_id, timestamp=timestamp),)
+            return (BranchSummary(summary=source.text("summary") or "", id=own_id, timestamp=timestamp),)
         case "compaction_summary":
-            summary, tokens = given.text("summary") or "", given.count("tokens_before")
+            summary, tokens = source.text("summary") or "", source.count("tokens_before")
             return (Compaction(summary=summary, tokens_before=tokens, id=own_id, timestamp=timestamp),)
         case _:
             raise UnknownRole(role)
 
 
-def _read_answer(given: Given, provider: str | None, model: str | None) -> AssistantMessage:
-    reason, raw = stop_of(given)
+def _read_answer(source: JsonObject, provider: str | None, model: str | None) -> AssistantMessage:
+    reason, raw = stop_of(source)
     return AssistantMessage(
-        content=read_contents(given),
-        id=given.text("id"),
-        timestamp=given.milliseconds("timestamp"),
+        content=read_contents(source),
+        id=source.text("id"),
+        timestamp=source.milliseconds("timestamp"),
         stop_reason=reason,
         raw_stop_reason=raw,
-        usage=usage_of(given),
-        error_message=given.text("error") or None,
-        provider=given.text("provider") or provider,
-        model=given.text("model") or model,
+        usage=usage_of(source),
+        error_message=source.text("error") or None,
+        provider=source.text("provider") or provider,
+        model=source.text("model") or model,
     )
 
 
-def _read_results(given: Given) -> tuple[Publishable, ...]:
-    contents = [Given.of(item, path) for item, path in given.items("contents")]
+def _read_results(source: JsonObject) -> tuple[Publishable, ...]:
+    contents = [JsonObject.of(item, path) for item, path in source.items("contents")]
     for content in contents:
         if content.required_text("type") != "tool_result":
             raise content.fault("type", "a tool message holds results")
     if not contents:
-        raise given.fault("contents", "a tool message holds at least one result")
+        raise source.fault("contents", "a tool message holds at least one result")
     results = [read_result(content) for content in contents]
-    own_id = given.text("id")
-    messages = ToolResultMessage.from_results(results, batch_id=own_id or given.digest())
-    timestamp = given.milliseconds("timestamp")
+    own_id = source.text("id")
+    messages = ToolResultMessage.from_results(results, batch_id=own_id or source.digest())
+    timestamp = source.milliseconds("timestamp")
     return tuple(
         message.model_copy(update={"id": own_id if number == 0 else None, "timestamp": timestamp})
         for number, message in enumerate(messages)
     )
 
 
-def _read_custom(given: Given) -> ExtensionMessage:
-    contents = given.fields.get("contents")
+def _read_custom(source: JsonObject) -> ExtensionMessage:
+    contents = source.fields.get("contents")
     if isinstance(contents, str):
         blocks: tuple[Block, ...] = (TextBlock(text=contents),)
     else:
-        blocks = read_contents(given)
+        blocks = read_contents(source)
     data: Object = {
-        "customType": given.text("custom_type") or "",
+        "customType": source.text("custom_type") or "",
         "contents": _blocks.dump_python(blocks, mode="json", by_alias=True, exclude_none=True),
-        "display": given.flag("display"),
-        "details": given.value("details"),
-        "id": given.text("id"),
-        "timestamp": given.milliseconds("timestamp"),
+        "display": source.flag("display"),
+        "details": source.value("details"),
+        "id": source.text("id"),
+        "timestamp": source.milliseconds("timestamp"),
     }
     return ExtensionMessage.of("custom", {name: item for name, item in data.items() if item is not None})

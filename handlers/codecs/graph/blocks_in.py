@@ -71,7 +71,7 @@ class BlockReader:
     """
 
     def __init__(self, dialect: GraphDialect) -> None:
-        self.words: dict[str, frozenset[str]] = {}
+        self.spellings: dict[str, frozenset[str]] = {}
         self._dialect = dialect
         self._kinds: dict[str, Callable[[Object, str, dict[str, str]], tuple[Block, set[str]]]] = {
             "text": _text,
@@ -100,18 +100,18 @@ class BlockReader:
         if not isinstance(kind, str):
             raise DecodeError(f"{path}.type", "a block needs a type")
         if kind not in self._kinds:
-            self.words[path] = frozenset({"unknown"})
+            self.spellings[path] = frozenset({"unknown"})
             return UnknownBlock(raw=value)
         spelled, used = renamed(value, dict(ALIASES.get(kind, {})), path)
         names = {own: name for name, own in ALIASES.get(kind, {}).items() if name in used}
-        block, words = self._kinds[kind](spelled, path, names)
-        if (said := used | words) != self._dialect.spelling.get(kind, frozenset()):
-            self.words[path] = said
+        block, spelling = self._kinds[kind](spelled, path, names)
+        if (said := used | spelling) != self._dialect.spelling.get(kind, frozenset()):
+            self.spellings[path] = said
         return block
 
     def add(self, path: str, kind: str, word: str) -> None:
         """Note one word more of how the block at this path is written."""
-        self.words[path] = self.words.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
+        self.spellings[path] = self.spellings.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
 
     def output(self, output: JsonValue, path: str) -> tuple[Output, set[str]]:
         """A tool's result: text, blocks, one reference to media, or any other JSON."""
@@ -135,16 +135,16 @@ class BlockReader:
 
     def _result(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
         shape = checked(ResultShape, value, path, names)
-        (content, structured), words = self.output(shape.output, f"{path}.{names.get('output', 'output')}")
+        (content, structured), spelling = self.output(shape.output, f"{path}.{names.get('output', 'output')}")
         if names and shape.status is not None:
-            words.add("status")
+            spelling.add("status")
         return ToolResultBlock(
             tool_call_id=shape.call_id,
             content=content,
             structured=structured,
             is_error=shape.is_error,
             status=shape.status,
-        ), words
+        ), spelling
 
     def _document(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
         shape = checked(DocumentShape, value, path, names)

@@ -29,9 +29,9 @@ from lanebus.handlers.json_fields import Object
 
 __all__ = ("BlockWriter",)
 
-Words = frozenset[str]
+Spelling = frozenset[str]
 
-_USUAL: Words = frozenset()
+_USUAL: Spelling = frozenset()
 """the keys' own names"""
 
 _STORED = "its bytes are in the media store: bring them back first"
@@ -45,16 +45,16 @@ class _Stored(Exception):
 class BlockWriter:
     """Writes the blocks of one message of theirs."""
 
-    def __init__(self, dialect: GraphDialect, words: Mapping[str, Words], *, is_sparse: bool) -> None:
+    def __init__(self, dialect: GraphDialect, spellings: Mapping[str, Spelling], *, is_sparse: bool) -> None:
         self.inner: list[str] = []
         """what was left out inside results, each with its reason"""
-        self._dialect, self._words, self._is_sparse = dialect, words, is_sparse
+        self._dialect, self._spellings, self._is_sparse = dialect, spellings, is_sparse
 
     def block(self, block: Block, path: str) -> Object | str:
         """One block, or why there is none."""
-        said = self._words.get(path)
+        recorded = self._spellings.get(path)
         try:
-            return self._written(block, path, said)
+            return self._written(block, path, recorded)
         except _Stored:
             return f"{block.type}: {_STORED}"
 
@@ -71,21 +71,21 @@ class BlockWriter:
 
     def result(self, result: ToolResultBlock | ToolResultMessage, content: tuple[Block, ...], path: str) -> Object:
         """A tool's result: its content is given apart, as beside the result itself a message may hold more."""
-        said = self._words.get(path)
-        words = self._spelling("tool_result", said)
-        if said is None and result.status is not None:
-            words = _USUAL
-        name = "content" if "content" in words else "output"
-        output = self._output(content, result.structured, words, f"{path}.{name}")
+        recorded = self._spellings.get(path)
+        spelling = self._spelling("tool_result", recorded)
+        if recorded is None and result.status is not None:
+            spelling = _USUAL
+        name = "content" if "content" in spelling else "output"
+        output = self._output(content, result.structured, spelling, f"{path}.{name}")
         own: Object = {"is_error": result.is_error}
         more: Object = {"status": result.status}
-        if "tool_call_id" not in words:
+        if "tool_call_id" not in spelling:
             own |= more
         return self._object(
-            "tool_result", {"call_id": result.tool_call_id}, {"output": output, **own}, said, words, more=more
+            "tool_result", {"call_id": result.tool_call_id}, {"output": output, **own}, recorded, spelling, more=more
         )
 
-    def _written(self, block: Block, path: str, said: Words | None) -> Object | str:
+    def _written(self, block: Block, path: str, recorded: Spelling | None) -> Object | str:
         match block:
             case TextBlock():
                 annotations: list[JsonValue] = [self._ref(ref) for ref in block.annotations or ()]
@@ -106,43 +106,43 @@ class BlockWriter:
                 thumbnail = self._media(block.thumbnail) if held and block.thumbnail else None
                 return self._object("video", {"media": self._media(block.media)}, {"thumbnail": thumbnail})
             case DocumentBlock():
-                return self._document(block, said or _USUAL)
+                return self._document(block, recorded or _USUAL)
             case DataBlock():
                 return self._data(block)
             case ThinkingBlock():
-                return self._reasoning(block, said)
+                return self._reasoning(block, recorded)
             case ToolCallBlock():
-                return self._call(block, said or _USUAL)
+                return self._call(block, recorded or _USUAL)
             case ToolResultBlock():
                 return self.result(block, block.content, path)
             case AnnotationBlock():
-                return self._annotation(block, said)
+                return self._annotation(block, recorded)
             case ErrorBlock():
-                return self._error(block, said)
-            case UnknownBlock(raw=raw) if said and "unknown" in said:
+                return self._error(block, recorded)
+            case UnknownBlock(raw=raw) if recorded and "unknown" in recorded:
                 return raw
             case UnknownBlock() | RedactedThinkingBlock():
                 return f"{block.type}: {_NO_FORM}"
 
-    def _output(self, content: tuple[Block, ...], structured: JsonValue, words: Words, path: str) -> JsonValue:
-        if "said" in words and structured is not None:
+    def _output(self, content: tuple[Block, ...], structured: JsonValue, spelling: Spelling, path: str) -> JsonValue:
+        if "said" in spelling and structured is not None:
             return structured
         match content:
             case ():
                 return structured
             case (ImageBlock() | AudioBlock() | VideoBlock() | DocumentBlock() as block,) if (
-                "media" in words and block.media.kind != "sha256"
+                "media" in spelling and block.media.kind != "sha256"
             ):
                 return self._media(block.media)
-            case (TextBlock(text=text, annotations=None | ()),) if "blocks" not in words:
+            case (TextBlock(text=text, annotations=None | ()),) if "blocks" not in spelling:
                 return text
             case _:
                 return self.blocks(content, path)
 
-    def _document(self, block: DocumentBlock, said: Words) -> Object:
+    def _document(self, block: DocumentBlock, recorded: Spelling) -> Object:
         pages: JsonValue = None if block.pages is None else [*block.pages]
         optional: Object = {"pages": pages, "excerpt": block.excerpt}
-        if self._dialect.has_document_text or "text" in said:
+        if self._dialect.has_document_text or "text" in recorded:
             optional["text"] = block.text
         return self._object("document", {"media": self._media(block.media)}, optional)
 
@@ -153,47 +153,49 @@ class BlockWriter:
             return self._object("data", required, {"data_base64": media.data, "media": None})
         return self._object("data", required, {"data_base64": None, "media": self._media(media) if media else None})
 
-    def _call(self, block: ToolCallBlock, said: Words) -> Object:
+    def _call(self, block: ToolCallBlock, recorded: Spelling) -> Object:
         arguments: JsonValue = block.arguments if isinstance(block.arguments, dict) else {}
-        remote = bool(block.remote) and (self._dialect.has_remote_calls or "remote" in said)
+        remote = bool(block.remote) and (self._dialect.has_remote_calls or "remote" in recorded)
         required: Object = {"id": block.id, "name": block.name}
         if remote:
             required["tool_type"] = block.tool_type or "remote"
-            return self._object("remote_tool_call", required, {"args": arguments}, said, said)
-        return self._object("tool_call", required, {"args": arguments, "tool_type": block.tool_type}, said, said)
+            return self._object("remote_tool_call", required, {"args": arguments}, recorded, recorded)
+        return self._object(
+            "tool_call", required, {"args": arguments, "tool_type": block.tool_type}, recorded, recorded
+        )
 
-    def _reasoning(self, block: ThinkingBlock, said: Words | None) -> Object:
-        words = self._spelling("reasoning", said)
-        if said is None and block.details is not None and block.signature is None:
-            words = _USUAL
+    def _reasoning(self, block: ThinkingBlock, recorded: Spelling | None) -> Object:
+        spelling = self._spelling("reasoning", recorded)
+        if recorded is None and block.details is not None and block.signature is None:
+            spelling = _USUAL
         own: Object = {"details": None if block.details is None else [*block.details]}
         more: Object = {"signature": block.signature}
-        if "thinking" in words:
+        if "thinking" in spelling:
             own, more = more, own
-        return self._object("reasoning", {"summary": block.text}, own, said, words, more=more)
+        return self._object("reasoning", {"summary": block.text}, own, recorded, spelling, more=more)
 
-    def _annotation(self, block: AnnotationBlock, said: Words | None) -> Object:
-        words = self._spelling("annotation", said)
+    def _annotation(self, block: AnnotationBlock, recorded: Spelling | None) -> Object:
+        spelling = self._spelling("annotation", recorded)
         refs: list[JsonValue] = [self._ref(ref) for ref in block.refs]
         spans: JsonValue = None if block.spans is None else [[start, end] for start, end in block.spans]
         is_plain = block.kind == "citation" and spans is None
         more: Object = {"kind": None if block.kind == "citation" else block.kind, "spans": spans}
-        if "annotation" in words and len(refs) == 1 and (said is not None or is_plain):
-            return self._object("annotation", {"annotation": refs[0]}, {}, said, words, more=more)
+        if "annotation" in spelling and len(refs) == 1 and (recorded is not None or is_plain):
+            return self._object("annotation", {"annotation": refs[0]}, {}, recorded, spelling, more=more)
         return self._object("annotation", {"kind": block.kind}, {"refs": refs, "spans": spans})
 
-    def _error(self, block: ErrorBlock, said: Words | None) -> Object:
-        words = self._spelling("error", said)
+    def _error(self, block: ErrorBlock, recorded: Spelling | None) -> Object:
+        spelling = self._spelling("error", recorded)
         more: Object = {"data": block.data}
-        if said is None and block.data is not None:
-            words = _USUAL
+        if recorded is None and block.data is not None:
+            spelling = _USUAL
         own: Object = {"code": block.code}
-        if "error" not in words:
+        if "error" not in spelling:
             own |= more
-        return self._object("error", {"message": block.message}, own, said, words, more=more)
+        return self._object("error", {"message": block.message}, own, recorded, spelling, more=more)
 
-    def _spelling(self, kind: str, said: Words | None) -> Words:
-        return self._dialect.spelling.get(kind, frozenset()) if said is None else said
+    def _spelling(self, kind: str, recorded: Spelling | None) -> Spelling:
+        return self._dialect.spelling.get(kind, frozenset()) if recorded is None else recorded
 
     def _media(self, media: MediaRef) -> Object:
         out = media_out(media)
@@ -213,8 +215,8 @@ class BlockWriter:
         kind: str | None,
         required: Object,
         optional: Object,
-        said: Words | None = None,
-        words: Words = _USUAL,
+        recorded: Spelling | None = None,
+        spelling: Spelling = _USUAL,
         *,
         more: Object | None = None,
     ) -> Object:
@@ -230,9 +232,9 @@ class BlockWriter:
         result: Object = {} if kind is None else {"type": kind}
         result |= required
         result |= {key: value for key, value in optional.items() if not self._is_sparse or _says(value)}
-        if said is not None:
+        if recorded is not None:
             result |= {key: value for key, value in (more or {}).items() if _says(value)}
-        names = {own: name for name, own in ALIASES.get(kind or "", {}).items() if name in words}
+        names = {own: name for name, own in ALIASES.get(kind or "", {}).items() if name in spelling}
         return {names.get(key, key): value for key, value in result.items()}
 
 

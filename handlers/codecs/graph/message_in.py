@@ -47,9 +47,9 @@ def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
     content = _content(shape.content, reader)
     messages, origin = _messages(shape, content, reader)
     if used:
-        reader.words[""] = used
+        reader.spellings[""] = used
     has_int_id = isinstance(value.get("message_id"), int)
-    origin = replace(origin, words=reader.words, has_int_id=has_int_id)
+    origin = replace(origin, spellings=reader.spellings, has_int_id=has_int_id)
     return _remembering(messages, _least(value, messages, origin, dialect), dialect)
 
 
@@ -69,7 +69,7 @@ def _content(content: JsonValue, reader: BlockReader) -> tuple[Block, ...]:
         case None:
             return ()
         case str():
-            reader.words["content"] = frozenset({"string"})
+            reader.spellings["content"] = frozenset({"string"})
             return (TextBlock(text=content),)
         case list():
             return tuple(reader.block(block, f"content.{index}") for index, block in enumerate(content))

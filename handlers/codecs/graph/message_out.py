@@ -57,7 +57,7 @@ def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphD
         optional = {key: value for key, value in optional.items() if value is not None and value is not False}
         if not optional["metadata"]:
             del optional["metadata"]
-    used = origin.words.get("", frozenset())
+    used = origin.spellings.get("", frozenset())
     names = {own: name for name, own in MESSAGE_ALIASES.items() if name in used}
     value: Object = {names.get(key, key): item for key, item in (required | optional).items()}
     return Plain(value, writer.dropped, tuple(writer.inner))
@@ -69,7 +69,7 @@ class _Writer:
     def __init__(self, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> None:
         self.dropped: dict[tuple[int, int], str] = {}
         self._messages, self._origin = messages, origin
-        self._blocks = BlockWriter(dialect, origin.words, is_sparse=origin.is_sparse)
+        self._blocks = BlockWriter(dialect, origin.spellings, is_sparse=origin.is_sparse)
         self._written: list[JsonValue] = []
 
     @property
@@ -85,7 +85,7 @@ class _Writer:
             else:
                 self._said(index, 0, self._own(message))
         match self._written, self._messages[0].content:
-            case [_], (TextBlock(text=text, annotations=None | ()),) if "string" in self._origin.words.get(
+            case [_], (TextBlock(text=text, annotations=None | ()),) if "string" in self._origin.spellings.get(
                 "content", frozenset()
             ):
                 return text

@@ -23,7 +23,7 @@ class MessageOrigin:
     """keys that say nothing were left out"""
     has_int_id: bool = False
     """the id was a number; ours is its text"""
-    words: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    spellings: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """path → how that place was spelled, where it is not spelled as usual"""
     beside: tuple[tuple[int, int], ...] = ()
     """of a message of tool results, one pair a result: how many blocks of its content stood before and behind it"""
@@ -38,7 +38,7 @@ class MessageOrigin:
         flags: Object = {
             "sparse": self.is_sparse,
             "intId": self.has_int_id,
-            "words": {path: [*sorted(words)] for path, words in self.words.items()},
+            "words": {path: [*sorted(spelling)] for path, spelling in self.spellings.items()},
             "beside": [[*pair] for pair in self.beside],
             "bare": self.is_bare,
             "calls": self.added_calls,
@@ -56,7 +56,7 @@ def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
     return MessageOrigin(
         is_sparse=said.get("sparse") is True,
         has_int_id=said.get("intId") is True,
-        words=_words(said.get("words")),
+        spellings=_spellings(said.get("words")),
         beside=_pairs(said.get("beside")),
         is_bare=said.get("bare") is True,
         added_calls=_count(said.get("calls")),
@@ -81,10 +81,12 @@ def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:
     return said
 
 
-def _words(value: JsonValue) -> dict[str, frozenset[str]]:
+def _spellings(value: JsonValue) -> dict[str, frozenset[str]]:
     if not isinstance(value, dict):
         return {}
-    return {path: frozenset(word for word in _items(words) if isinstance(word, str)) for path, words in value.items()}
+    return {
+        path: frozenset(word for word in _items(spelling) if isinstance(word, str)) for path, spelling in value.items()
+    }
 
 
 def _pairs(value: JsonValue) -> tuple[tuple[int, int], ...]:

@@ -10,7 +10,7 @@ from lanebus.handlers.codecs.two_lane_agent.moment import read_moment
 from lanebus.handlers.codecs.two_lane_agent.reader import read_llm_message, read_message, read_usage
 from lanebus.handlers.codecs.two_lane_agent.reading_state import ReadingState, Told
 from lanebus.handlers.codecs.two_lane_agent.seen import Spoken
-from lanebus.handlers.codecs.two_lane_agent.words import CONTINUATION, DELTA, TRIGGER, meaning
+from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, DELTA, TRIGGER, to_ours
 from lanebus.handlers.json_fields import made
 
 __all__ = ("LOOP_EVENTS",)
@@ -39,7 +39,7 @@ def _continuation(fields: Fields) -> tuple[str, str | None]:
         return "initial", None
     path = fields.at("continuation_kind")
     if isinstance(kind, str) and kind not in {"Rerun", "Branch"}:
-        return meaning(CONTINUATION, kind, path), None
+        return to_ours(CONTINUATION, kind, path), None
     if isinstance(kind, dict) and len(kind) == 1:
         (theirs,) = kind
         if theirs in {"Rerun", "Branch"}:
@@ -74,7 +74,7 @@ def _agent_end(now: ReadingState, fields: Fields) -> list[Told]:
 
 def _turn_start(now: ReadingState, fields: Fields) -> list[Told]:
     turn_id = TurnId(loop_id=fields.text("loop_id"), turn_index=fields.whole("turn_index", bits=32))
-    trigger = meaning(TRIGGER, fields.text("triggered_by"), fields.at("triggered_by"))
+    trigger = to_ours(TRIGGER, fields.text("triggered_by"), fields.at("triggered_by"))
     event = TurnStarted(turn_id=turn_id, trigger=trigger, timestamp=read_moment(fields))
     now.enter(turn_id)
     return [now.append(event)]
@@ -124,7 +124,7 @@ def _message_update(now: ReadingState, fields: Fields) -> list[Told]:
     if len(piece.value) != 1:
         raise DecodeError(piece.path, f"wants one of {', '.join(DELTA)}")
     theirs = next(iter(piece.value))
-    kind, text = meaning(DELTA, theirs, piece.path), piece.object(theirs).text("delta")
+    kind, text = to_ours(DELTA, theirs, piece.path), piece.object(theirs).text("delta")
     message_id = now.open_message(loop_id)
     now.seen.tell_draft(message_id, message)
     block = max(0, len(message.content) - 1) if isinstance(message, LlmMessage) else 0

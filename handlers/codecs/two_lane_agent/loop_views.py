@@ -17,7 +17,7 @@ from lanebus.bus.messages.events import (
 from lanebus.bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
 from lanebus.handlers.codecs.two_lane_agent.event_form import EventForm
 from lanebus.handlers.codecs.two_lane_agent.seen import Spoken
-from lanebus.handlers.codecs.two_lane_agent.words import CONTINUATION, DELTA, TRIGGER, word
+from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, DELTA, TRIGGER, to_theirs
 from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
 from lanebus.handlers.json_fields import Object
 
@@ -50,7 +50,7 @@ def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
     """The event of a live delta; a cut has none."""
     if delta.kind == "cut" or delta.turn_id is None:
         return
-    piece: Object = {word(DELTA, delta.kind): {"delta": delta.delta}}
+    piece: Object = {to_theirs(DELTA, delta.kind): {"delta": delta.delta}}
     message = form.draft(delta.message_id)
     yield {"type": "MessageUpdate", "loop_id": delta.turn_id.loop_id, "message": message, "delta": piece}
 
@@ -66,7 +66,7 @@ def _message_event(kind: str, form: EventForm, loop_id: str, message: Spoken) ->
 
 
 def _agent_start(form: EventForm, event: AgentStarted) -> Object:
-    theirs = word(CONTINUATION, event.continuation)
+    theirs = to_theirs(CONTINUATION, event.continuation)
     is_tagged = event.continuation in {"rerun", "branch"}
     kind: JsonValue = {theirs: {"tag": event.continuation_tag or ""}} if is_tagged else theirs
     config: Object = {} if event.config is None else {"config_snapshot": event.config}
@@ -104,7 +104,7 @@ def _turn_start(form: EventForm, event: TurnStarted) -> Iterator[Object]:
         "loop_id": event.turn_id.loop_id,
         "turn_index": event.turn_id.turn_index,
         "timestamp": form.moment(event),
-        "triggered_by": word(TRIGGER, event.trigger),
+        "triggered_by": to_theirs(TRIGGER, event.trigger),
     }
     for position in event.prompts:
         prompt = form.seen.message(position)

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("finish_of", "usage_of", "written_finish", "written_usage")
@@ -30,7 +30,7 @@ _USAGE = {
 }
 
 
-def finish_of(answer: Given, *, has_calls: bool) -> tuple[StopReason, str | None]:
+def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
     """Why the answer ended, in our words, and the provider's word. Where it is not told, calls tell it.
 
     Their `other` is a stop, unless the provider's word is one of ours, such as "aborted".
@@ -39,7 +39,9 @@ def finish_of(answer: Given, *, has_calls: bool) -> tuple[StopReason, str | None
     if found is None:
         return "toolUse" if has_calls else "stop", None
     finish = (
-        Given({"reason": found}, answer.path) if isinstance(found, str) else answer.required_object("finish_reason")
+        JsonObject({"reason": found}, answer.path)
+        if isinstance(found, str)
+        else answer.required_object("finish_reason")
     )
     reason, raw = finish.required_text("reason"), finish.text("raw")
     if reason in _OURS:
@@ -62,7 +64,7 @@ def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
     return {"reason": _THEIRS[reason]} if raw is None else {"reason": _THEIRS[reason], "raw": raw}
 
 
-def usage_of(answer: Given, provider: str | None) -> Usage | None:
+def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
     """The tokens. That client passes on the provider's own count, and some count what was cached as input."""
     usage = answer.object("usage")
     if usage is None:

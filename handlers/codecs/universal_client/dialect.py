@@ -16,8 +16,8 @@ from lanebus.bus.messages.message import (
     UserMessage,
 )
 from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.faithful import Dialect, faithful
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
+from lanebus.handlers.codecs.round_trip import Dialect, round_trip_codec
 from lanebus.handlers.codecs.universal_client.answers import finish_of, usage_of, written_finish, written_usage
 from lanebus.handlers.codecs.universal_client.media import Files, inlined
 from lanebus.handlers.codecs.universal_client.parts import can_say, kind_of, read_part, read_parts, written_parts
@@ -52,68 +52,68 @@ def universal_client_codec(
         return inlined(value, files)
 
     def read(value: JsonValue) -> tuple[Publishable, ...]:
-        return _read(Given.of(value), provider, model)
+        return _read(JsonObject.of(value), provider, model)
 
     def write(group: Sequence[Publishable]) -> JsonValue | None:
         return _written(group, provider, model)
 
-    return faithful(Dialect(name="004", about=_ABOUT, read=read, write=write, can_say=can_say, prepare=prepare))
+    return round_trip_codec(Dialect(name="004", about=_ABOUT, read=read, write=write, can_say=can_say, prepare=prepare))
 
 
 UNIVERSAL_CLIENT = universal_client_codec()
 
 
-def _read(given: Given, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
-    role = given.required_text("role")
+def _read(source: JsonObject, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
+    role = source.required_text("role")
     role = role.lower() if role.isupper() else role
     if role in {"tool", "toolResult"}:
-        return _results(given)
+        return _results(source)
     if role not in {*_SPOKEN, "assistant"}:
         raise UnknownRole(role)
-    content, name = _content(given), given.text("name")
+    content, name = _content(source), source.text("name")
     if role in _SPOKEN:
         return (_SPOKEN[role](content=content, name=name),)
     calls = any(isinstance(block, ToolCallBlock) for block in content)
-    author = given.text("provider") or provider
-    stop_reason, raw = finish_of(given, has_calls=calls)
+    author = source.text("provider") or provider
+    stop_reason, raw = finish_of(source, has_calls=calls)
     answer = AssistantMessage(
         content=content,
         name=name,
         stop_reason=stop_reason,
         raw_stop_reason=raw,
-        usage=usage_of(given, author),
+        usage=usage_of(source, author),
         provider=author,
-        model=given.text("model") or model,
+        model=source.text("model") or model,
     )
     return (answer,)
 
 
-def _results(given: Given) -> tuple[Publishable, ...]:
+def _results(source: JsonObject) -> tuple[Publishable, ...]:
     """The results of a tool message; one that holds other parts is the result that its own id names."""
-    envelope, name = given.text("tool_call_id"), given.text("name")
-    parts = [Given.of(part, path) for part, path in given.items("content")] if _is_list(given) else []
+    envelope, name = source.text("tool_call_id"), source.text("name")
+    parts = [JsonObject.of(part, path) for part, path in source.items("content")] if _is_list(source) else []
     blocks = [read_part(part, call_id=envelope) for part in parts]
     results = [block for block in blocks if isinstance(block, ToolResultBlock)]
     if not results:
-        content = _content(given)
-        call_id = given.required_text("tool_call_id")
+        content = _content(source)
+        call_id = source.required_text("tool_call_id")
         return (ToolResultMessage(tool_call_id=call_id, tool_name=name, content=content),)
     for part, block in zip(parts, blocks, strict=True):
         if not isinstance(block, ToolResultBlock):
             raise part.fault("kind", f"{kind_of(part)} stands beside a result")
-    messages = ToolResultMessage.from_results(results, batch_id=given.digest())
+    messages = ToolResultMessage.from_results(results, batch_id=source.digest())
     return tuple(message.model_copy(update={"tool_name": name, "timestamp": None}) for message in messages)
 
 
-def _content(given: Given) -> tuple[Block, ...]:
+def _content(source: JsonObject) -> tuple[Block, ...]:
     """The blocks; a content that is null has none, one that is not there is a fault."""
-    if given.fields.get("content", "") is None:
+    if source.fields.get("content", "") is None:
         return ()
-    return read_parts(given.value("content"), given.at("content"))
+    return read_parts(source.value("content"), source.at("content"))
 
 
-def _is_list(given: Given) -> bool:
-    return isinstance(given.fields.get("content"), list)
+def _is_list(source: JsonObject) -> bool:
+    return isinstance(source.fields.get("content"), list)
 
 
 def _written(group: Sequence[Publishable], provider: str | None, model: str | None) -> JsonValue | None:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.media import MediaRef, sniff
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("Files", "inlined", "media_of", "written_media")
@@ -19,21 +19,21 @@ _KINDS = ("image", "audio", "document")
 _BYTES = ("data", "data_base64")
 
 
-def media_of(given: Given, *, kind: str) -> MediaRef:
+def media_of(source: JsonObject, *, kind: str) -> MediaRef:
     """The reference that the data of an image, audio or document part is.
 
     Raises:
         DecodeError: not exactly one of url and data, a local path, bytes that are no base64 text.
     """
-    data = _bytes(given)
-    url = given.text("url")
+    data = _bytes(source)
+    url = source.text("url")
     if (url is None) == (data is None):
-        raise given.fault("", "wants exactly one of url and data")
+        raise source.fault("", "wants exactly one of url and data")
     if url is not None and _is_local(url):
-        raise given.fault("url", "names a file, and nothing here opens one")
+        raise source.fault("url", "names a file, and nothing here opens one")
     if data == "":
-        raise given.fault(_data_key(given), "holds no bytes")
-    mime_type = given.text("media_type")
+        raise source.fault(_data_key(source), "holds no bytes")
+    mime_type = source.text("media_type")
     if kind == "image" and mime_type is None and data is not None:
         mime_type = _shown(data) or "image/png"
     fields: Object = {
@@ -41,9 +41,9 @@ def media_of(given: Given, *, kind: str) -> MediaRef:
         "url": url,
         "data": data,
         "mimeType": mime_type,
-        "filename": given.text("file_name") if kind == "document" else None,
+        "filename": source.text("file_name") if kind == "document" else None,
     }
-    return given.made(MediaRef, fields, {"data": _data_key(given)})
+    return source.made(MediaRef, fields, {"data": _data_key(source)})
 
 
 def written_media(media: MediaRef, *, kind: str) -> Object:
@@ -90,15 +90,15 @@ def _media_inlined(value: JsonValue, path: str, files: Files | None) -> JsonValu
     return {**found, **{key: item for key, item in value.items() if key != "url" and item is not None}}
 
 
-def _bytes(given: Given) -> str | None:
+def _bytes(source: JsonObject) -> str | None:
     for name in _BYTES:
-        if isinstance(given.fields.get(name), list):
-            raise given.fault(name, "wants base64 text, not a list of numbers")
-    return given.text(*_BYTES)
+        if isinstance(source.fields.get(name), list):
+            raise source.fault(name, "wants base64 text, not a list of numbers")
+    return source.text(*_BYTES)
 
 
-def _data_key(given: Given) -> str:
-    return "data_base64" if given.fields.get("data") is None and "data_base64" in given.fields else "data"
+def _data_key(source: JsonObject) -> str:
+    return "data_base64" if source.fields.get("data") is None and "data_base64" in source.fields else "data"
 
 
 def _is_local(url: str) -> bool:

@@ -18,7 +18,7 @@ from lanebus.bus.messages.content import (
     UnknownBlock,
 )
 from lanebus.bus.messages.json_reader import parse_json
-from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.codecs.universal_client.media import media_of, written_media
 from lanebus.handlers.json_fields import Object
 
@@ -32,7 +32,7 @@ _MEDIA: dict[str, type[ImageBlock | AudioBlock | DocumentBlock]] = {
 _KINDS = frozenset({*_MEDIA, "text", "tool_call", "tool_result", "thinking", "redacted_thinking"})
 
 
-def kind_of(part: Given) -> str:
+def kind_of(part: JsonObject) -> str:
     """What kind of part it is, in small letters."""
     kind = part.required_text("kind")
     return kind.lower() if kind.isupper() else kind
@@ -48,10 +48,10 @@ def read_parts(content: JsonValue, path: str) -> tuple[Block, ...]:
         return (TextBlock(text=content),)
     if not isinstance(content, list):
         raise DecodeError(path, "wants text or a list of parts")
-    return tuple(read_part(Given.of(part, f"{path}.{index}")) for index, part in enumerate(content))
+    return tuple(read_part(JsonObject.of(part, f"{path}.{index}")) for index, part in enumerate(content))
 
 
-def read_part(part: Given, *, call_id: str | None = None) -> Block:
+def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
     """The block that a part is; a kind that we do not know is kept whole.
 
     Args:
@@ -121,14 +121,14 @@ def _written_part(block: Block) -> Object:
             raise AssertionError(f"can_say({block.type}) is not true")
 
 
-def _read_media(given: Given, kind: str) -> Block:
-    fields: Object = {"media": media_of(given, kind=kind).model_dump()}
+def _read_media(source: JsonObject, kind: str) -> Block:
+    fields: Object = {"media": media_of(source, kind=kind).model_dump()}
     if kind == "image":
-        fields["detail"] = given.text("detail")
-    return given.made(_MEDIA[kind], fields)
+        fields["detail"] = source.text("detail")
+    return source.made(_MEDIA[kind], fields)
 
 
-def _read_call(call: Given) -> Block:
+def _read_call(call: JsonObject) -> Block:
     fields: Object = {
         "id": call.required_text("id"),
         "name": call.required_text("name"),
@@ -158,7 +158,7 @@ def _written_call(call: ToolCallBlock) -> Object:
     return {"id": call.id, "name": call.name, "arguments": arguments, **kind}
 
 
-def _read_result(result: Given, call_id: str | None) -> ToolResultBlock:
+def _read_result(result: JsonObject, call_id: str | None) -> ToolResultBlock:
     own = result.text("tool_call_id")
     if own is not None and call_id is not None and own != call_id:
         raise result.fault("tool_call_id", f"is {own!r}, and the message's is {call_id!r}")
@@ -175,14 +175,14 @@ def _read_result(result: Given, call_id: str | None) -> ToolResultBlock:
     )
 
 
-def _read_result_image(result: Given, fields: Object) -> Block:
+def _read_result_image(result: JsonObject, fields: Object) -> Block:
     try:
-        return ImageBlock(media=media_of(Given(fields), kind="image"))
+        return ImageBlock(media=media_of(JsonObject(fields), kind="image"))
     except DecodeError as error:
         raise result.fault("image_data", error.reason) from None
 
 
-def _read_content(result: Given) -> tuple[tuple[Block, ...], JsonValue]:
+def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
     """A result's content: text or parts are blocks, other JSON is the structured result."""
     match result.value("content"):
         case None | "":
@@ -222,13 +222,13 @@ def _written_result(result: ToolResultBlock) -> Object:
     return {"tool_call_id": result.tool_call_id, "content": said, "is_error": result.is_error, **image}
 
 
-def _read_thinking(thinking: Given) -> Block:
+def _read_thinking(thinking: JsonObject) -> Block:
     if thinking.flag("redacted"):
         return RedactedThinkingBlock(data=_redacted_data(thinking, "data", "text"))
     return ThinkingBlock(text=thinking.required_text("text"), signature=thinking.text("signature"))
 
 
-def _read_redacted(part: Given) -> Block:
+def _read_redacted(part: JsonObject) -> Block:
     """Its payload has as many places as there are clients; it is never text, whatever it is called."""
     inside = part.object("thinking") or part.object("redacted_thinking")
     if inside is not None:
@@ -236,8 +236,8 @@ def _read_redacted(part: Given) -> Block:
     return RedactedThinkingBlock(data=_redacted_data(part, "data", "redacted_data"))
 
 
-def _redacted_data(given: Given, *names: str) -> str:
+def _redacted_data(source: JsonObject, *names: str) -> str:
     for name in names:
-        if data := given.text(name):
+        if data := source.text(name):
             return data
-    raise given.fault(names[0], "is required")
+    raise source.fault(names[0], "is required")

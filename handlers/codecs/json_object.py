@@ -14,7 +14,7 @@ from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.json_parser import DEPTH_LIMIT, require_depth, require_json
 from lanebus.handlers.json_fields import Object, as_flag, as_list, as_object, as_text, as_whole, below, first_fault
 
-__all__ = ("Given", "plain")
+__all__ = ("JsonObject", "plain")
 
 W = TypeVar("W", bound=Wire)
 
@@ -52,7 +52,7 @@ def _require_room(item: JsonValue, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class JsonObject:
     """An object of theirs and where it stands. A field that is null is absent.
 
     Where several names are asked for at once they mean the same: two with different values are an error.
@@ -120,12 +120,12 @@ class Given:
             raise self.fault(name, "wants an amount of money")
         return Decimal(format(round(Decimal(repr(value)), 12).normalize(), "f"))
 
-    def object(self, name: str) -> "Given | None":
+    def object(self, name: str) -> "JsonObject | None":
         value = self.fields.get(name)
-        return None if value is None else Given.of(value, self.at(name))
+        return None if value is None else JsonObject.of(value, self.at(name))
 
-    def required_object(self, name: str) -> "Given":
-        return Given.of(self.fields.get(name), self.at(name))
+    def required_object(self, name: str) -> "JsonObject":
+        return JsonObject.of(self.fields.get(name), self.at(name))
 
     def items(self, name: str) -> Iterator[tuple[JsonValue, str]]:
         """Each item of a list with its path; none if the field is absent."""

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from lanebus.bus.errors import DecodeError
 
-__all__ = ("CONTINUATION", "DELTA", "SCOPE", "TRIGGER", "meaning", "word")
+__all__ = ("CONTINUATION", "DELTA", "SCOPE", "TRIGGER", "to_ours", "to_theirs")
 
 T = TypeVar("T", bound=str)
 
@@ -38,7 +38,7 @@ SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
 """How long 001 keeps a session. Ours are all persistent, so nothing else here asks for it."""
 
 
-def meaning(words: Mapping[str, T], theirs: str, path: str) -> T:
+def to_ours(words: Mapping[str, T], theirs: str, path: str) -> T:
     """Our word for theirs.
 
     Raises:
@@ -49,6 +49,6 @@ def meaning(words: Mapping[str, T], theirs: str, path: str) -> T:
     return words[theirs]
 
 
-def word(words: Mapping[str, T], ours: str) -> str:
+def to_theirs(words: Mapping[str, T], ours: str) -> str:
     """Their word for ours: the first that means it."""
     return next(theirs for theirs, mine in words.items() if mine == ours)

@@ -16,11 +16,11 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
-from lanebus.handlers.codecs.given import plain
+from lanebus.handlers.codecs.json_object import plain
 from lanebus.handlers.codecs.json_patch import Path, apply_patch, differences, make_patch
 from lanebus.handlers.json_fields import Object
 
-__all__ = ("Dialect", "faithful")
+__all__ = ("Dialect", "round_trip_codec")
 
 Group = tuple[Publishable, ...]
 """Messages of ours that are one of theirs: a single one, or the results of one batch."""
@@ -46,7 +46,7 @@ class Dialect:
     """Whether a tool's result has the tool's name; where not, the name is told by the call it answers."""
 
 
-def faithful(dialect: Dialect) -> Codec:
+def round_trip_codec(dialect: Dialect) -> Codec:
     """The codec of a dialect."""
 
     def read(value: JsonValue) -> Group:
