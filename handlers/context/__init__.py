@@ -1,5 +1,5 @@
 """What a model sees: the fold over the LLM lane.
 
-The same entries always give the same context. Start with `fold.py` for the fold, `build.py` for reading a session, and
-`branching.py` for entries that steer it. Its forms for providers are in `handlers/providers`.
+The same entries always produce the same context. Start with `fold.py` for the fold, `build.py` for reading a session,
+and `branching.py` for the entries that steer a context. `handlers/providers` turns a context into a request.
 """

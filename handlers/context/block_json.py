@@ -1,4 +1,4 @@
-"""Seed 001's JSON of a compaction block, read and written. It is our own form too, but for extensions inside it."""
+"""A compaction block as seed 001's JSON. The log uses the same form, but without extension messages inside it."""
 
 import json
 from typing import NamedTuple
@@ -17,18 +17,18 @@ _SECTIONS = ("keep_recent", "keep_compacted")
 
 
 class ReadBlock(NamedTuple):
-    """A block, and what of its JSON is not in it."""
+    """A block, and the parts of its JSON that were left out."""
 
     block: CompactionBlock
     left_out: tuple[str, ...]
-    """paths of extension messages: their section copied them from the loop, and no model is to read them"""
+    """Paths of extension messages. Their section copied them from the loop, and no model may read them."""
 
 
 def read_block(value: JsonValue) -> ReadBlock:
-    """The block from seed 001's JSON; its messages in every spelling that the bus reads.
+    """Read a block from seed 001's JSON. Its messages may have every spelling that the bus reads.
 
     Raises:
-        DecodeError: it is no such block; names the path to the fault.
+        DecodeError: it is not a compaction block; names the path to the fault.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a compaction block is a JSON object")
@@ -45,7 +45,7 @@ def read_block(value: JsonValue) -> ReadBlock:
 
 
 def write_block(block: CompactionBlock) -> JsonValue:
-    """The block as seed 001's JSON."""
+    """Return the block as seed 001's JSON."""
     return parse_json(block.to_json())
 
 

@@ -1,7 +1,7 @@
-"""Branch a session, and tell its history shorter: entries that steer the context, published only if they fit.
+"""Branch, compact, prune and label a session: publish the entries that steer its context.
 
-Each looks at the log, then publishes on the condition that nothing was appended meanwhile; else it is a `Conflict`, and
-the caller looks again. Nothing is ever removed from the log, so every step can be gone back on.
+Each function reads the log first and then publishes, on the condition that nothing was appended in between. Otherwise
+it raises `Conflict`, and the caller can try again. Nothing is removed from the log, so every step can be undone.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,14 +34,16 @@ __all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label",
 
 
 async def branch(session: Session, to: int | None, *, epoch: int | None = None) -> Receipt:
-    """What comes next continues the entry at `to`; None is the place before the first.
+    """Let the next entry continue the entry at `to`.
 
     Args:
-        epoch: of the lease that the caller holds, as for `Session.publish`.
+        session: the session to branch.
+        to: position of an entry in the LLM lane; None is before the first entry.
+        epoch: epoch of the caller's lease; None publishes without a lease. See `Session.publish`.
 
     Raises:
-        UnknownLeaf: the LLM lane has no such entry; nothing was published.
-        Conflict: somebody appended meanwhile; nothing was published.
+        UnknownLeaf: the LLM lane has no such entry. Nothing was published.
+        Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
     last = (await session.head()).position
@@ -53,7 +55,12 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
 async def branch_with_summary(
     session: Session, to: int | None, summary: str, *, metadata: Metadata | None = None, epoch: int | None = None
 ) -> Receipt:
-    """Branch, and tell on the new branch what happened on the one that is left.
+    """Branch, and add a summary of the branch that is left.
+
+    Args:
+        session, to, epoch: as for `branch`.
+        summary: what happened on that branch; the model reads it.
+        metadata: stored with the summary; no model sees it.
 
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
@@ -65,7 +72,13 @@ async def branch_with_summary(
 async def revert(
     session: Session, to: int | None, summary: str, category: RevertCategory, *, loop_id: str, epoch: int | None = None
 ) -> Receipt:
-    """Branch with a summary of what was learnt, and tell the extension lane why: seed 001's revert of a loop.
+    """Branch with a summary of what was learnt, and publish a `RevertApplied`. Source: seed 001's revert of a loop.
+
+    Args:
+        session, to, epoch: as for `branch`.
+        summary: what was learnt; the model reads it.
+        category: why the branch was left.
+        loop_id: the loop that reverts.
 
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
@@ -85,14 +98,18 @@ async def compact(
     metadata: Metadata | None = None,
     epoch: int | None = None,
 ) -> Receipt:
-    """From now on the context begins with `summary`, then what is on the path from `first_kept` on; None keeps nothing.
+    """Let the context begin with `summary`, followed by the path from `first_kept` on.
 
     Args:
-        loop_id: tell the extension lane what the compaction did, as that loop's `agent.compaction.ended`.
-        estimator: what the sizes before and after are told with.
+        session, epoch: as for `branch`.
+        summary: stands in place of everything before `first_kept`.
+        first_kept: position of the first entry that stays; None keeps none.
+        loop_id: also publish this loop's `agent.compaction.ended`; None publishes no event.
+        estimator: measures the context before and after.
+        metadata: stored with the compaction; no model sees it.
 
     Raises:
-        UnknownTarget: `first_kept` is not on the path to the leaf; nothing was published.
+        UnknownTarget: `first_kept` is not on the path to the leaf. Nothing was published.
         Conflict, BusError: as for `branch`.
     """
     last = (await session.head()).position
@@ -115,7 +132,11 @@ async def compact(
 async def compact_loops(
     session: Session, blocks: Mapping[str, CompactionBlock], *, epoch: int | None = None
 ) -> Receipt:
-    """From now on each of these loops, by id, is read as its block tells it.
+    """Let the context show each of these loops as its compaction block says.
+
+    Args:
+        session, epoch: as for `branch`.
+        blocks: loop id → block.
 
     Raises:
         Conflict, BusError: as for `branch`.
@@ -135,14 +156,18 @@ async def prune(
     estimator: TokenEstimator = BY_BYTES,
     epoch: int | None = None,
 ) -> Receipt:
-    """From now on these entries are left out of the context; `memo` is read in their place, if there is one.
+    """Leave these entries out of the context.
 
     Args:
-        loop_id: tell the extension lane what was pruned, as that loop's `agent.prune.applied`; the memo is not for it.
-        estimator: what the size of what was pruned is told with.
+        session, epoch: as for `branch`.
+        positions: entries of the LLM lane.
+        memo: what the model reads in their place; None leaves nothing there.
+        loop_id: also publish this loop's `agent.prune.applied`, which does not contain the memo; None publishes no
+            event.
+        estimator: measures the pruned messages.
 
     Raises:
-        UnknownTarget: one of them is not in the LLM lane; nothing was published.
+        UnknownTarget: a position is not in the LLM lane. Nothing was published.
         Conflict, BusError: as for `branch`.
     """
     last, tree = await _tree(session)
@@ -160,18 +185,21 @@ async def prune(
 
 
 async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
-    """From now on the context is as if its last compaction had not been, by one entry that leaves that compaction out.
-    What was said since stays where it is. The one before it stands again, and may be undone next.
+    """Undo the last compaction with an entry that leaves it out of the context.
 
-    An agent does not compact the same context again by itself, before a provider finds it too long.
+    Entries after the compaction stay. An older compaction applies again and can be undone next. An agent does not
+    compact this context again by itself unless a provider refuses it as too long.
+
+    Args:
+        session, epoch: as for `branch`.
 
     Raises:
-        UnknownTarget: no compaction stands; nothing was published. The error names position 0.
+        UnknownTarget: the context has no compaction. Nothing was published. The error names position 0.
         Conflict, BusError: as for `branch`.
     """
     last = (await session.head()).position
     context = await build_context(session, at=last)
-    # A compaction is the first thing that is read, or none stands.
+    # A compaction that applies is always the first entry of the path.
     first = context.path[0] if context.path else None
     if first is None or not isinstance(first.message, Compaction):
         raise UnknownTarget(0)
@@ -180,7 +208,12 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
 
 
 async def label(session: Session, target: int, name: str | None) -> Receipt:
-    """Give an entry a name; None takes it away.
+    """Name an entry.
+
+    Args:
+        session: the session of the entry.
+        target: position of an entry in the LLM lane.
+        name: the label; None removes it.
 
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
@@ -191,7 +224,7 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
 
 
 async def _tree(session: Session) -> tuple[int, SessionTree]:
-    """The session's last position, and its tree as of that."""
+    """Return the session's last position, and its tree up to there."""
     last = (await session.head()).position
     return last, await read_tree(session, at=last)
 
@@ -199,7 +232,7 @@ async def _tree(session: Session) -> tuple[int, SessionTree]:
 async def _branching(
     session: Session, to: int | None, summary: str, metadata: Metadata | None
 ) -> tuple[int, LeafMove, BranchSummary]:
-    """The session's last position, and the two entries that lead away from its leaf."""
+    """Return the session's last position, and the two entries that lead away from its leaf."""
     last, tree = await _tree(session)
     if to is not None and (to < 1 or to not in tree.leaf_after):
         raise UnknownLeaf(session.id, to)

@@ -1,4 +1,4 @@
-"""When a context has to be told shorter, and what of it can stay. Pure; defaults as the seeds have them."""
+"""When to compact a context, and how much of it to keep. Pure; the defaults are those of the seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,32 +15,41 @@ __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveTrigger:
-    """Compact once what is reserved for the answer would be used. Source: seed 000, pi."""
+    """Compact when the context would use tokens that are reserved for the answer. Source: seed 000, pi.
+
+    Args:
+        window: the model's context window, in tokens.
+        reserve: tokens kept free for the answer.
+        is_enabled: False never compacts.
+    """
 
     window: int
-    """most tokens that the model takes"""
     reserve: int = 8_192
     is_enabled: bool = True
 
     def fires(self, tokens: int) -> bool:
-        """A context of so many tokens is too large."""
+        """Return whether a context of this many tokens is too large."""
         return self.is_enabled and tokens > self.window - self.reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact once too small a part of the window is left free. Source: seed 001."""
+    """Compact when too small a share of the window is free. Source: seed 001.
+
+    Args:
+        window: the model's context window, in tokens.
+        system: tokens of the instructions, which `fires` does not count.
+        full: share of the window that counts as the whole.
+        least_free: smallest share that has to stay free.
+    """
 
     window: int = 100_000
-    """most tokens that the model takes"""
     system: int = 4_000
-    """tokens of the instructions, which stand outside of what is counted"""
     full: float = 0.90
-    """the part of the window that counts as all of it"""
     least_free: float = 0.05
 
     def fires(self, tokens: int) -> bool:
-        """A context of so many tokens, without its instructions, is too large."""
+        """Return whether a context of this many tokens, without its instructions, is too large."""
         return self.full - self.system / self.window - tokens / self.window < self.least_free
 
 
@@ -55,16 +64,22 @@ def first_to_keep(
     is_most: bool = False,
     up_to: int | None = None,
 ) -> int | None:
-    """Position of the first entry to keep, so that about the last `tokens` of the context stay as they are.
+    """Return the position of the first entry to keep, so that about the last `tokens` of the context stay.
 
-    A cut never comes between a call and its result, whoever spoke between them: it is moved forward to the next place
-    that parts none, or back to the last one where none follows. None: there is nothing that a cut could come before.
+    A cut never separates a call from its result. It moves forward to the next allowed place, or back to the last one if
+    none follows.
 
     Args:
-        is_most: keep no more than `tokens`, as far as places to cut allow; else no less.
-        up_to: the entry at this position, and all behind it, stays.
+        context: the context to cut.
+        tokens: size of what should stay.
+        estimator: measures the messages.
+        is_most: keep at most `tokens` if a cut allows it; otherwise keep at least that many.
+        up_to: the entry at this position and everything after it stay.
+
+    Returns:
+        None if there is no place to cut.
     """
-    said = [(stood.position, message) for stood in context.path if isinstance(message := stood.message, Said)]
+    said = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Said)]
     kept, cut = 0, len(said)
     while cut and kept < tokens:
         cut -= 1
@@ -80,7 +95,7 @@ def first_to_keep(
 
 
 def _places(said: Sequence[Said]) -> list[int]:
-    """Before which messages a cut may come."""
+    """Return the indexes of the messages before which a cut is allowed."""
     called: dict[str, int] = {}
     parting: set[int] = set()
     for at, message in enumerate(said):
@@ -92,7 +107,7 @@ def _places(said: Sequence[Said]) -> list[int]:
 
 
 def _results(message: Said) -> list[str]:
-    """The calls that a message answers."""
+    """Return the ids of the calls that a message answers."""
     if isinstance(message, ToolResultMessage):
         return [message.tool_call_id]
     if isinstance(message, BranchSummary):
@@ -101,5 +116,5 @@ def _results(message: Said) -> list[str]:
 
 
 def _size(message: LlmMessage | BranchSummary, estimator: TokenEstimator) -> int:
-    told = branch_message(message) if isinstance(message, BranchSummary) else message
-    return estimator.message(told) if told else 0
+    spoken = branch_message(message) if isinstance(message, BranchSummary) else message
+    return estimator.message(spoken) if spoken else 0

@@ -1,4 +1,4 @@
-"""From a session's log to its context: once, or again and again with only what is new."""
+"""Build a session's context from its log: once, or repeatedly with only the new entries."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -24,20 +24,22 @@ class LaneReader(Protocol):
     def read(
         self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
     ) -> AsyncIterator[Envelope]:
-        """The lanes' entries after a cursor, up to and with `until`, in the order of their positions."""
+        """Read the entries of these lanes after a cursor, up to and including `until`, in order of position."""
         ...
 
 
 async def build_context(session: LaneReader, *, at: int | None = None, leaf: int | None = None) -> Context:
-    """What the model sees now, or what it saw once the entry at position `at` was there. Nothing is written.
+    """Return what the model sees now, or what it saw after the entry at position `at`. Writes nothing.
 
     Args:
-        leaf: stand at this entry of the LLM lane, whichever branch it is on; 0 is the place before the first. What an
-            entry continues is settled when it is appended, so nothing behind it in the log is read.
+        session: the session to read.
+        at: position of the last entry to read, in either lane; None reads to the end.
+        leaf: build the branch that ends at this entry of the LLM lane; 0 is before the first entry. Entries after it
+            are not read, as later entries never change what it continues.
 
     Raises:
-        UnknownLeaf: there is no entry `leaf`, or it is of the extension lane, or only comes after `at`.
-        StreamError, Unavailable: as reading the session does.
+        UnknownLeaf: the LLM lane has no entry `leaf`, or it comes after `at`.
+        StreamError, Unavailable: reading the session failed.
     """
     context = Context(session.id)
     if leaf == 0:
@@ -52,26 +54,32 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
 
 
 class WarmContext:
-    """A session's context kept between turns, so that the next one reads only what is new."""
+    """A session's context, kept between turns so that each turn reads only the new entries.
+
+    Args:
+        session: the session to read.
+    """
 
     def __init__(self, session: LaneReader) -> None:
         self._session = session
         self._context = Context(session.id)
-        self._cursor = START  # of the last entry in it; it names the log that was read, where a position is in any
-        # Two refreshes at a time would each read and fold the same entries.
+        self._cursor = START  # a cursor names its log; a position would fit any
+        # Two concurrent refreshes would fold the same entries twice.
         self._one_at_a_time = anyio.Lock()
 
     @property
     def context(self) -> Context:
-        """As of the last refresh; empty before the first."""
+        """The context as of the last refresh; empty before the first."""
         return self._context
 
     async def refresh(self) -> Context:
-        """The context as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
+        """Read the new entries and return the current context.
+
+        Cancellation keeps what was folded; the next call continues there. Concurrent calls run one after another.
 
         Raises:
-            LogRolledBack: the log has lost what this context holds. It is of no use any more: build another.
-            StreamError, Unavailable: as reading the session does.
+            LogRolledBack: the log lost entries that this context holds. Build a new `WarmContext`.
+            StreamError, Unavailable: reading the session failed.
         """
         async with self._one_at_a_time:
             async for envelope in self._session.read(lanes=_LLM, after=self._cursor):

@@ -1,4 +1,4 @@
-"""What can be wrong with a context."""
+"""Errors of contexts and of the entries that steer them."""
 
 from lanebus.bus.errors import MessageError
 
@@ -6,7 +6,10 @@ __all__ = ("Misplaced", "UnknownLeaf", "UnknownTarget")
 
 
 class Misplaced(MessageError):
-    """An envelope does not follow what its context has folded: another session's, an old one, or a live delta."""
+    """An envelope does not follow the context: it is of another session, too old, or a live delta.
+
+    Fields: `session`, `position` and `reason`.
+    """
 
     def __init__(self, session: str, position: int, reason: str) -> None:
         super().__init__(f"entry {position} of session {session!r} does not follow: {reason}")
@@ -14,7 +17,11 @@ class Misplaced(MessageError):
 
 
 class UnknownTarget(MessageError):
-    """A leaf move or a compaction names an entry that is not there before it. A context records it and goes on."""
+    """A leaf move, compaction or prune names an entry that does not exist before it. A context records the error and
+    continues.
+
+    Fields: `target`, the position that was named.
+    """
 
     def __init__(self, target: int) -> None:
         super().__init__(f"names entry {target}, which is not there before it")
@@ -22,13 +29,13 @@ class UnknownTarget(MessageError):
 
 
 class UnknownLeaf(MessageError):
-    """Somebody wants to stand at an entry that the session's LLM lane does not have. Nothing was done.
+    """A caller named a position that the session's LLM lane does not have. Nothing was written.
 
     Fields: `session`; `leaf`, the position that was named.
     """
 
     def __init__(self, session: str, leaf: int) -> None:
         super().__init__(
-            f"session {session!r} has no entry {leaf} in its LLM lane: name the position of one that it has"
+            f"session {session!r} has no entry {leaf} in its LLM lane. Name the position of an entry of that lane."
         )
         self.session, self.leaf = session, leaf

@@ -1,7 +1,8 @@
-"""The context: what a model will see, folded from the LLM lane alone. Pure: the same entries give the same context.
+"""The context: what a model sees, folded from the LLM lane alone. Pure: the same entries always produce the same
+context.
 
-An entry that only adds is folded in by itself, at a cost that does not grow with the history. A leaf move, a
-compaction or a prune changes what stands, and derives it again from the entries.
+An entry that only adds is folded in at a cost that does not grow with the history. A leaf move, a compaction or a prune
+changes what stands, so the context is derived again from all entries.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ Instruction = SystemMessage | DeveloperMessage
 
 
 class Fault(NamedTuple):
-    """An entry that could not be taken as it is: what is wrong with it. The fold goes on behind it."""
+    """A problem with one entry. The fold records it and continues with the next entry."""
 
     position: int
     error: MessageError
@@ -45,41 +46,56 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model sees after the entry at `position`. Immutable: the next entry gives another one."""
+    """What the model sees after the entry at `position`. Immutable: `evolve` returns a new context for the next entry."""
 
     session: str
     position: int = 0
-    """of the last entry of the LLM lane that was folded in; 0 before the first"""
+    """Position of the last entry of the LLM lane that was folded in; 0 before the first."""
     path: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope])
-    """what stands from root to leaf, in the order of the log: the last compaction first if there is one, then every
-    message and branch summary, failed answers too; a loop's compaction or a prune where the first stood that it covers.
-    Settings and labels are not in it, as they say nothing"""
+    """What stands between root and leaf, in log order.
+
+    The last compaction comes first, if there is one. Then follow all messages and branch summaries, failed answers
+    included. A loop's compaction or a prune stands in place of the first entry that it covers. Settings and labels are
+    not part of it.
+    """
     system: PersistentList[Instruction] = field(default_factory=PersistentList[Instruction])
-    """all instructions from root to leaf. Also those before a compaction: a summary tells what happened, and cannot
-    stand for what the model was told to do"""
+    """All instructions from root to leaf, also those before a compaction: a summary of what happened does not replace
+    what the model was told to do.
+    """
     pairing: Pairing = field(default_factory=Pairing, repr=False)
     provider: str | None = None
     model: str | None = None
-    """of the last model change or answer on the path, whichever came later; None if there was none"""
+    """Provider and model of the last model change or answer on the path, whichever came later; None if there was
+    neither.
+    """
     thinking_level: str | None = None
     faults: tuple[Fault, ...] = field(default=(), compare=False)
-    """an unreadable entry says nothing; with an `UnknownTarget` a move moves nothing, a compaction keeps nothing"""
+    """Problems with entries. An unreadable entry adds nothing. After an `UnknownTarget`, a move moves nothing and a
+    compaction keeps nothing.
+    """
     entries: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope], repr=False)
-    """everything folded in: later moves may lead back to any of it"""
+    """Every entry that was folded in; a later move can lead back to any of them."""
 
     @property
     def messages(self) -> PersistentList[LlmMessage]:
-        """Return what goes to a provider, in its order: no instructions and no failed answers, summaries as user
-        messages, and behind each assistant message exactly one result a call (see `tool_pairs.py`). What was said while
-        the model thought follows those (see `read_marks.py`)."""
+        """Return what is sent to a provider, in order: no instructions and no failed answers, and summaries as user
+        messages.
+
+        After each assistant message stands exactly one result per call; see `tool_pairs.py`. What users said while the
+        model was answering follows these; see `read_marks.py`.
+        """
         return self.pairing.messages
 
 
 def evolve(context: Context, envelope: Envelope) -> Context:
-    """The context after one more entry of the LLM lane.
+    """Return the context after one more entry of the LLM lane.
+
+    Args:
+        context: the context so far.
+        envelope: the next entry of the same session.
 
     Raises:
-        ForgedEntry: it is of the extension lane, or holds what belongs there. No model may see it.
+        ForgedEntry: the entry is in the extension lane, or holds an extension message. No model may see it.
         Misplaced: it is of another session, a live delta, or not after `context.position`.
     """
     _require_own(context, envelope)
@@ -121,16 +137,16 @@ def _require_next(context: Context, envelope: Envelope) -> None:
 
 
 def _noted(context: Context, fault: Fault) -> Context:
-    """The fault of an entry that was written past the bus, below a position that is another's.
+    """Record the fault of an entry that a foreign client wrote below a used position.
 
-    A reader is given it again at each read, until the session has gone on: once noted is enough.
+    A reader returns such an entry at each read until the session grows, so it is recorded only once.
     """
     is_noted = any((known.position, str(known.error)) == (fault.position, str(fault.error)) for known in context.faults)
     return context if is_noted else replace(context, faults=(*context.faults, fault))
 
 
 def _derived(known: Context) -> Context:
-    """The context made anew from its entries, for when one of them changed what stands."""
+    """Derive the context again from its entries, after one of them changed what stands."""
     path = path_to_leaf(known.entries)
     context = Context(known.session, known.position, faults=known.faults, entries=known.entries)
     for envelope in path:
@@ -138,7 +154,7 @@ def _derived(known: Context) -> Context:
     standing, fault = _standing(path)
     for stands in overlaid(standing):
         context = _with_said(context, stands)
-    # An older compaction's fault was recorded when it came.
+    # The fault of an older compaction is recorded already.
     return _faulty(context, fault) if fault and standing[0].position == known.position else context
 
 
@@ -147,7 +163,7 @@ def _faulty(context: Context, error: MessageError) -> Context:
 
 
 def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
-    """The part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
+    """Return the part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
     undone = {
         pruned
         for prune in path
@@ -172,7 +188,7 @@ def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | Non
 
 
 def _with_settings(context: Context, envelope: Envelope) -> Context:
-    """What holds for the whole path, whatever a compaction left of it."""
+    """Apply the settings of an entry. They hold for the whole path, also where a compaction replaced it."""
     match envelope.message:
         case SystemMessage() | DeveloperMessage() as instruction:
             return replace(context, system=context.system.appended(instruction))
@@ -189,7 +205,7 @@ def _with_settings(context: Context, envelope: Envelope) -> Context:
 
 
 def _with_said(context: Context, stands: Stands) -> Context:
-    """What the entry says, or what is said in its place, put where it stands."""
+    """Add what the entry says, or what an overlay says in its place."""
     said = _said(stands.envelope) if stands.instead is None else stands.instead
     if said is None:
         return context
@@ -203,13 +219,16 @@ def _with_said(context: Context, stands: Stands) -> Context:
 
 
 def _spoken_meanwhile(path: PersistentList[Envelope], stands: Stands) -> list[LlmMessage]:
-    """What users said before an answer that was made without it. It stands behind the answer for every later request:
-    else a model would be shown that it had read what it had not, and go on with its own words instead of the user's."""
+    """Return what users said before an answer that was produced without it.
+
+    For every later request it stands after that answer. Otherwise the next model call would show the message as already
+    read, and the model would continue its own text instead of replying to the user.
+    """
     message = stands.envelope.message
     if stands.instead is not None or (isinstance(message, AssistantMessage) and message.is_failed):
         return []
     late = (envelope.message for envelope in reversed(left_over(path, stands.envelope)))
-    # Results inside a user's message stand behind their calls, wherever that is.
+    # Results inside a user's message stand after their calls, wherever those are.
     return [each for each in late if isinstance(each, UserMessage) and not _has_results(each)]
 
 
@@ -218,7 +237,7 @@ def _has_results(message: LlmMessage) -> bool:
 
 
 def _said(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
-    """What an entry gives the model to read; None if it does not even stand in the path."""
+    """Return what an entry makes the model read; None if the entry is not part of the path."""
     match envelope.message:
         case Compaction() as compaction:
             said = compaction_message(compaction)

@@ -1,4 +1,4 @@
-"""Loops told shorter: seed 001's way to make a compaction block, with its texts. Pure: nothing is published here."""
+"""Compaction of single loops, with seed 001's method and texts. Pure: nothing is published here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,32 +22,32 @@ from lanebus.handlers.context.turn_list import MessageTurn, turns_of
 __all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
 
 _SHORT_BYTES = 200
-"""a longer text is no summary of itself"""
+"""A longer text is not used as its own summary."""
 
 Said = UserMessage | AssistantMessage | ToolResultMessage
 Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMessage]]
-"""Messages in place of those given, of about so many tokens."""
+"""Returns messages that replace the ones passed in, of about the number of tokens passed in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSettings:
-    """How much of a loop stays. Source: the defaults of seed 001."""
+    """How much of a loop to keep. Source: the defaults of seed 001."""
 
     keep_first: int = 2
-    """turns of the latest loop that stay as they were"""
+    """Turns at the start of the latest loop that stay unchanged."""
     keep_recent: int = 10
-    """turns of the latest loop that stay, with their tools' long outputs cut"""
+    """Turns at the end of the latest loop that stay, with long tool outputs cut."""
     summary_tokens: int = 2_000
-    """for all turns between"""
+    """Tokens for the summary of all turns between."""
     tool_lines: int = 50
-    """most lines of a tool's output in a recent turn"""
+    """Most lines of a tool's output in a recent turn."""
     scope: int | Literal["tokens"] = 3
-    """so many loops before the latest; "tokens": those that together have no more than `window_tokens`"""
+    """How many loops before the latest to compact; "tokens" compacts as many as fit into `window_tokens` together."""
     window_tokens: int = 100_000
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
-    """A line for each answer, and one that tells how many messages the tokens were not enough for."""
+    """Return a line for each answer, and one that counts the messages for which the tokens did not suffice."""
     lines: list[LlmMessage] = []
     told = 0
     for number, message in enumerate(messages, 1):
@@ -72,14 +72,21 @@ def block_of(
     summarize: Summarize = one_line_each,
     estimator: TokenEstimator = BY_BYTES,
 ) -> CompactionBlock:
-    """One loop told shorter: of the latest its first and recent turns stay, of an earlier one only a summary.
+    """Return the compaction block of one loop.
+
+    The latest loop keeps its first and its recent turns. An earlier loop keeps only a summary.
 
     Args:
-        created_at: RFC 3339; now if not given.
+        messages: all messages of the loop.
+        settings: how much to keep.
+        is_latest: whether this is the session's latest loop.
+        created_at: RFC 3339; None is now.
+        summarize: writes the summary.
+        estimator: measures the summary.
     """
     turns = turns_of(message for message in messages if not isinstance(message, SystemMessage | DeveloperMessage))
     first = min(settings.keep_first, len(turns)) if is_latest else 0
-    # A turn that is kept as it was is not told a second time.
+    # A turn that stays unchanged is not repeated among the recent ones.
     recent = max(first, len(turns) - settings.keep_recent) if is_latest else len(turns)
     between = _section(turns[first:recent], lambda said: summarize(said, settings.summary_tokens, estimator))
     return CompactionBlock(
@@ -101,11 +108,15 @@ def blocks_of(
     summarize: Summarize = one_line_each,
     estimator: TokenEstimator = BY_BYTES,
 ) -> dict[str, CompactionBlock]:
-    """A block for the latest loop, and for those before it that are in scope.
+    """Return a block for the latest loop, and for those before it that are in scope.
 
     Args:
-        loops: loop id → its messages, in the order of the loops, as `loops_of` gives them.
-        known: earlier loops that have a block already and keep it.
+        loops: loop id → its messages, in the order of the loops, as `loops_of` returns them.
+        settings: how much to keep.
+        known: earlier loops that already have a block and keep it.
+        created_at: RFC 3339; None is now.
+        summarize: writes the summaries.
+        estimator: measures the summaries.
     """
     names = list(loops)
     scope = settings.scope
@@ -127,7 +138,7 @@ def blocks_of(
 
 
 def _loops_within(tokens: int, loops: Sequence[Sequence[LlmMessage]], estimator: TokenEstimator) -> int:
-    """How many of the last of these loops have no more tokens together."""
+    """Return how many of the last loops fit into the tokens together."""
     count = 0
     for messages in reversed(loops):
         tokens -= sum(map(estimator.message, messages))
@@ -149,7 +160,7 @@ def _section(
     if of is None:
         return None
     messages = told([message for turn in turns for message in turn.messages])
-    # Instructions stand outside of every loop, so there are none to leave out here.
+    # Instructions belong to no loop, so none are lost here.
     return CompactedSection(range=of, messages=tuple(message for message in messages if isinstance(message, Said)))
 
 

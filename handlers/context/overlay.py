@@ -1,7 +1,7 @@
-"""What lies over the log when a context is built: loops told shorter, and entries that were pruned.
+"""Overlays on the log: compactions of single loops, and pruned entries.
 
-Nothing is ever removed: an overlay is an entry of its own, and a context from before it shows everything. It says
-nothing of what comes after it, so an entry that is appended later stands as it is.
+Nothing is removed from the log. An overlay is an entry of its own and covers only entries before it, so a context from
+before the overlay shows everything.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ class Stands(NamedTuple):
 
     envelope: Envelope
     instead: tuple[LlmMessage, ...] | None = None
-    """what an overlay says, where others stood; None: the entry says what it says"""
+    """What an overlay says in place of the entries it covers; None if the entry speaks for itself."""
 
 
 def overlaid(path: Sequence[Envelope]) -> list[Stands]:
-    """What stands of a path under the overlays that are on it. Pure: the path is as it was.
+    """Return what stands of a path under the overlays on it. Pure.
 
-    Each overlay takes the place of the first entry that it covers; one that covers nothing there says nothing.
+    Each overlay takes the place of the first entry that it covers. An overlay that covers nothing adds nothing.
     """
     standing = [Stands(envelope) for envelope in path]
     latest = {envelope.message.loop_id: envelope for envelope in path if isinstance(envelope.message, LoopCompaction)}
@@ -45,7 +45,7 @@ def overlaid(path: Sequence[Envelope]) -> list[Stands]:
 
 
 def _turns_left_out(standing: Iterable[Stands], before: int, compaction: LoopCompaction) -> set[int]:
-    """Positions of the loop's messages before its overlay, but for the turns that are kept as they were."""
+    """Return the positions of the loop's messages before its overlay, without the turns that the overlay keeps."""
     kept = compaction.block.keep_first
     return {
         stands.envelope.position
@@ -59,7 +59,7 @@ def _turns_left_out(standing: Iterable[Stands], before: int, compaction: LoopCom
 
 
 def _replaced(standing: Sequence[Stands], covered: set[int], said: Stands) -> list[Stands]:
-    """The same with one thing in place of all that is covered. Instructions are never covered: they still hold."""
+    """Return the same with `said` in place of all covered entries. Instructions are never covered: they still hold."""
     result: list[Stands] = []
     is_said = False
     for stands in standing:

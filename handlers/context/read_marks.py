@@ -1,4 +1,4 @@
-"""Whom an answer was made without: its marks tell how far its model had read, and what it was not shown. Pure."""
+"""Read marks: how far a model had read when it answered, and which messages it was not shown. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,21 @@ from lanebus.bus.wire.envelope import Envelope
 __all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_prompt", "left_over", "read_position")
 
 READ_UP_TO = "lanebus.seen"
-"""in the private metadata of an answer, and of the note that ends a loop: the position up to which all is read or done
-with. Who spoke while an answer was thought stands before it in the log and was not answered by it; only this tells"""
+"""Key in the private metadata of an answer, and of the note that ends a loop. Its value is the position up to which
+everything is read or handled.
+
+What users say while a model answers stands before the answer in the log. Only this mark shows that it is unanswered.
+"""
 
 DEFERRED = "lanebus.held"
-"""in that of an answer: positions up to `READ_UP_TO` of messages that its model was not shown"""
+"""Key in the same metadata: positions up to `READ_UP_TO` of messages that the model was not shown."""
 
 
 def read_position(envelope: Envelope) -> int | None:
-    """Up to where all is read once this entry is there; None where it is no answer, and no note that ends a loop."""
+    """Return the position up to which everything is read once this entry exists.
+
+    None if the entry is neither an answer nor a note that ends a loop.
+    """
     message = envelope.message
     if not isinstance(message, AssistantMessage | UserMessage):
         return None
@@ -27,16 +33,16 @@ def read_position(envelope: Envelope) -> int | None:
 
 
 def deferred_positions(envelope: Envelope) -> frozenset[int]:
-    """Positions of what an answer's model was not shown though it stands before `READ_UP_TO`."""
+    """Return the positions of messages before `READ_UP_TO` that the model was not shown."""
     message = envelope.message
     held = (message.metadata or {}).get(DEFERRED) if isinstance(message, LlmMessage) else None
     return frozenset(each for each in held if type(each) is int) if isinstance(held, list) else frozenset()
 
 
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
-    """What users said before an answer that was made without it, the newest first.
+    """Return what users said before an answer that was produced without it, newest first.
 
-    Looks back no further than to what the answer's model had read.
+    Looks back only as far as the answer's model had read.
     """
     seen = read_position(reader)
     if seen is None:
@@ -46,7 +52,7 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
     found: list[Envelope] = []
     for index in range(len(path) - 1, -1, -1):
         envelope = path[index]
-        # What was put in the place of older entries stands there under a position of its own.
+        # An overlay stands in place of older entries but has its own, later position.
         if envelope.position <= seen and envelope.position < first:
             break
         is_left = seen < envelope.position < reader.position or envelope.position in held
@@ -56,5 +62,5 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
 
 
 def is_prompt(envelope: Envelope) -> bool:
-    """A user said it: it is no note of a loop's own to its model."""
+    """Return whether a user said it. False for a loop's own note to its model."""
     return isinstance(envelope.message, UserMessage) and envelope.message.turn_id is None

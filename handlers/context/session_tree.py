@@ -16,23 +16,30 @@ __all__ = ("SessionTree", "read_tree")
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
-    """Every entry of the LLM lane under the one that it continues; a leaf move is a step, and no entry of the tree."""
+    """The entries of the LLM lane as a tree. Each entry's parent is the one that it continues; leaf moves are not part
+    of it.
+    """
 
     session: str
     entries: Mapping[int, Envelope]
-    """by position, in the order of the log"""
+    """Position → entry, in log order."""
     parents: Mapping[int, int]
-    """position → position of the entry that it continues; 0 is the place before the first"""
+    """Position → position of the entry that it continues; 0 is the root, before the first entry."""
     leaf_after: Mapping[int, int]
-    """position of any entry → where the session stood once it was there: at itself, but for leaf moves"""
+    """Position of any entry → where the session stood after it: at the entry itself, or where a leaf move led."""
     leaf: int
-    """where the session goes on; 0 is the place before the first entry"""
+    """Position that the next entry continues; 0 is the root."""
     labels: Mapping[int, str]
-    """position → the name that a user gave it, whichever branch it was given on"""
+    """Position → the name that a user gave it, on any branch."""
 
     @classmethod
     def of(cls, session: str, entries: Iterable[Envelope]) -> Self:
-        """The tree of the LLM lane's entries, which come in the order of their positions."""
+        """Build the tree of the LLM lane's entries.
+
+        Args:
+            session: the session's id.
+            entries: in order of their positions.
+        """
         known: dict[int, Envelope] = {}
         parents: dict[int, int] = {}
         labels: dict[int, str] = {}
@@ -59,20 +66,21 @@ class SessionTree:
         )
 
     def path(self, leaf: int | None = None) -> tuple[Envelope, ...]:
-        """The entries from the first to `leaf`; None is where the session goes on, 0 gives none.
+        """Return the entries from the first to `leaf`. None is the session's current leaf; 0 returns none.
 
         Raises:
             UnknownLeaf: the tree has no such entry.
         """
         at = self._known(self.leaf if leaf is None else leaf)
         steps: list[Envelope] = []
-        while at:  # to a smaller position each time
+        while at:  # positions only get smaller
             steps.append(self.entries[at])
             at = self.parents[at]
         return tuple(reversed(steps))
 
     def children(self, position: int) -> tuple[int, ...]:
-        """Positions of the entries that continue this one, oldest first; of 0, those that begin the session anew.
+        """Return the positions of the entries that continue this one, oldest first. 0 returns those that start at the
+        root.
 
         Raises:
             UnknownLeaf: the tree has no such entry.
@@ -81,7 +89,7 @@ class SessionTree:
         return tuple(child for child, parent in self.parents.items() if parent == at)
 
     def branches(self) -> tuple[int, ...]:
-        """Positions of the entries that none continues, oldest first: each is the end of a branch."""
+        """Return the positions of the entries that nothing continues, oldest first. Each ends a branch."""
         continued = set(self.parents.values())
         return tuple(position for position in self.entries if position not in continued)
 
@@ -92,10 +100,14 @@ class SessionTree:
 
 
 async def read_tree(session: LaneReader, *, at: int | None = None) -> SessionTree:
-    """The session's tree as it is, or as it was once the entry at position `at` was there.
+    """Read the session's tree.
+
+    Args:
+        session: the session to read.
+        at: read it as it was after the entry at this position; None reads to the end.
 
     Raises:
-        StreamError, Unavailable: as reading the session does.
+        StreamError, Unavailable: reading the session failed.
     """
     entries = [envelope async for envelope in session.read(lanes=frozenset({Lane.LLM}), until=at)]
     return SessionTree.of(session.id, entries)

@@ -1,4 +1,4 @@
-"""Summaries as the model reads them: user messages that are made for a context and never written back."""
+"""Summaries as the model reads them: user messages that exist only in a context and are never published."""
 
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
@@ -10,13 +10,12 @@ _COMPACTION = "The conversation history before this point was compacted into the
 _BRANCH = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
 
 EXPLORED = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
-"""how the text of a branch summary begins that a model was asked to write. Source: pi"""
+"""Start of a branch summary that a model was asked to write. Source: pi."""
 
 
 def compaction_message(compaction: Compaction) -> UserMessage | None:
-    """What the model reads in place of what was compacted; None for a blank summary: then it reads nothing there.
-
-    Source: pi, whose text it is.
+    """Return what the model reads in place of what was compacted; None if the summary is blank. Source: the text is
+    pi's.
     """
     if not compaction.summary.strip():
         return None
@@ -24,15 +23,15 @@ def compaction_message(compaction: Compaction) -> UserMessage | None:
 
 
 def branch_message(summary: BranchSummary) -> UserMessage | None:
-    """What the model reads of a branch that the session left; None for a blank summary.
+    """Return what the model reads about a branch that the session left; None if the summary is blank.
 
-    Source: pi, whose text it is: unlike a compaction's, it has no newline before the closing tag.
+    Source: the text is pi's. Unlike the one for compactions, it has no newline before the closing tag.
     """
     return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary.strip() else None
 
 
 def prune_message(prune: Prune) -> UserMessage | None:
-    """What the model reads in place of pruned entries; None where nothing is to tell of them. Source: seed 001."""
+    """Return what the model reads in place of pruned entries; None without a memo. Source: seed 001."""
     if prune.memo is None or not prune.memo.strip():
         return None
     return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)

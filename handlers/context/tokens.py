@@ -1,7 +1,7 @@
-"""How large a context is, in tokens: what the provider counted last, and an estimate of what came after it.
+"""The size of a context in tokens: the provider's last count, plus an estimate of what came after it.
 
-An estimate needs no tokenizer and is wrong by some tens of percent; one that knows a model's tokenizer can take its
-place wherever a `TokenEstimator` is asked for.
+The estimators need no tokenizer and are wrong by some tens of percent. An estimator that uses the model's tokenizer can
+be passed wherever a `TokenEstimator` is asked for.
 """
 
 import json
@@ -39,19 +39,19 @@ _IMAGE_CHARACTERS = 4_800
 
 
 class TokenEstimator(Protocol):
-    """Guesses tokens. Pure: the same text gives the same number."""
+    """Estimates tokens. Pure: the same text always has the same number."""
 
     def text(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the tokens of a text."""
         ...
 
     def message(self, message: LlmMessage) -> int:
-        """Tokens of a message with everything in it that a model reads."""
+        """Return the tokens of everything in a message that a model reads."""
         ...
 
 
 class _ByBytes:
-    """A token for four bytes of UTF-8, begun ones whole. Source: seed 001."""
+    """One token per four bytes of UTF-8, rounded up. Source: seed 001."""
 
     def text(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
@@ -72,7 +72,7 @@ class _ByBytes:
 
 
 class _ByCharacters:
-    """A token for four characters of the whole message, and at least one. Source: seed 000, pi."""
+    """One token per four characters of the whole message, at least one. Source: seed 000, pi."""
 
     def text(self, text: str) -> int:
         return max(1, len(text) // 4)
@@ -87,33 +87,39 @@ class _ByCharacters:
 
 
 BY_BYTES: TokenEstimator = _ByBytes()
-"""seed 001's; an image counts by its size"""
+"""Seed 001's estimator. An image counts by its size."""
 BY_CHARACTERS: TokenEstimator = _ByCharacters()
-"""seed 000's; an image counts as 1,200 tokens"""
+"""Seed 000's estimator. An image counts as 1,200 tokens."""
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
-    """The size of the context that a model call's usage tells of, its answer too.
+    """Return the size of the context after a model call, its answer included.
 
     Args:
-        cached: with the tokens that were read from a cache or written to it, which are in the context all the same.
-            Seed 000's own figure is without them.
+        usage: what the provider reported for the call.
+        cached: include the tokens that were read from a cache or written to it. They are in the context either way;
+            seed 000's figure leaves them out.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
 
 def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> int:
-    """The size of a context: by the usage of its last answer that has one, with an estimate of what stands behind it.
+    """Return the size of a context in tokens.
 
-    All of it is estimated where there is no such answer, or where it came before the last compaction or prune: what it
-    counted is no longer what is read. Source: pi, seed 001.
+    This is the usage of the last answer that has one, plus an estimate of what stands after it. Everything is estimated
+    if no answer has usage, or if a compaction or prune came after the answer: its count is then outdated. Source: pi,
+    seed 001.
+
+    Args:
+        context: the context to measure.
+        estimator: estimates what the provider has not counted.
     """
-    overlays = [stood.position for stood in context.path if isinstance(stood.message, _OVERLAYS)]
+    overlays = [envelope.position for envelope in context.path if isinstance(envelope.message, _OVERLAYS)]
     changed = max(overlays, default=0)
     trailing = 0
-    for stood in reversed(context.path):
-        message = stood.message
-        if stood.position <= changed:
+    for envelope in reversed(context.path):
+        message = envelope.message
+        if envelope.position <= changed:
             break
         if isinstance(message, AssistantMessage):
             if message.is_failed:
@@ -122,13 +128,13 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
                 return counted + trailing
         if isinstance(message, LlmMessage):
             trailing += estimator.message(message)
-        elif isinstance(message, BranchSummary) and (told := branch_message(message)):
-            trailing += estimator.message(told)
+        elif isinstance(message, BranchSummary) and (summary := branch_message(message)):
+            trailing += estimator.message(summary)
     return sum(map(estimator.message, (*context.system, *context.messages)))
 
 
 def _texts(block: Block) -> Iterable[str]:
-    """What a model would read of a block as text."""
+    """Return what a model reads of a block as text."""
     match block:
         case TextBlock(text=text) | ThinkingBlock(text=text) | ErrorBlock(message=text):
             return (text,)
@@ -147,7 +153,7 @@ def _texts(block: Block) -> Iterable[str]:
 
 
 def _json_alone(result: ToolResultMessage) -> str:
-    """The JSON that a model reads as the result, where there is nothing else to read."""
+    """Return the JSON that a model reads as the result; empty if there is content to read instead."""
     return "" if result.content or result.structured is None else _compact(result.structured)
 
 
@@ -156,7 +162,7 @@ def _compact(value: JsonValue) -> str:
 
 
 def _media(block: Block) -> Iterable[MediaRef]:
-    """What a model would look at or listen to."""
+    """Return what a model looks at or listens to."""
     match block:
         case ImageBlock(media=media) | AudioBlock(media=media) | VideoBlock(media=media):
             return (media,)

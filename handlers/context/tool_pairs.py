@@ -1,7 +1,7 @@
-"""Tool calls and their results, brought into the one order that every provider takes.
+"""Tool calls and their results, in the one order that every provider accepts.
 
-Behind each assistant message stand exactly as many results as it has calls, in the order of the calls, whatever order
-they came in. A call that has no result yet has a made-up one in its place, until the real one comes and replaces it.
+After each assistant message stand exactly as many results as it has calls, in the order of the calls, regardless of the
+order in which they arrived. A call without a result has a placeholder until its result arrives.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("NO_RESULT", "Pairing")
 
 NO_RESULT = "No result provided"
-"""what the model reads as the result of a call that has none. Source: pi"""
+"""What the model reads as the result of a call that has none. Source: pi."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +24,20 @@ class Pairing:
 
     messages: PersistentList[LlmMessage] = field(default_factory=PersistentList[LlmMessage])
     waiting: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """call id → where in `messages` its made-up results are: more than one only if one message repeats the id"""
+    """Call id → indexes of its placeholders in `messages`. There is more than one only if one message repeats the id.
+    """
 
     def joined_by(self, message: LlmMessage) -> "Pairing":
-        """The messages once `message` was said, in which
+        """Return the messages after `message` was added.
 
-        - a failed or aborted answer is left out, and with it its calls and their results;
-        - a result without a waiting call is left out: an orphan, or a second one for its call;
-        - results inside another message are taken out of it and stand like all others.
+        - A failed or aborted answer is left out, together with its calls and their results.
+        - A result is left out if no call waits for it: it is an orphan, or a second result of its call.
+        - Results inside another message are taken out of it and treated like all others.
         """
         if isinstance(message, ToolResultMessage):
             return self._answered(message)
         if isinstance(message, AssistantMessage) and message.is_failed:
-            # An id may be used again: results that come now are for this call, not for an older one of the same id.
+            # An id may be used again: results that arrive now belong to this call, not to an older one of the same id.
             return self._without({call.id for call in message.tool_calls()})
         results = [_as_message(block) for block in message.content if isinstance(block, ToolResultBlock)]
         said = _without_results(message) if results else message
@@ -46,7 +47,7 @@ class Pairing:
         return joined
 
     def leaving_out(self, said: Sequence[LlmMessage]) -> "Pairing":
-        """The messages but for these very ones, none of which has a call or a result in it."""
+        """Return the messages without these objects, none of which has a call or a result."""
         gone = Counter(map(id, said))
         start, kept = len(self.messages), list[LlmMessage]()
         while start and gone.total():
@@ -56,7 +57,7 @@ class Pairing:
                 gone[id(message)] -= 1
             else:
                 kept.append(message)
-        # Whatever stands behind has moved by as many as were taken out before it.
+        # Each message after the first removed one has moved.
         places = {id(message): place for place, message in enumerate(reversed(kept), start)}
         waiting = {
             call: tuple(place if place < start else places[id(self.messages[place])] for place in old)

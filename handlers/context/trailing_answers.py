@@ -1,6 +1,6 @@
-"""Answers that are of no use to the next request, left out of a copy. Pure: the log keeps them.
+"""Leave out answers that are of no use to the next request. Pure: the log keeps them.
 
-Source: the request preparation of the system that seed 000 documents.
+Source: the request preparation that seed 000 documents.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ __all__ = ("without_empty_answers", "without_unusable_end")
 
 
 def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """The messages up to the last that a model can go on from: at the end no answer that was cut, calls or is blank.
+    """Return the messages up to the last one that a model can continue from.
 
-    An answer that calls is one whose results never came: they would stand behind it.
+    Answers at the end are dropped if they were cut, call tools or are blank. The results of such calls never arrived,
+    as they would stand after the answer.
     """
     end = len(messages)
     while end and isinstance(last := messages[end - 1], AssistantMessage) and not _is_usable(last):
@@ -23,7 +24,7 @@ def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ..
 
 
 def without_empty_answers(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """The messages but for answers that hold no text, no call and no thinking."""
+    """Return the messages without answers that have no text, no call and no thinking."""
     return tuple(message for message in messages if not isinstance(message, AssistantMessage) or _says(message))
 
 

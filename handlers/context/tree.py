@@ -1,7 +1,7 @@
-"""The tree of a session. Pure, over the LLM lane's entries in the order of their positions.
+"""The tree of a session. Pure, over the LLM lane's entries in order of their positions.
 
-Nothing in an entry names its parent. It follows the leaf, which is the entry before it unless that is a leaf move, and
-then it is where that one led. So every step towards the root goes to a smaller position, and no tree can have a cycle.
+No entry names its parent. An entry continues the entry before it; after a leaf move, it continues the move's target. So
+each step towards the root leads to a smaller position, and the tree has no cycle.
 """
 
 from bisect import bisect_left
@@ -14,15 +14,16 @@ __all__ = ("find", "path_to_leaf")
 
 
 def find(entries: Sequence[Envelope], position: int) -> int | None:
-    """Where in `entries` the one of this position is; None if it is of the other lane or not there."""
+    """Return the index of the entry at this position; None if `entries` has no such entry."""
     index = bisect_left(entries, position, key=_position)
     return index if index < len(entries) and entries[index].position == position else None
 
 
 def path_to_leaf(entries: Sequence[Envelope]) -> list[Envelope]:
-    """The entries from the root to the leaf; leaf moves lead along the path and are not on it.
+    """Return the entries from the root to the leaf. Leaf moves steer the path and are not on it.
 
-    A move to a leaf move leads where that one led. A move to an entry that is not before it moves nothing.
+    A move to another leaf move leads to that one's target. A move to an entry that does not come before it has no
+    effect.
     """
     return list(_towards_root(entries))[::-1]
 

@@ -1,4 +1,4 @@
-"""Long outputs of tools, cut in their middle. Pure; the text is seed 001's."""
+"""Cut long tool outputs in the middle. Pure; the text is seed 001's."""
 
 from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
@@ -7,7 +7,7 @@ __all__ = ("head_and_tail", "truncated")
 
 
 def head_and_tail(text: str, most_lines: int) -> str:
-    """The text, or its first and last lines with a word between them of how many were cut."""
+    """Return the text. If it has more than `most_lines` lines, return the first and the last with a note between them."""
     lines = text.splitlines()
     if len(lines) <= most_lines:
         return text
@@ -17,13 +17,13 @@ def head_and_tail(text: str, most_lines: int) -> str:
 
 
 def truncated(message: LlmMessage, most_lines: int) -> LlmMessage:
-    """The message; of a tool's result only the beginning and the end of each long text."""
+    """Return the message. In a tool's result, each long text keeps only its beginning and its end."""
     if not isinstance(message, ToolResultMessage):
         return message
     content = tuple(_cut_block(block, most_lines) for block in message.content)
     if content == message.content:
         return message
-    # The same in another form would still be whole.
+    # The structured result would still hold everything.
     return message.model_copy(update={"content": content, "structured": None})
 
 

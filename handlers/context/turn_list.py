@@ -1,4 +1,4 @@
-"""Messages as the turns and loops in which they were said. Pure."""
+"""Messages grouped by turns and loops. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,15 +9,15 @@ __all__ = ("MessageTurn", "loops_of", "turns_of")
 
 
 class MessageTurn(NamedTuple):
-    """Messages that were said in one turn."""
+    """The messages of one turn."""
 
     number: int
-    """its index in its loop; of a message without a turn its place among the turns"""
+    """Index of the turn in its loop; for a message without a turn, its index among the turns."""
     messages: tuple[LlmMessage, ...]
 
 
 def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
-    """The turns of one loop's messages, in order. A message that was never stamped is a turn by itself."""
+    """Return the turns of one loop's messages, in order. A message without a turn id is a turn of its own."""
     turns: list[MessageTurn] = []
     is_stamped = False
     for message in messages:
@@ -31,9 +31,9 @@ def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
 
 
 def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]]:
-    """Loop id → what was said in the loop, the loops in their order. What is of no loop is in none."""
+    """Return loop id → the messages of the loop, in the order of the loops. Messages without a loop are left out."""
     loops: dict[str, list[LlmMessage]] = {}
     for message in messages:
         if message.turn_id is not None:
             loops.setdefault(message.turn_id.loop_id, []).append(message)
-    return {loop: tuple(said) for loop, said in loops.items()}
+    return {loop: tuple(grouped) for loop, grouped in loops.items()}
