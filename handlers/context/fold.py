@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model sees after the entry at `position`. Immutable: `evolve` returns a new context for the next entry."""
+    """What the model sees after the entry at `position`. Immutable: `evolve` returns the next context."""
 
     session: str
     position: int = 0

@@ -7,7 +7,7 @@ __all__ = ("head_and_tail", "truncated")
 
 
 def head_and_tail(text: str, most_lines: int) -> str:
-    """Return the text. If it has more than `most_lines` lines, return the first and the last with a note between them."""
+    """Return the text; if it has more than `most_lines` lines, the first and the last with a note between them."""
     lines = text.splitlines()
     if len(lines) <= most_lines:
         return text

@@ -1,5 +1,5 @@
-"""Provider forms, both ways: a context as a request, a response or its stream of events as a message.
+"""Provider forms, in both directions: a context as a request, and a response or its event stream as a message.
 
-Plain JSON on both sides: no SDK is imported. Start with `registry.py`, which lists them; `common/form.py` and
-`common/answer.py` are what a form and an answer have to offer. docs/contributing.md says how to add one.
+Both sides are plain JSON: no SDK is imported. Start with `registry.py`, which lists the providers. `common/form.py` and
+`common/answer.py` are the interfaces of a provider. docs/contributing.md says how to add one.
 """

@@ -1,4 +1,4 @@
-"""All provider forms by name. Each is imported when it is wanted."""
+"""All providers by name. Each is imported on first use."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -33,14 +33,14 @@ class _MakeAnswer(Protocol):
 
 
 class Provider(NamedTuple):
-    """One provider's API, both ways."""
+    """One provider's API, in both directions."""
 
     to_request: _ToRequest
-    """a context as a request's body"""
+    """Turns a context into the body of a request."""
     from_response: _FromResponse
-    """a whole response as a message"""
+    """Turns a whole response into a message."""
     answer: _MakeAnswer
-    """a new, empty answer, for the events of a stream"""
+    """Makes an empty answer that the events of a stream are added to."""
 
 
 _PLACES = {
@@ -60,9 +60,9 @@ def _load(name: str) -> Provider:
     package, *names = _PLACES[name]
     module = import_module(f"lanebus.handlers.providers.{package}")
     to_request, from_response, answer = (getattr(module, each) for each in names)
-    # A test type-checks each by using it.
+    # A test type-checks each function by calling it.
     return Provider(cast("_ToRequest", to_request), cast("_FromResponse", from_response), cast("_MakeAnswer", answer))
 
 
 PROVIDERS = Lazy({name: partial(_load, name) for name in _PLACES})
-"""name, such as "openai-chat" → that API's form"""
+"""Name, such as "openai-chat" → that API."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: requests out, answers in."""
+"""Anthropic's Messages API: requests and answers."""
 
 from lanebus.handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
 from lanebus.handlers.providers.anthropic.form import to_anthropic

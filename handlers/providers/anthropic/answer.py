@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API answers, whole or as a stream of events, as a message."""
+"""Answers of Anthropic's Messages API, whole or as a stream of events."""
 
 from collections.abc import Mapping
 
@@ -48,20 +48,21 @@ _KINDS = frozenset(
 def from_anthropic(
     response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
-    """The message that a whole response of the Messages API is.
+    """Return the message of a whole response of the Messages API.
 
     Args:
-        model: what was asked for; the response's own name for it if None.
-        rates: what a million tokens cost you; None leaves the cost unknown.
+        response: the response's JSON.
+        model: the model as it was requested; None uses the response's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is no response of this API.
+        DecodeError: it is not a response of this API.
     """
     if response.get("type") != "message" or not isinstance(content := response.get("content"), list):
         raise DecodeError("type", "a response of the Messages API is of type 'message' and has a list as content")
     if not isinstance(response.get("usage"), dict):
-        raise DecodeError("usage", "a response of the Messages API tells its usage")
+        raise DecodeError("usage", "a response of the Messages API has a usage")
     answer = AnthropicAnswer(model, rates, names)
     answer.take({"type": "message_start", "message": response})
     for index, block in enumerate(content):
@@ -76,7 +77,13 @@ def from_anthropic(
 
 
 class AnthropicAnswer(AnswerState):
-    """The message that the stream's events build up; see `Answer`."""
+    """Builds a message from the stream's events; see `Answer`.
+
+    Args:
+        model: the model as it was requested; None uses the stream's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+    """
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
@@ -184,7 +191,7 @@ class AnthropicAnswer(AnswerState):
             case {"type": "tool_use"}:
                 return self._call(index, block)
             case _:
-                # Its input comes in pieces, too. What does not parse is no input that its API would take back.
+                # Its input also arrives in pieces. Input that does not parse would be refused when it is sent back.
                 fragments = "".join(self._fragments[index])
                 call = read_call("", "", fragments, NO_NAMES)
                 return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
@@ -192,19 +199,19 @@ class AnthropicAnswer(AnswerState):
     def _call(self, index: int, block: Json) -> ToolCallBlock:
         fragments = "".join(self._fragments[index])
         call = read_call(text_of(block, "id"), text_of(block, "name"), fragments, self._names)
-        # A stream begins a call with an empty object and tells its arguments after that; a response has them at once.
+        # A stream starts a call with an empty object and sends the arguments later; a response has them at once.
         return call if fragments else call.model_copy(update={"arguments": block.get("input") or {}})
 
-    def _counted(self, told: Json) -> list[ModelEvent]:
-        # Every report counts from the beginning: it replaces the one before and is never added to it.
-        usage = told.get("usage")
+    def _counted(self, event: Json) -> list[ModelEvent]:
+        # Every report counts from the beginning: it replaces the previous one.
+        usage = event.get("usage")
         if not isinstance(usage, dict):
             return []
         self._usage.update({name: value for name, value in usage.items() if value is not None})
         return [self._normalised()]
 
     def _normalised(self) -> Usage:
-        """The provider's counts as ours. Here `input_tokens` leaves cached tokens out already."""
+        """Return the usage. This API's `input_tokens` does not include cached tokens."""
         details = self._usage.get("output_tokens_details")
         reasoning = details.get("thinking_tokens") if isinstance(details, dict) else 0
         counts = [count_of(self._usage.get(name)) for name in _COUNTS]
@@ -230,11 +237,11 @@ _TEXTS = {
     "tool_use": ("id", "name"),
 }
 _NEEDED = ("data", "id", "name")
-"""of these the texts that nothing later tells"""
+"""Text fields that no later event fills in."""
 
 
 def _require_block(block: Json, path: str) -> None:
-    """Look whether a block is what its type says: one read as an empty text would be lost in silence."""
+    """Check the fields that a block of its type needs. One read as an empty text would be lost without a trace."""
     for name in _TEXTS.get(text_of(block, "type"), ()):
         value = block.get(name)
         if not isinstance(value, str) and (value is not None or name in _NEEDED):

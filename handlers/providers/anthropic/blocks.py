@@ -1,4 +1,4 @@
-"""The blocks of one message as Anthropic's API takes them. What it cannot take is left out, and told."""
+"""The blocks of one message in Anthropic's form. What the API cannot represent is left out and reported as a loss."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -48,29 +48,36 @@ _SERVER_SIDE = frozenset(
         "compaction",
     }
 )
-"""What the provider's own tools left in an answer. Its API takes them back, and goes on from them after a pause."""
+"""Blocks of the provider's own tools in an answer. The API accepts them back, and continues from them after a pause."""
 
 
 def system_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """Instructions: text is all that the API takes there."""
+    """Render instructions. The API accepts only text there."""
     return _filled(message.content, target, losses, (TextBlock,), "in instructions only text is taken")
 
 
 def user_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """What a user said. Results are no part of it: the fold has made messages of them."""
+    """Render a user message. It holds no results: the fold has made messages of them."""
     return _filled(message.content, target, losses, (TextBlock, ImageBlock, DocumentBlock), "users cannot send it")
 
 
 def assistant_blocks(
     message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
 ) -> tuple[list[Json], bool]:
-    """What a model said, in its order; and whether thinking was left out that cannot go back as thinking.
+    """Render an assistant message, in its order.
 
-    Thinking goes back verbatim to the model that wrote it, and so does what its provider's own tools did. The API takes
-    no thinking that is the end of a message.
+    Thinking and the blocks of the provider's own tools go back unchanged to the model that wrote them. The API accepts
+    no message that ends with thinking.
 
     Args:
-        ids: what the tool calls are called on the wire, one each, in order.
+        message: the message to render.
+        ids: ids of its tool calls on the wire, in order.
+        names: names of the tools on the wire.
+        target: the options of the request.
+        losses: what is left out is appended here.
+
+    Returns:
+        The blocks, and whether thinking was left out.
     """
     own = target.wrote(message)
     remaining = iter(ids)
@@ -83,11 +90,11 @@ def assistant_blocks(
             case ThinkingBlock(text=text, signature=str(signature)) if own and signature:
                 blocks.append({"type": "thinking", "thinking": text, "signature": signature})
             case ThinkingBlock() | RedactedThinkingBlock():
-                told = as_text(block, target)
-                if told is None:
+                text = as_text(block, target)
+                if text is None:
                     left_out = True
                 else:
-                    blocks.append({"type": "text", "text": told})
+                    blocks.append({"type": "text", "text": text})
             case ToolCallBlock():
                 blocks.append(_tool_use(block, next(remaining), names, losses))
             case UnknownBlock(raw=raw) if own and raw.get("type") in _SERVER_SIDE:
@@ -101,9 +108,10 @@ def assistant_blocks(
 
 
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
-    """A tool's result: a bare string if it is one text, an array if it is more, its JSON if there is nothing else.
+    """Render a tool's result: a bare string if it is one text, an array if it is more, and its JSON if there is no
+    content.
 
-    A failed one is text alone: the API refuses `is_error` beside anything else.
+    A failed result has only text, as the API refuses anything else beside `is_error`.
     """
     failed = is_failed(message)
     taken = (TextBlock, DocumentBlock) if failed else (TextBlock, ImageBlock, DocumentBlock)
@@ -126,7 +134,7 @@ def result_block(message: ToolResultMessage, wire_id: str, target: Target, losse
 
 
 def _texts_alone(blocks: Iterable[Json], reason: str, losses: list[str]) -> list[Json]:
-    """The blocks without documents; one that is a text goes as that text."""
+    """Return the blocks without documents; a document that is text stays as that text."""
     texts: list[Json] = []
     for block in blocks:
         match block:
@@ -146,7 +154,9 @@ def _filled(
 
 
 def _rendered(block: Block, target: Target) -> Json | str | None:
-    """The block, or why it cannot go, or None if there is nothing in it: the API refuses a text of white space."""
+    """Return the block, or why it cannot be sent, or None if it is empty: the API refuses text that is only white
+    space.
+    """
     match block:
         case TextBlock(text=text):
             return {"type": "text", "text": text} if text.strip() else None

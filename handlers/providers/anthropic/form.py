@@ -30,38 +30,39 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
 TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 128)
 
 MAX_TOKENS = 4096
-"""The API wants to be told."""
+"""The API requires a limit."""
 
 _CHOICE = {"auto": "auto", "required": "any", "named": "tool"}
 
 _UNMARKED = frozenset({"thinking", "redacted_thinking"})
 
 PLACEHOLDER = "..."
-"""said by the user where a request must begin with one and the context does not"""
+"""The user's text if a request has to start with one and the context does not."""
 
 
 def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+    """Return the request that shows a model the context. Its warnings include the context's faults.
 
-    Roles alternate and begin with the user; results stand first in the turn behind their calls. Metadata, raw provider
-    objects, usage and names stay out of it.
+    Roles alternate and start with the user. Results come first in the turn after their calls. Metadata, raw provider
+    objects, usage and names are not sent.
 
-    With `cache` the API is asked to keep what stands before three marks: the end of the instructions, the last tool,
-    and the message before the last one. Source of the places: seed 001.
+    With `cache`, three marks ask the API to cache what stands before them: the end of the instructions, the last tool,
+    and the message before the last one. Source of these places: seed 001.
 
     Args:
-        options: see `RequestOptions`; `max_tokens` is 4096 where it is not given.
+        context: what to show.
+        options: see `RequestOptions`; `max_tokens` defaults to 4096.
 
     Raises:
-        NoModel: no model is given and the session never named one.
-        ToolNotOffered: the tool choice names none of the tools.
+        NoModel: no model is passed and the session never named one.
+        ToolNotOffered: the tool choice names a tool that is not offered.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
-    """A request in the making: turns that alternate, one message after the other."""
+    """Builds the request: turns with alternating roles."""
 
     def __init__(self, target: Target) -> None:
         self._system: list[Json] = []
@@ -69,7 +70,7 @@ class _Form:
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
         self._last_blocks: deque[Json] = deque(maxlen=2)
-        """the one that ends each of the last two messages, of those that may be marked"""
+        """The last block of each of the last two messages, if it can be marked for the cache."""
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -116,14 +117,14 @@ class _Form:
         return body
 
     def _messages(self) -> list[JsonValue]:
-        """The turns, the first of them a user's; none ends with white space, which the API refuses."""
+        """Return the turns. The first is a user's, and none ends with white space, which the API refuses."""
         self._strip_end()
         if not self._turns or self._turns[0][0] != "user":
             self._turns.insert(0, ("user", [{"type": "text", "text": PLACEHOLDER}]))
         return [{"role": role, "content": [*blocks]} for role, blocks in self._turns]
 
     def _mark(self, body: Json) -> None:
-        """Mark what the provider is to keep."""
+        """Mark what the provider should cache."""
         tools = body.get("tools")
         marked = [self._system[-1]] if self._system else []
         if isinstance(tools, list) and tools and isinstance(last := tools[-1], dict):
@@ -134,7 +135,7 @@ class _Form:
             block["cache_control"] = {"type": "ephemeral"}
 
     def _offered(self) -> Json:
-        """The tools, and which of them the model must call. Must it call none, they are not offered."""
+        """Return the tools and the tool choice. With choice "none", no tools are offered."""
         target = self._target
         choice = target.tool_choice
         if not target.tools or (choice and choice.mode == "none"):
@@ -158,7 +159,9 @@ class _Form:
             self._turns.append((role, blocks))
 
     def _strip_end(self) -> None:
-        """A last assistant turn is one that the model goes on with: it may not end with white space."""
+        """Strip white space from the end of a last assistant turn: the model continues it, and the API refuses white
+        space there.
+        """
         if self._turns and self._turns[-1][0] == "assistant":
             last = self._turns[-1][1][-1]
             if isinstance(text := last.get("text"), str):

@@ -1,4 +1,4 @@
-"""Images and documents as Anthropic's API takes them. A reference is passed on or left out, never fetched."""
+"""Images and documents in Anthropic's form. A reference is passed on or left out, never fetched."""
 
 from lanebus.bus.messages.content import DocumentBlock
 from lanebus.bus.messages.media import MediaRef
@@ -12,7 +12,7 @@ _PDF = "application/pdf"
 
 
 def image_block(media: MediaRef) -> Json | str:
-    """The image, or the reason why it cannot go."""
+    """Return the image, or why it cannot be sent."""
     match media.kind:
         case "data":
             media_type = inline_type(media)
@@ -28,7 +28,7 @@ def image_block(media: MediaRef) -> Json | str:
 
 
 def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
-    """The document at `media`, else the text that was extracted from it, or the reason why neither can go."""
+    """Return the document at `media`, else the text extracted from it, or why neither can be sent."""
     source = _document_source(media)
     if isinstance(source, str):
         text = next((text for text in (block.text, block.excerpt) if text and text.strip()), None)

@@ -1,4 +1,4 @@
-"""What the forms of all providers share: a request's options and warnings, an answer's scaffold, names on the wire.
+"""What all providers share: the options and warnings of a request, the state of an answer, and names on the wire.
 
 Start with `form.py` for requests and `answer.py` for answers.
 """

@@ -1,4 +1,4 @@
-"""A provider's answer on its way to a message: what all providers' readers share."""
+"""A provider's answer as it arrives, and what all providers' readers share."""
 
 import re
 import uuid
@@ -37,64 +37,75 @@ _MINTED = re.compile(r"call_[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of the answer, as the model speaks it."""
+    """A piece of the answer, as the model streams it."""
 
     kind: Literal["text", "thinking", "toolCall"]
     text: str
-    """to append; for a tool call a fragment of its JSON arguments"""
+    """Text to append; for a tool call, a fragment of its JSON arguments."""
     block: int = 0
-    """which block of the answer it belongs to, from 0"""
+    """Index of the block that it belongs to."""
     tool_name: str | None = None
-    """of a tool call, on its first piece"""
+    """Name of the called tool, on the first piece of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The provider has taken the request and begins to answer: from here on the call costs something."""
+    """The provider has accepted the request and starts to answer. From here on the call costs money."""
 
     response_id: str | None = None
-    """its id for the answer, by which it may be asked later what it took"""
+    """The provider's id for the answer. The usage can be asked for by it later."""
 
 
 ModelEvent = Begun | Piece | Usage | AssistantMessage
-"""That it begins, once, where a model tells it; a piece; the usage so far, each replacing the one before; at the very
-end the whole message."""
+"""One event of a model call: `Begun` at most once, pieces, the usage so far (each replaces the previous one), and
+finally the whole message.
+"""
 
 
 class Answer(Protocol):
-    """The message that a stream of one provider's events, as plain JSON, builds up."""
+    """Builds a message from the events of one provider's stream, which are plain JSON."""
 
     @property
     def is_complete(self) -> bool:
-        """The provider has said its last word."""
+        """Whether the provider has ended the answer."""
         ...
 
     @property
     def is_counted(self) -> bool:
-        """The provider has told what all of the answer took, not only what it took so far."""
+        """Whether the usage covers the whole answer, and not only its beginning."""
         ...
 
     @property
     def response_id(self) -> str | None:
-        """The provider's id for the answer, as soon as it has told it."""
+        """The provider's id for the answer; None until the stream names it."""
         ...
 
     @property
     def error_code(self) -> str | None:
-        """The provider's word for a failure that it told of in the stream; None where it told of none."""
+        """The provider's code for a failure that the stream reported; None if it reported none."""
         ...
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """Fold in one event; gives what is to be told of it.
+        """Add one event of the stream.
+
+        Args:
+            event: the event's JSON. Unknown kinds are ignored.
+
+        Returns:
+            What the event adds, in order; often nothing.
 
         Raises:
-            DecodeError: it is none that the provider sends; an event of a kind we do not know says nothing.
+            DecodeError: the provider sends no such event.
         """
         ...
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """The message so far, whole if `is_complete`; with a `fault` the one that failed, without the calls that were
-        not told to their end."""
+        """Return the message so far; it is whole if `is_complete`.
+
+        Args:
+            fault: why the call failed; None if it did not. The message then has the stop reason "error" and lacks calls
+                that did not arrive completely.
+        """
         ...
 
 
@@ -114,7 +125,7 @@ class AnswerState:
         self._model: str | None = None
         """The model as the provider names it."""
         self._stop: str | None = None
-        """The provider's word for why the answer ended."""
+        """The stop reason as the provider reports it."""
         self._error: str | None = None
         self.response_id: str | None = None
         self.error_code: str | None = None
@@ -160,9 +171,12 @@ class AnswerState:
 
 
 def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:
-    """A tool call from the JSON text of its arguments; text that does not parse is kept as it is.
+    """Return a tool call, from the JSON text of its arguments. Text that does not parse is kept as `arguments_raw`.
 
     Args:
+        call_id: the call's id.
+        wire_name: the tool's name in the response.
+        arguments: JSON text; may be empty.
         names: see `ProviderRequest.tool_names`.
     """
     name = names.get(wire_name, wire_name)
@@ -176,26 +190,26 @@ def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, 
 
 
 def minted_id() -> str:
-    """A tool call's id, where the provider gives none: unlike all others, in this log and in any. Source: seed 004."""
+    """Return a new, globally unique id for a tool call that has none. Source: seed 004."""
     return f"call_{uuid.uuid4().hex}"
 
 
 def is_minted(call_id: str) -> bool:
-    """Whether an id is of the kind that `minted_id` gives: no provider knows it."""
+    """Return whether `minted_id` made this id. No provider knows such an id."""
     return _MINTED.fullmatch(call_id) is not None
 
 
 def priced(usage: Usage, rates: Rates | None) -> Usage:
-    """The usage with what it cost by the caller's rates; without rates the cost is unknown."""
+    """Return the usage with its cost at the caller's rates. Without rates the cost is unknown."""
     return usage if rates is None else usage.model_copy(update={"cost": usage.cost_at(rates, source="caller")})
 
 
 def count_of(value: JsonValue) -> int:
-    """A count of tokens; 0 where none was told."""
+    """Return a count of tokens; 0 if `value` is not a whole number."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def text_of(block: Json, name: str) -> str:
-    """A text in a JSON object; "" where there is none."""
+    """Return a text field of a JSON object; "" if it is missing or not text."""
     value = block.get(name)
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""What the forms of all providers do with blocks before they write them down in their own way."""
+"""What all providers do with blocks before they render them."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,11 +12,11 @@ from lanebus.handlers.providers.common.wire_ids import WireNames
 __all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of", "rendered_blocks")
 
 NO_OUTPUT = "(no output)"
-"""stands in a failed tool's empty result: an error that says nothing is refused, or overlooked"""
+"""Stands in a failed tool's empty result. APIs refuse an error without text, or models overlook it."""
 
 
 def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
-    """The arguments as the JSON object that APIs want, which is the request's own."""
+    """Return a copy of the arguments as the JSON object that APIs require."""
     arguments: JsonValue = call.arguments
     if call.arguments_raw and not arguments:
         arguments = call.arguments_raw
@@ -29,7 +29,7 @@ def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
 
 
 def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
-    """The tool's name on the wire."""
+    """Return the tool's name on the wire."""
     name = names.of(call.name)
     if name != call.name:
         losses.append(f"tool name {call.name!r} sent as {name!r}")
@@ -37,14 +37,14 @@ def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """The same JSON once more: whoever changes a request must not change the message that it was made of."""
+    """Return a deep copy, so that a caller who changes a request does not change the message."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def flat(content: Iterable[Block]) -> Iterable[Block]:
-    """A result inside a result gives its content: there are no results in results on any wire."""
+    """Return the blocks, with nested results replaced by their content: no API accepts results inside results."""
     for block in content:
         if isinstance(block, ToolResultBlock):
             yield from flat(block.content)
@@ -53,12 +53,12 @@ def flat(content: Iterable[Block]) -> Iterable[Block]:
 
 
 def is_failed(message: ToolResultMessage) -> bool:
-    """Whether the tool failed: its result says so in one of two ways."""
+    """Return whether the tool failed. A result can say so in two ways."""
     return message.is_error or message.status == "failed"
 
 
 def joined(content: Iterable[Block]) -> str:
-    """All text of a result, with nothing between its blocks."""
+    """Return all text of a result, without separators."""
     return "".join(block.text for block in flat(content) if isinstance(block, TextBlock))
 
 
@@ -88,5 +88,5 @@ def rendered_blocks(
 
 
 def name_of(block: Block) -> str:
-    """What a warning calls the block."""
+    """Return what warnings call the block."""
     return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type

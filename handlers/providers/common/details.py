@@ -1,4 +1,4 @@
-"""What blocks say beside their content and no provider's request has a field for: told once a message, never sent."""
+"""Details of blocks that no provider's request has a field for. They are never sent; each message warns once."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,12 +10,13 @@ __all__ = ("details_left_out",)
 
 
 def details_left_out(place: str, messages: Iterable[LlmMessage]) -> Iterator[str]:
-    """A loss for each message whose blocks have such details.
+    """Return a loss for each message whose blocks have such details.
 
-    What can be had from the content again, such as a transcript, a thumbnail or an excerpt, is no loss beside it.
+    What can be derived from the content again, such as a transcript, thumbnail or excerpt, is no loss.
 
     Args:
-        place: such as "messages"; the message's index is put behind it.
+        place: prefix such as "messages"; the message's index follows it.
+        messages: the messages to check.
     """
     for index, message in enumerate(messages):
         names = dict.fromkeys(name for block in flat(message.content) for name in _details(block))

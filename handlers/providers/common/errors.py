@@ -1,4 +1,4 @@
-"""What can be wrong with a request or with a provider's answer."""
+"""Errors in building a request."""
 
 from lanebus.bus.errors import MessageError, SetupError
 
@@ -6,31 +6,34 @@ __all__ = ("ContentRefused", "NoModel", "ToolNotOffered")
 
 
 class ToolNotOffered(SetupError):
-    """A request wants the model to call a tool that it does not offer.
+    """The tool choice names a tool that the request does not offer.
 
-    Fields: `name`, the tool's; `offered`, the names of those that the request offers.
+    Fields: `name` of the tool; `offered`, the names of the offered tools.
     """
 
     def __init__(self, name: str, offered: tuple[str, ...]) -> None:
         known = ", ".join(map(repr, offered))
-        super().__init__(f"the tool choice names {name!r}, which is not offered: choose one of {known}, or offer it")
+        super().__init__(f"the tool choice names {name!r}, which is not offered. Choose one of {known}, or offer it")
         self.name, self.offered = name, offered
 
 
 class NoModel(MessageError):
-    """A request needs a model, none was given and the session never named one."""
+    """The request needs a model, but the caller passed none and the session names none.
+
+    Fields: `session`, its id.
+    """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} names no model yet: give one as `model`")
+        super().__init__(f"session {session!r} names no model yet. Pass one as `model`")
         self.session = session
 
 
 class ContentRefused(MessageError):
-    """Strict mode: a provider's wire cannot carry something that stands in the context.
+    """Strict mode: the provider's API cannot represent something in the context.
 
-    Fields: `provider`; `losses`, one text for each thing that would have been left out or changed, with its place.
+    Fields: `provider`; `losses`, one text with its place for each thing that would be left out or changed.
     """
 
     def __init__(self, provider: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}: change it, or turn strict mode off")
+        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}. Change it, or turn strict mode off")
         self.provider, self.losses = provider, losses

@@ -1,4 +1,4 @@
-"""A request in the making: what all providers' forms do in the same way."""
+"""Building a request: what all providers do in the same way."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -15,7 +15,7 @@ __all__ = ("Form", "build_request")
 
 
 class Form(Protocol):
-    """One provider's request, message after message. What its wire cannot carry is appended to `losses`."""
+    """Builds one provider's request, message by message. What its API cannot represent is appended to `losses`."""
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -28,38 +28,42 @@ class Form(Protocol):
         ...
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
-        """Add an instruction of the system or a developer. All of them come before the messages."""
+        """Add an instruction of the system or developer. All instructions come before the messages."""
         ...
 
     def ask(self, message: UserMessage, losses: list[str]) -> None:
-        """Add what a user said."""
+        """Add a user message."""
         ...
 
     def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
-        """Add what a model said, the message of this index. Return whether thinking was left out."""
+        """Add an assistant message. Return whether its thinking was left out."""
         ...
 
     def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
-        """Add a tool's result. The context has one a call, in the order of the calls."""
+        """Add a tool's result. Results arrive in the order of the calls, one per call."""
         ...
 
     def body(self) -> Json:
-        """The whole body. Called once, at the end."""
+        """Return the whole body. Called once, at the end."""
         ...
 
 
 def build_request(
     provider: str, context: Context, options: RequestOptions, make: Callable[[Target], Form]
 ) -> ProviderRequest:
-    """The request that shows a model what the context holds, with the context's faults before what the wire cannot
-    carry.
+    """Return the request that shows a model the context.
+
+    Its warnings name the context's faults first, then what the API cannot represent.
 
     Args:
-        make: begins the provider's form.
+        provider: the provider's name in messages.
+        context: what to show.
+        options: see `RequestOptions`.
+        make: makes an empty form for these options.
 
     Raises:
-        NoModel: no model is given and the session never named one.
-        ToolNotOffered: the tool choice names none of the tools.
+        NoModel: no model is passed and the session never named one.
+        ToolNotOffered: the tool choice names a tool that is not offered.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     target = Target.of(provider, context, options)

@@ -1,4 +1,4 @@
-"""Media on its way to a provider: what a reference shows of itself. Nothing is opened and nothing is fetched."""
+"""Media in requests: what a reference says about itself. Nothing is opened or fetched."""
 
 import base64
 from urllib.parse import urlsplit
@@ -9,16 +9,15 @@ __all__ = ("inline_type", "is_web", "unreachable")
 
 
 def inline_type(media: MediaRef) -> str | None:
-    """What the first bytes of inline media show: APIs refuse media whose claimed type is another. Else what was
-    claimed."""
+    """Return the media type that the first bytes show, else the declared one. APIs refuse a wrong declared type."""
     return sniff(base64.b64decode((media.data or "")[:1024])) or media.mime_type
 
 
 def is_web(url: str | None) -> bool:
-    """Whether a provider's server may be expected to fetch it."""
+    """Return whether a provider's server can be expected to fetch the URL."""
     return url is not None and urlsplit(url).scheme.lower() in {"http", "https"}
 
 
 def unreachable(media: MediaRef) -> str:
-    """Why media that is neither inline, nor on the web, nor the provider's own cannot go."""
+    """Return why media cannot be sent that is neither inline, nor on the web, nor stored by the provider."""
     return "its content is in the media store" if media.kind == "sha256" else "its URL is not of the web"

@@ -1,7 +1,7 @@
-"""What a call costs by the providers' price lists: the extra `cost`.
+"""The cost of a call by the providers' price lists: the extra `cost`.
 
-The lists come with the package and nothing is fetched. A cost is stored with the package's version, so that a replay
-gives the same money and never asks again.
+The lists are part of the package; nothing is fetched. A cost is stored with the package's version, so a replay returns
+the same amount without looking it up again.
 """
 
 from datetime import UTC, datetime
@@ -9,10 +9,9 @@ from decimal import Decimal
 from importlib.metadata import version
 
 from lanebus.bus.errors import SetupError
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Cost, Usage
 
-__all__ = ("PricesMissing", "are_prices_there", "list_price", "listed_window", "with_list_price")
+__all__ = ("PricesMissing", "are_prices_there", "list_price", "listed_window")
 
 _PROVIDERS = {"gemini": "google"}
 
@@ -21,11 +20,11 @@ class PricesMissing(SetupError):
     """The price lists are not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the price lists are not installed: pip install 'lanebus[cost]'")
+        super().__init__("the price lists are not installed. Run: pip install 'lanebus[cost]'")
 
 
 def are_prices_there() -> bool:
-    """Whether the price lists are installed. It imports them, which takes a while the first time."""
+    """Return whether the price lists are installed. The first call imports them, which is slow."""
     try:
         import genai_prices  # noqa: PLC0415  # an extra, and slow to import
     except ModuleNotFoundError:
@@ -34,7 +33,7 @@ def are_prices_there() -> bool:
 
 
 def listed_window(*, provider: str, model: str) -> int | None:
-    """How many tokens fit into the model's context window, by the list; None where the list does not know it.
+    """Return the model's context window in tokens; None if the list does not know the model.
 
     Raises:
         PricesMissing: the extra `cost` is not installed.
@@ -51,12 +50,15 @@ def listed_window(*, provider: str, model: str) -> int | None:
 
 
 def list_price(usage: Usage, *, provider: str, model: str, timestamp: int | None = None) -> Cost | None:
-    """What the tokens cost by the list; None where the list does not know the model, which is not the same as 0.
+    """Return the cost of the tokens; None if the list does not know the model, which is not the same as 0.
 
-    `input` is the price of all that went in: lists give one sum for fresh and cached tokens.
+    `input` covers fresh and cached tokens: lists have one sum for both.
 
     Args:
-        timestamp: when it was called, milliseconds UTC, as prices change; now if None.
+        usage: the tokens.
+        provider: the provider's name in messages.
+        model: the model's name.
+        timestamp: when it was called, in milliseconds UTC, as prices change; None is now.
 
     Raises:
         PricesMissing: the extra `cost` is not installed.
@@ -88,19 +90,6 @@ def list_price(usage: Usage, *, provider: str, model: str, timestamp: int | None
     )
 
 
-def with_list_price(message: AssistantMessage) -> AssistantMessage:
-    """The message with its cost by the list, where it has none and the list knows its model.
-
-    Raises:
-        PricesMissing: the extra `cost` is not installed.
-    """
-    usage = message.usage
-    if usage is None or usage.cost is not None or message.provider is None or message.model is None:
-        return message
-    cost = list_price(usage, provider=message.provider, model=message.model, timestamp=message.timestamp)
-    return message if cost is None else message.model_copy(update={"usage": usage.model_copy(update={"cost": cost})})
-
-
 def _plain(amount: Decimal) -> Decimal:
-    """Without the exponent of a product: 0.00300000 and 3E-3 are stored as 0.003."""
+    """Return the amount without an exponent: 0.00300000 and 3E-3 are stored as 0.003."""
     return Decimal(format(amount.normalize(), "f"))

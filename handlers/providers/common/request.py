@@ -1,4 +1,4 @@
-"""A request as a provider's HTTP API takes it, and what it could not carry."""
+"""A request as a provider's HTTP API accepts it, and its warnings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,17 @@ Json = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """Plain dicts, so that no SDK is needed to build or to read it."""
+    """A request in plain dicts: no SDK is needed to build or read it."""
 
     body: Json
-    """the whole JSON body; the caller's own, to change as it likes"""
+    """The whole JSON body. The caller owns it and may change it."""
     warnings: tuple[str, ...] = ()
-    """what was left out or changed, each with its place: "messages.3: audio left out: …", which counts in the context's
-    messages from 0, not in the body's; "entry 7: …" is at that position of the log"""
+    """What was left out or changed, each with its place.
+
+    "messages.3: audio left out: …" counts the context's messages from 0, not those of the body. "entry 7: …" is a
+    position in the log.
+    """
     call_ids: Mapping[str, str] = field(default_factory=dict[str, str])
-    """tool call id on the wire → in the log, where they differ"""
+    """Id of a tool call on the wire → its id in the log, where they differ."""
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """tool name on the wire → the tool's own, where they differ; what reads the answer takes it as `names`"""
+    """Name of a tool on the wire → its own name, where they differ. Pass it as `names` to read the answer."""

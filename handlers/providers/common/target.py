@@ -1,4 +1,4 @@
-"""Whom a request is for, and what its author wants of it: the same words for all providers."""
+"""The options of a request: the same names for all providers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,41 +15,41 @@ __all__ = ("ERROR_PREFIX", "ForeignThinking", "FormOptions", "RequestOptions", "
 ForeignThinking = Literal["drop", "text"]
 
 ERROR_PREFIX = "[TOOL ERROR] "
-"""before a failed tool's result, where the wire has no field that says so"""
+"""Precedes a failed tool's result in APIs that have no field for failures."""
 
 
 class FormOptions(TypedDict, total=False):
-    """What holds for all requests to a model, by keyword. What is not given has the default named here."""
+    """Options for all requests to a model. Each has the default named here."""
 
     tool_choice: ToolChoice | None
-    """not said: the model chooses"""
+    """Whether the model must call a tool. Default: the model chooses."""
     strict: bool
-    """refuse what the wire cannot carry, rather than leave it out with a warning; False"""
+    """Refuse content that the API cannot represent, instead of leaving it out with a warning. Default: False."""
     foreign_thinking: ForeignThinking
-    """what becomes of thinking that another model wrote, or that has no signature; "drop\""""
+    """What to do with thinking that another model wrote, or that has no signature. Default: "drop"."""
     error_prefix: str
-    """`ERROR_PREFIX`"""
+    """Precedes a failed tool's result. Default: `ERROR_PREFIX`."""
     cache: bool
-    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
+    """Mark what the provider should cache, for APIs that need such marks. Default: False."""
     merge_developer: bool
-    """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
+    """Send developer instructions with the role "system", even if the API has a role for them. Default: False."""
     store: bool | None
-    """whether OpenAI may keep the exchange; not said"""
+    """Whether OpenAI may store the exchange. Default: not specified."""
 
 
 class RequestOptions(FormOptions, total=False):
-    """What may be asked of a single request, too."""
+    """Options of a single request, in addition to those of `FormOptions`."""
 
     model: str | None
-    """whom to ask; the context's own model"""
+    """The model to call. Default: the context's model."""
     max_tokens: int | None
-    """most tokens of the answer; what the API takes by itself, and 4096 where it wants to be told"""
+    """Most tokens of the answer. Default: the API's own limit, or 4096 if the API requires one."""
     tools: Sequence[ToolSpec]
-    """none"""
+    """The tools that the model may call. Default: none."""
     media: Mapping[str, MediaRef]
-    """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
+    """Stored media resolved by `resolve_media`: address → the same media inline or at a URL. Default: none."""
     stream: bool
-    """ask for server-sent events; False"""
+    """Ask for server-sent events. Default: False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,13 @@ class Target:
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
-        """The options, with the context's model where none is given.
+        """Complete the options; the model defaults to the context's.
+
+        A tool choice is ignored if no tools are offered.
 
         Raises:
-            NoModel: the session never named one either.
-            ToolNotOffered: the tool choice names none of the tools. Without any tools it is not said at all.
+            NoModel: no model is passed and the session never named one.
+            ToolNotOffered: the tool choice names a tool that is not offered.
         """
         model = options.get("model") or context.model
         if model is None:
@@ -89,12 +91,16 @@ class Target:
         return target
 
     def wrote(self, message: AssistantMessage) -> bool:
-        """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""
+        """Return whether the same model of the same provider wrote the message. Unknown if the message names neither:
+        False.
+        """
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """The reference itself, or what it was resolved to where its content is in the media store. It keeps its own
-        name and type: the same content may be there under several."""
+        """Return the reference, or what it was resolved to if its content is in the media store.
+
+        The result keeps the reference's own filename and type, as the same content may be stored under several.
+        """
         found = self.media.get(media.address or "")
         if found is None:
             return media

@@ -1,4 +1,4 @@
-"""Thinking that cannot go back as what it is: told as text, or left out."""
+"""Thinking that an API does not take back: sent as text, or left out."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,9 @@ __all__ = ("as_text", "thinking_left_out")
 
 
 def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str | None:
-    """The thinking as a text, if that is what the caller wants of it; None leaves it out. Redacted thinking is never
-    a text.
+    """Return the thinking as text if the caller asked for that; None leaves it out. Redacted thinking is never text.
 
-    Source: seed 001, whose word it is.
+    Source: the prefix is seed 001's.
     """
     if isinstance(block, RedactedThinkingBlock) or target.foreign_thinking == "drop" or not block.text.strip():
         return None
@@ -20,9 +19,9 @@ def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str
 
 
 def thinking_left_out(places: Sequence[str]) -> tuple[str, ...]:
-    """One warning for all thinking that was left out: in a long session there is some in every other message.
+    """Return one warning for all thinking that was left out: a long session has some in every other message.
 
-    Strict mode does not refuse it, as what becomes of it is what `foreign_thinking` says.
+    Strict mode does not refuse it, as `foreign_thinking` already decides about it.
     """
     if not places:
         return ()

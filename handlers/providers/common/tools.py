@@ -1,4 +1,4 @@
-"""The tools that a request offers, before any provider's form."""
+"""The tools that a request offers, independent of the provider."""
 
 from typing import Literal, NamedTuple, Self
 
@@ -15,15 +15,20 @@ class ToolSpec(NamedTuple):
     name: str
     description: str
     schema: dict[str, JsonValue]
-    """JSON schema of its arguments, an object"""
+    """JSON schema of its arguments, which are an object."""
 
     @classmethod
     def read(cls, value: JsonValue, path: str = "") -> Self:
-        """A tool from its JSON, in the form of any provider: the schema is `schema`, `input_schema`, `inputSchema` or
-        `parameters`, and all of it may stand in `function`.
+        """Read a tool from its JSON, in the form of any provider.
+
+        The schema is `schema`, `input_schema`, `inputSchema` or `parameters`; everything may be nested in `function`.
+
+        Args:
+            value: the tool's JSON.
+            path: where it stands, for errors.
 
         Raises:
-            DecodeError: it has no name, or its schema is no object.
+            DecodeError: it has no name, or its schema is not an object.
         """
         if isinstance(value, dict) and isinstance(function := value.get("function"), dict):
             value = function
@@ -42,4 +47,4 @@ class ToolChoice(NamedTuple):
 
     mode: Literal["auto", "required", "none", "named"]
     name: str | None = None
-    """of the one tool that it must call, with mode "named\""""
+    """The one tool that it must call, with mode "named"; otherwise None."""

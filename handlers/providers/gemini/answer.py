@@ -1,4 +1,4 @@
-"""What Gemini's API answers, whole or as a stream of such responses, as a message."""
+"""Answers of Gemini's API, whole or as a stream of partial responses."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), "error"),
     **dict.fromkeys(("MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE"), "error"),
 }
-"""Of those that are not here the model stopped, for a reason that only the raw word tells."""
+"""Other reasons count as "stop"; only the raw reason tells them apart."""
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
 
@@ -36,18 +36,19 @@ _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "resp
 def from_gemini(
     response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
-    """The message that a whole response of `generateContent` is; of several candidates the first.
+    """Return the message of a whole response of `generateContent`. Only the first candidate is read.
 
     Keys are read in camelCase, as the API writes them, and in snake_case, as its SDK's `model_dump(mode="json")` does.
-    A call without an id gets one that no other call has; so the same response read twice gives two ids.
+    A call without an id gets a new one, so reading a response twice produces two ids.
 
     Args:
-        model: what was asked for; the response's own name for it if None.
-        rates: what a million tokens cost you; None leaves the cost unknown.
+        response: the response's JSON.
+        model: the model as it was requested; None uses the response's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is no response of this API.
+        DecodeError: it is not a response of this API.
     """
     if list_at(response, "candidates") is None and object_at(response, "promptFeedback") is None:
         raise DecodeError("candidates", "a response of generateContent has candidates, or says why it has none")
@@ -57,7 +58,13 @@ def from_gemini(
 
 
 class GeminiAnswer(AnswerState):
-    """The message that the responses of a stream build up; see `Answer`."""
+    """Builds a message from the responses of a stream; see `Answer`.
+
+    Args:
+        model: the model as it was requested; None uses the stream's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+    """
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
@@ -71,7 +78,7 @@ class GeminiAnswer(AnswerState):
         self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """See `Answer.take`. Usage counts from the beginning each time: it replaces what was told before."""
+        """See `Answer.take`. Each usage counts from the beginning and replaces the previous one."""
         require_json(event)
         if (error := object_at(event, "error")) is not None:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
@@ -79,22 +86,22 @@ class GeminiAnswer(AnswerState):
             raise DecodeError("", "no response of generateContent")
         self.response_id = text_at(event, "responseId") or self.response_id
         self._model = text_at(event, "modelVersion") or self._model
-        told: list[ModelEvent] = []
+        events: list[ModelEvent] = []
         for index, candidate in enumerate(list_at(event, "candidates") or []):
-            told += self._candidate(candidate, f"candidates.{index}.")
+            events += self._candidate(candidate, f"candidates.{index}.")
         if (feedback := object_at(event, "promptFeedback")) is not None:
             blocked = text_at(feedback, "blockReason", "promptFeedback.")
             self._is_blocked = self._is_blocked or blocked is not None
             self._ended(blocked, feedback, "blockReasonMessage")
         if (usage := object_at(event, "usageMetadata")) is not None:
             known = {**self._usage, **{name: value for name, value in usage.items() if value is not None}}
-            told.append(self._used(known))
+            events.append(self._used(known))
             self.is_counted = self.is_complete
-            self._usage = known  # only what could be read: the message has to be told whatever one event says
-        return told
+            self._usage = known  # kept only once it was read without an error, as `message` reads it again
+        return events
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`. Calls come whole, so a fault takes none away."""
+        """See `Answer.message`. Calls arrive whole, so a fault removes none."""
         stop = self._stop_reason()
         return self._message(
             PROVIDER,
@@ -110,13 +117,13 @@ class GeminiAnswer(AnswerState):
             raise DecodeError(path.rstrip("."), "a candidate is a JSON object")
         if candidate.get("index"):
             return []
-        told: list[ModelEvent] = []
+        events: list[ModelEvent] = []
         content = object_at(candidate, "content", path) or {}
         for index, part in enumerate(list_at(content, "parts", f"{path}content.") or []):
-            told += self._part(part, f"{path}content.parts.{index}")
+            events += self._part(part, f"{path}content.parts.{index}")
         self._refs += citations(candidate, path)
         self._ended(text_at(candidate, "finishReason", path), candidate, "finishMessage")
-        return told
+        return events
 
     def _part(self, part: JsonValue, path: str) -> list[ModelEvent]:
         if not isinstance(part, dict):
@@ -139,21 +146,24 @@ class GeminiAnswer(AnswerState):
                 return []
 
     def _said(self, block: TextBlock | ThinkingBlock, last: Block | None) -> None:
-        """A piece of text goes on with the text before it; a signature is of its own part alone, and stays there."""
+        """Append text to the text before it. A block with a signature stays apart, as the signature covers only its own
+        part.
+        """
         if block.signature is None and isinstance(last, type(block)) and last.signature is None:
             self._blocks[-1] = last.model_copy(update={"text": last.text + block.text})
         else:
             self._blocks.append(block)
 
-    def _ended(self, reason: str | None, told: Json, message: str) -> None:
+    def _ended(self, reason: str | None, holder: Json, message: str) -> None:
         if reason:
-            self._stop, self._reason = reason, text_at(told, message)
+            self._stop, self._reason = reason, text_at(holder, message)
             self.is_complete = True
             self.error_code = reason if self._stop_reason() == "error" else None
 
     def _stop_reason(self) -> StopReason:
-        """A model that calls a tool stops for that, whatever word its provider has for it. A prompt that was blocked
-        was refused, for whatever reason: no model has seen it."""
+        """Return the stop reason. A model that calls a tool stops for that, whatever the provider reports. A blocked
+        prompt was refused; no model has seen it.
+        """
         if self._is_blocked:
             return _FILTERED
         stop = _STOP_REASONS.get(self._stop or "", "stop")
@@ -161,7 +171,7 @@ class GeminiAnswer(AnswerState):
         return "toolUse" if stop == "stop" and wants_tools else stop
 
     def _content(self) -> tuple[Block, ...]:
-        """The blocks; sources are told for the whole answer and stand with its last text."""
+        """Return the blocks. Sources belong to the whole answer and are put on its last text."""
         blocks = list(self._blocks)
         for index in range(len(blocks) - 1, -1, -1):
             if self._refs and isinstance(block := blocks[index], TextBlock):

@@ -1,4 +1,4 @@
-"""Fields of Gemini's JSON in either spelling: camelCase as the API has it, snake_case as its SDK."""
+"""Fields of Gemini's JSON in either spelling: camelCase as in the API, snake_case as in its SDK."""
 
 from pydantic import JsonValue
 from pydantic.alias_generators import to_snake
@@ -10,30 +10,32 @@ __all__ = ("field_at", "list_at", "object_at", "text_at")
 
 
 def field_at(value: Json, name: str) -> JsonValue:
-    """The field of this camelCase name; None if it is not there."""
+    """Return the field with this camelCase name; None if it is missing."""
     return value[name] if name in value else value.get(to_snake(name))
 
 
 def object_at(value: Json, name: str, path: str = "") -> Json | None:
-    """The object in a field; None if there is none.
+    """Return the object in a field; None if it is missing.
 
     Args:
-        path: of `value`, with a dot at its end.
+        value: the object that has the field.
+        name: the field's camelCase name.
+        path: path of `value`, with a dot at its end.
 
     Raises:
-        DecodeError: it holds something else.
+        DecodeError: the field holds something else.
     """
     found = field_at(value, name)
     return None if found is None else as_object(found, f"{path}{name}")
 
 
 def list_at(value: Json, name: str, path: str = "") -> list[JsonValue] | None:
-    """The list in a field, as `object_at`."""
+    """Return the list in a field; see `object_at`."""
     found = field_at(value, name)
     return None if found is None else as_list(found, f"{path}{name}")
 
 
 def text_at(value: Json, name: str, path: str = "") -> str | None:
-    """The text in a field, as `object_at`; None also for an empty one."""
+    """Return the text in a field; None also if it is empty. See `object_at`."""
     found = field_at(value, name)
     return None if found is None else as_text(found, f"{path}{name}") or None

@@ -35,34 +35,38 @@ FUNCTION_NAME = WirePattern.of("a-zA-Z0-9_.:-", 128, first="a-zA-Z_")
 _MODE = {"auto": "AUTO", "required": "ANY", "named": "ANY", "none": "NONE"}
 
 PLACEHOLDER = "..."
-"""said by the user where a request must begin with one and the context does not: the API refuses contents that begin
-with a function call, or that are empty"""
+"""The user's text if a request has to start with one and the context does not. The API refuses empty contents, and
+contents that start with a function call.
+"""
 
 
 def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+    """Return the request that shows a model the context. Its warnings include the context's faults.
 
-    The body names neither the model nor streaming: both are in the URL, `models/MODEL:generateContent` and
-    `models/MODEL:streamGenerateContent?alt=sse`. Roles alternate and begin with the user; the results of one batch
-    stand in one content, first in it, in the order of their calls, which is what matches them: ids go out only with
-    calls to which this model gave them. Metadata, raw provider objects, usage and names stay out of it.
+    The body names neither the model nor streaming. Both are part of the URL, `models/MODEL:generateContent` and
+    `models/MODEL:streamGenerateContent?alt=sse`.
 
-    A last turn of the model stays the last one; newer models refuse to go on from it. Gemini 3 refuses calls of the
-    current turn that it has not signed, as after a change of provider: they go out with the placeholder `UNSIGNED`.
+    Roles alternate and start with the user. The results of one batch are the first parts of one content, in the order
+    of their calls. The order matches them: a call has an id only if this model assigned it. Metadata, raw provider
+    objects, usage and names are not sent.
+
+    A last turn of the model stays last; newer models refuse to continue from it. Gemini 3 refuses unsigned calls in the
+    current turn, as after a change of provider. They are sent with the placeholder `UNSIGNED`.
 
     Args:
-        options: see `RequestOptions`; `stream` and `cache` change nothing here.
+        context: what to show.
+        options: see `RequestOptions`; `stream` and `cache` have no effect here.
 
     Raises:
-        NoModel: no model is given and the session never named one.
-        ToolNotOffered: the tool choice names none of the tools.
+        NoModel: no model is passed and the session never named one.
+        ToolNotOffered: the tool choice names a tool that is not offered.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
-    """A request in the making: contents that alternate, one message after the other."""
+    """Builds the request: contents with alternating roles."""
 
     def __init__(self, target: Target) -> None:
         self._system: list[str] = []
@@ -71,9 +75,9 @@ class _Form:
         self._contents: list[tuple[str, list[Json]]] = []
         self._ids: set[str] = set()
         self._unanswered: deque[WireCall] = deque()
-        """the calls whose results come next: the context has one a call, in the order of the calls"""
-        self._behind: list[Json] = []
-        """media of results, which wait until all of the batch have been told"""
+        """Calls whose results come next. The context has one result per call, in the order of the calls."""
+        self._media: list[Json] = []
+        """Media of results, which wait until all results of the batch are added."""
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -104,12 +108,12 @@ class _Form:
 
     def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
         """See `Form`."""
-        response, behind = result_parts(message, self._unanswered.popleft(), self._target, losses)
-        self._behind += behind
+        response, media = result_parts(message, self._unanswered.popleft(), self._target, losses)
+        self._media += media
         self._add("user", [response])
         if not self._unanswered:
-            self._add("user", self._behind)
-            self._behind = []
+            self._add("user", self._media)
+            self._media = []
 
     def body(self) -> Json:
         """See `Form`."""
@@ -123,7 +127,7 @@ class _Form:
         return body
 
     def _said(self) -> list[JsonValue]:
-        """The contents, the first of them a user's."""
+        """Return the contents, the first of them a user's."""
         if not self._contents or self._contents[0][0] != "user":
             self._contents.insert(0, ("user", [{"text": PLACEHOLDER}]))
         if not is_before_gemini_3(self._target.model):
@@ -131,7 +135,7 @@ class _Form:
         return [{"role": role, "parts": [*parts]} for role, parts in self._contents]
 
     def _offered(self) -> Json:
-        """The tools, and which of them the model must call."""
+        """Return the tools and the tool choice."""
         target = self._target
         if not target.tools:
             return {}
@@ -155,7 +159,7 @@ class _Form:
         own = self._target.wrote(message)
         calls: list[WireCall] = []
         for call in message.tool_calls():
-            # An id that we made up means nothing to the model, another provider's even less.
+            # The model knows neither our generated ids nor those of other providers.
             is_its_own = own and call.id and not is_minted(call.id) and call.id not in self._ids
             calls.append(WireCall(called(call, self._names, losses), call.id if is_its_own else None))
             self._ids.add(call.id)

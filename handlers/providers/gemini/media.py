@@ -1,4 +1,4 @@
-"""Media as parts of Gemini's API. A reference is passed on or left out, never fetched."""
+"""Media as parts of a Gemini request. A reference is passed on or left out, never fetched."""
 
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -18,7 +18,9 @@ _TAKEN: dict[str, tuple[str, ...]] = {
     "video": ("video/",),
     "document": ("application/pdf", "text/"),
 }
-"""What may stand in a block, whole or how it begins. Source: the API's pages on images, audio, video and documents."""
+"""Media types that a block may have; one that ends with "/" is a prefix. Source: the API's pages on images, audio,
+video and documents.
+"""
 
 _SUFFIXES = {
     **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"},
@@ -32,10 +34,10 @@ _SUFFIXES = {
 
 
 def media_part(block: MediaBlock, media: MediaRef, losses: list[str]) -> Json | str:
-    """The part, or the reason why it cannot go.
+    """Return the part, or why it cannot be sent.
 
-    A document whose bytes cannot go is told by the text that was extracted from it. The API wants a media type with
-    everything: what is inline shows it or claims it; else a name's ending must do, which is told as a loss.
+    A document that cannot be sent is replaced by the text extracted from it. The API requires a media type: inline
+    media show or declare theirs; for others the file name decides, which is reported as a loss.
     """
     part = _part(block, media, losses)
     if isinstance(part, dict) or not isinstance(block, DocumentBlock):

@@ -27,14 +27,15 @@ __all__ = ("citations", "read_part")
 
 
 def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
-    """The block that a part is, or None for one that says nothing.
+    """Return the block of a part; None if the part is empty.
 
     Args:
-        path: of the part, for errors.
+        part: the part's JSON.
+        path: path of the part, for errors.
         names: see `ProviderRequest.tool_names`.
 
     Raises:
-        DecodeError: it is no part of this API.
+        DecodeError: it is not a part of this API.
     """
     signature = text_at(part, "thoughtSignature", f"{path}.")
     if (call := object_at(part, "functionCall", f"{path}.")) is not None:
@@ -47,17 +48,17 @@ def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
         return ThinkingBlock(text=text, signature=signature) if thought else TextBlock(text=text, signature=signature)
     if not thought and (media := _media(part, path)) is not None:
         return _media_block(media, signature)
-    said: Json = {key: value for key, value in part.items() if value is not None}
-    if said.keys() <= {"thoughtSignature", "thought_signature"}:
+    present: Json = {key: value for key, value in part.items() if value is not None}
+    if present.keys() <= {"thoughtSignature", "thought_signature"}:
         return TextBlock(text="", signature=signature) if signature else None
-    return UnknownBlock(raw=said)
+    return UnknownBlock(raw=present)
 
 
 def citations(candidate: Json, path: str) -> list[AnnotationRef]:
-    """The sources that a candidate names: what it recites, and what it searched.
+    """Return the sources that a candidate names: those it cites and those it searched.
 
     Raises:
-        DecodeError: they have not the shape of this API's.
+        DecodeError: they do not have this API's form.
     """
     cited = object_at(candidate, "citationMetadata", path) or {}
     found = list_at(cited, "citations", f"{path}citationMetadata.") or []
@@ -83,7 +84,7 @@ def _call(call: Json, path: str, names: Mapping[str, str], signature: str | None
 
 def _media(part: Json, path: str) -> MediaRef | None:
     if (blob := object_at(part, "inlineData", f"{path}.")) is not None:
-        # The SDK writes base64 with the other alphabet, that of URLs.
+        # The SDK writes base64 with the URL-safe alphabet.
         data = (text_at(blob, "data", f"{path}.inlineData.") or "").replace("-", "+").replace("_", "/")
         fields: Json = {"kind": "data", "data": data}
         place = f"{path}.inlineData"

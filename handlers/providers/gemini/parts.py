@@ -1,4 +1,4 @@
-"""The parts of one message as Gemini's API takes them. What it cannot take is left out, and told."""
+"""The parts of one message in Gemini's form. What the API cannot represent is left out and reported as a loss."""
 
 import json
 import re
@@ -54,24 +54,24 @@ _SERVER_SIDE = frozenset(
     {"executableCode", "codeExecutionResult", "toolCall", "toolResponse"}
     | {"executable_code", "code_execution_result", "tool_call", "tool_response"}
 )
-"""What the provider's own tools left in an answer; its API takes it back."""
+"""Parts of the provider's own tools in an answer; the API accepts them back."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 
 _BEFORE_GEMINI_3 = re.compile(r"(.*/)?(gemini-[12]\b|gemma)")
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
-"""What a function response may hold itself. Source: the API's page on function calling, Gemini 3."""
+"""Media types that a function response may contain. Source: the API's page on function calling, Gemini 3."""
 
 
 class WireCall(NamedTuple):
-    """A tool call as it went out; its result has to name it in the same way."""
+    """A tool call as it was sent. Its result has to name it in the same way."""
 
     name: str
     id: str | None
 
 
 def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
-    """Instructions: text is all that the API takes there."""
+    """Return the texts of instructions. The API accepts only text there."""
     losses += [
         f"{name_of(block)} left out: in instructions only text is taken"
         for block in message.content
@@ -81,20 +81,27 @@ def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
 
 
 def user_parts(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """What a user said. Results are no part of it: the fold has made messages of them."""
+    """Render a user message. It holds no results: the fold has made messages of them."""
     return _filled(message.content, target, losses, (TextBlock, *_MEDIA), "users cannot send it")
 
 
 def assistant_parts(
     message: AssistantMessage, calls: Iterable[WireCall], target: Target, losses: list[str]
 ) -> tuple[list[Json], bool]:
-    """What a model said, in its order; and whether thinking was left out that cannot go back as thinking.
+    """Render an assistant message, in its order.
 
-    To the model that wrote it goes back what only it can read: thinking, signatures where they stood, media it made,
-    what its provider's own tools did. Another's signatures are of no use to it, and are left out without a word.
+    The model that wrote it gets back what only it can read: thinking, signatures in their places, media it generated,
+    and the parts of the provider's own tools. Signatures of other models are useless and are left out without a
+    warning.
 
     Args:
-        calls: what the tool calls are called on the wire, one each, in order.
+        message: the message to render.
+        calls: its tool calls on the wire, in order.
+        target: the options of the request.
+        losses: what is left out is appended here.
+
+    Returns:
+        The parts, and whether thinking was left out.
     """
     own = target.wrote(message)
     remaining = iter(calls)
@@ -103,16 +110,16 @@ def assistant_parts(
     left_out = False
     for block in message.content:
         match block:
-            # The API signs thoughts seldom and mostly the part behind them: its own goes back signed or not.
+            # The API seldom signs thoughts, but the part after them: its own thoughts go back even without a signature.
             case ThinkingBlock() if own:
                 thought: Json = {"text": block.text, "thought": True}
                 parts += [_signed(thought, block.signature, losses)] if block.text or block.signature else []
             case ThinkingBlock() | RedactedThinkingBlock():
-                told = as_text(block, target)
-                if told is None:
+                text = as_text(block, target)
+                if text is None:
                     left_out = True
                 else:
-                    parts.append({"text": told})
+                    parts.append({"text": text})
             case ToolCallBlock():
                 parts.append(_function_call(block, next(remaining), own=own, losses=losses))
             case TextBlock() if own and block.text + (block.signature or ""):
@@ -129,7 +136,7 @@ def assistant_parts(
 def result_parts(
     message: ToolResultMessage, call: WireCall, target: Target, losses: list[str]
 ) -> tuple[Json, list[Json]]:
-    """A tool's result as a function response, and the media that have to stand behind all responses of the batch."""
+    """Render a tool's result: the function response, and the media that have to follow all responses of the batch."""
     rest = (block for block in flat(message.content) if not isinstance(block, TextBlock))
     media = _filled(rest, target, losses, _MEDIA, "results cannot hold it")
     response: Json = {"name": call.name, "response": _response(message, target)}
@@ -142,7 +149,9 @@ def result_parts(
 
 
 def _response(message: ToolResultMessage, target: Target) -> Json:
-    """An object, as the API wants it: a JSON object as it is, other JSON and text as the `result`."""
+    """Return the response object that the API requires. A JSON object stays as it is; other JSON and text become
+    `result`.
+    """
     text, value = joined(message.content), message.structured
     failed = is_failed(message)
     if value is not None and (not text.strip() or _says(text, value)):
@@ -174,7 +183,7 @@ def _filled(
 
 
 def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | None:
-    """The block, or why it cannot go, or None if there is nothing in it: the API refuses an empty text."""
+    """Return the part, or why it cannot be sent, or None if it is empty: the API refuses empty text."""
     match block:
         case TextBlock(text=text):
             return {"text": text} if text.strip() else None
@@ -185,7 +194,7 @@ def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | N
 
 
 def is_before_gemini_3(model: str) -> bool:
-    """Whether a model is known to be older than Gemini 3; one of an unknown name is taken for a newer one."""
+    """Return whether a model is known to be older than Gemini 3. An unknown name counts as newer."""
     return _BEFORE_GEMINI_3.match(model) is not None
 
 
@@ -197,10 +206,10 @@ def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: l
 
 
 def _signed(part: Json, signature: str | None, losses: list[str]) -> Json:
-    """The part with the signature it came with. The API reads base64 there, of either alphabet, padded or not."""
+    """Return the part with its signature. The API reads base64 there, in either alphabet, padded or not."""
     if not signature:
         return part
     if not _BASE64.fullmatch(signature):
-        losses.append("signature left out: it is no base64")
+        losses.append("signature left out: it is not base64")
         return part
     return {**part, "thoughtSignature": signature}

@@ -1,4 +1,4 @@
-"""Signatures that Gemini 3 asks for where the log has none: other models make calls, too."""
+"""Signatures that Gemini 3 requires and the log does not have, as other models make calls too."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,10 +14,11 @@ Source: the API's page on thought signatures, its answer on traces of other mode
 
 
 def sign_current_turn(contents: Sequence[tuple[str, Iterable[Json]]]) -> None:
-    """Put `UNSIGNED` on the first call of each step of the current turn, if it has no signature. Changes the parts.
+    """Put `UNSIGNED` on the first call of each step of the current turn, if it has no signature. Changes the parts in
+    place.
 
-    A step is one content of the model. The turn begins with the last content of the user that holds no function
-    response. Earlier turns are not checked, and of parallel calls Gemini signs the first alone.
+    A step is one content of the model. The turn starts with the user's last content without a function response. The
+    API does not check earlier turns, and of parallel calls Gemini signs only the first.
     """
     for role, parts in reversed(contents):
         if role == "user":

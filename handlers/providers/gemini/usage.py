@@ -1,4 +1,4 @@
-"""Gemini's token counts as ours. Its own stay beside them, raw."""
+"""Gemini's token counts as a `Usage`. The original counts are kept in `raw`."""
 
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.providers.common.answer import count_of
@@ -9,14 +9,14 @@ __all__ = ("normalised",)
 
 
 def normalised(usage: Json) -> Usage:
-    """The counts: the prompt's without those from the cache, which Gemini has in it; the thoughts in the output, which
-    Gemini has apart.
+    """Return the usage. Gemini's prompt count includes cached tokens, ours does not; its output count excludes
+    thoughts, ours includes them.
 
     Raises:
-        DecodeError: the details of a count are no list.
+        DecodeError: the details of a count are not a list.
     """
     prompt, tools, cached, said, thought, total = (count_of(field_at(usage, name)) for name in _COUNTS)
-    # What cannot be, more cached than asked, must not make a price negative.
+    # More cached than prompt tokens is impossible, but must not make a price negative.
     fresh = max(prompt + tools - cached, 0)
     return Usage(
         input=fresh,
@@ -41,7 +41,7 @@ _COUNTS = (
 
 
 def _of_kind(usage: Json, modality: str) -> int | None:
-    """Tokens of one kind, asked and answered; None where none are told apart."""
+    """Return the tokens of one modality, in prompt and answer; None if they are not reported by modality."""
     found = [
         count_of(field_at(each, "tokenCount"))
         for name in ("promptTokensDetails", "candidatesTokensDetails")

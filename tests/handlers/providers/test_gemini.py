@@ -355,7 +355,7 @@ def test_only_gemini_3_and_later_models_get_the_placeholder_signature(model: str
 def test_a_signature_that_cannot_be_one_is_left_out_with_a_warning() -> None:
     request = request_for(asks("a"), says(ThinkingBlock(text="hm", signature='{"id": 1}'), "b"))
     assert contents_of(request)[1][1] == [{"text": "hm", "thought": True}, {"text": "b"}]
-    assert request.warnings == ("messages.1: signature left out: it is no base64",)
+    assert request.warnings == ("messages.1: signature left out: it is not base64",)
 
 
 def test_redacted_thinking_goes_nowhere() -> None:

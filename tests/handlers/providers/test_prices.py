@@ -5,9 +5,8 @@ from importlib.metadata import version
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.providers.common.prices import PricesMissing, list_price, with_list_price
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.providers.common.prices import PricesMissing, list_price
 
 USAGE = Usage(input=1000, output=100, cache_read=200)
 
@@ -22,17 +21,6 @@ def test_a_known_model_has_a_price_and_its_source() -> None:
 
 def test_an_unknown_model_costs_an_unknown_sum_and_not_nothing() -> None:
     assert list_price(USAGE, provider="anthropic", model="no-such-model") is None
-    message = AssistantMessage(provider="nobody", model="x", usage=USAGE)
-    assert with_list_price(message) is message
-
-
-def test_a_message_keeps_the_cost_it_has() -> None:
-    paid = USAGE.model_copy(update={"cost": Cost(total=Decimal(7), source="caller")})
-    message = AssistantMessage(provider="anthropic", model="claude-sonnet-4-5", usage=paid)
-    assert with_list_price(message) is message
-    priced = with_list_price(message.model_copy(update={"usage": USAGE})).usage
-    assert priced is not None
-    assert priced.cost is not None
 
 
 def test_gemini_is_found_under_the_lists_name_for_it() -> None:

@@ -1,4 +1,4 @@
-"""What OpenAI's Chat Completions API answers, whole or as a stream of chunks, as a message."""
+"""Answers of OpenAI's Chat Completions API, whole or as a stream of chunks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,21 +42,22 @@ _TEXTS: Mapping[str, Literal["text", "thinking"]] = {"thinking": "thinking", "co
 _FUNCTION_CALL, _AUDIO = "function_call", "audio"
 
 _THINKING = ("reasoning_content", "reasoning")
-"""Not OpenAI's own: servers that speak its language tell their model's thinking by one of these, or by both."""
+"""Keys of other servers that implement this API. They send their model's thinking under one of them, or under both."""
 
 
 def from_openai_chat(
     response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
-    """The message that a whole response of Chat Completions is: its first choice.
+    """Return the message of a whole response of Chat Completions. Only the first choice is read.
 
     Args:
-        model: what was asked for; the response's own name for it if None.
-        rates: what a million tokens cost you; None leaves the cost unknown.
+        response: the response's JSON.
+        model: the model as it was requested; None uses the response's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is no response of this API.
+        DecodeError: it is not a response of this API.
     """
     choices = list_at(response, "choices", "")
     if not choices:
@@ -79,7 +80,7 @@ _CHUNK = "chat.completion.chunk"
 
 @dataclass(slots=True)
 class _Part:
-    """A block in the making: a text under one of the names of `_TEXTS`, or a call."""
+    """A block that is still growing: a text under one of the keys of `_TEXTS`, or a call."""
 
     name: str
     texts: list[str] = field(default_factory=list[str])
@@ -87,34 +88,41 @@ class _Part:
     call_id: str = ""
     tool_name: str = ""
     raw: Json | None = None
-    """a call that is none of a function"""
+    """A call of a tool that is not a function."""
     speech: Speech | None = None
-    """what was spoken; `texts` is its transcript"""
+    """Audio; `texts` is then its transcript."""
 
 
 class OpenAIChatAnswer(AnswerState):
-    """The message that the stream's chunks build up; see `Answer`. Choices after the first say nothing."""
+    """Builds a message from the stream's chunks; see `Answer`. Only the first choice is read.
+
+    Args:
+        model: the model as it was requested; None uses the stream's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+    """
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
         super().__init__(model, rates, names)
         self._parts: dict[str | tuple[int, str], _Part] = {}
-        """by the name of the text, or the number and the id of the call, in the order of their beginnings"""
+        """Key of the text, or index and id of the call → its part, in order of appearance."""
         self._last_calls: dict[int, tuple[int, str]] = {}
-        """number of a call → key of the part that it names; some servers give several calls of one answer the same"""
+        """Index of a call → key of its part. Some servers give several calls of one answer the same index."""
         self._usage: Usage | None = None
 
     @property
     def is_counted(self) -> bool:
-        """See `Answer.is_counted`. Some servers of this API tell their counts with each chunk."""
+        """See `Answer.is_counted`. Some servers of this API send their counts with each chunk."""
         return self._usage is not None and self._stop is not None
 
     def take(self, event: Json, *, said: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
         """See `Answer.take`.
 
         Args:
-            said: what the paths of errors call the place where the first choice says something.
+            event: the chunk's JSON.
+            said: the key of the first choice's content, for the paths of errors.
         """
         require_json(event)
         if isinstance(error := event.get("error"), dict):
@@ -128,14 +136,14 @@ class OpenAIChatAnswer(AnswerState):
             self.response_id or text_of(event, "id") or None,
             self._model or text_of(event, "model") or None,
         )
-        told: list[ModelEvent] = []
+        events: list[ModelEvent] = []
         for at, value in enumerate(choices):
             choice = as_object(value, f"choices.{at}")
             if choice.get("index") in (None, 0):
-                told += self._choose(choice, f"choices.{at}", said)
+                events += self._choose(choice, f"choices.{at}", said)
         usage = usage_of(event.get("usage"), self._rates)
         self._usage = usage or self._usage
-        return [*told, usage] if usage else told
+        return [*events, usage] if usage else events
 
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
@@ -147,29 +155,29 @@ class OpenAIChatAnswer(AnswerState):
     def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:
         path = f"{place}.{said}"
         delta = as_object({} if (value := choice.get("delta")) is None else value, path)
-        told: list[ModelEvent] = []
+        events: list[ModelEvent] = []
         for name, kind in _TEXTS.items():
             if text := _thinking_of(delta) if kind == "thinking" else text_at(delta, name, path):
                 self._parts.setdefault(name, _Part(name)).texts.append(text)
-                told.append(Piece(kind, text, self._number(name)))
+                events.append(Piece(kind, text, self._number(name)))
         if (audio := delta.get(_AUDIO)) is not None:
-            told += self._speak(as_object(audio, f"{path}.audio"), f"{path}.audio")
+            events += self._speak(as_object(audio, f"{path}.audio"), f"{path}.audio")
         for at, call in enumerate(list_at(delta, "tool_calls", path)):
-            told += self._call(as_object(call, f"{path}.tool_calls.{at}"), f"{path}.tool_calls.{at}")
-        # Its old name, for one call without an id. A server that says both means the same call.
+            events += self._call(as_object(call, f"{path}.tool_calls.{at}"), f"{path}.tool_calls.{at}")
+        # The deprecated form of a single call without an id. A server that sends both forms means the same call.
         if (function := delta.get(_FUNCTION_CALL)) is not None and not self._last_calls:
             within = f"{path}.{_FUNCTION_CALL}"
-            told += self._grow(_FUNCTION_CALL, "", as_object(function, within), within)
+            events += self._grow(_FUNCTION_CALL, "", as_object(function, within), within)
         if refs := refs_of(list_at(delta, "annotations", path)):
             self._parts.setdefault("content", _Part("content")).refs += refs
         if stop := text_at(choice, "finish_reason", place):
             self._stop, self.is_complete = stop, True
-        return told
+        return events
 
     def _call(self, call: Json, path: str) -> list[ModelEvent]:
         index, call_id = index_at(call, "index", path), text_of(call, "id")
         if text_of(call, "type") not in {"", "function"}:
-            # A tool that is no function: not ours, and we never offer one.
+            # Not a function, so not one of the offered tools.
             self._last_calls[index] = (index, call_id)
             self._parts[index, call_id] = _Part(
                 "call", raw={name: value for name, value in call.items() if name != "index"}
@@ -177,7 +185,7 @@ class OpenAIChatAnswer(AnswerState):
             return []
         function = as_object({} if (value := call.get("function")) is None else value, f"{path}.function")
         key = self._last_calls.get(index)
-        # An id alone begins no call: some servers make one up for every piece.
+        # An id alone does not start a call: some servers generate one for every piece.
         if key is None or (call_id and (text_of(function, "name") or (index, call_id) in self._parts)):
             if (index, call_id) not in self._parts:
                 text_at(function, "name", f"{path}.function", required=True)
@@ -205,8 +213,9 @@ class OpenAIChatAnswer(AnswerState):
         return list(self._parts).index(key)
 
     def _is_whole(self, part: _Part) -> bool:
-        """A call is told to its end when its object is closed, or when the provider says why it stopped. That another
-        one has begun shows nothing: they may grow side by side."""
+        """Return whether a part arrived completely. A call is complete when its JSON object is closed, or the provider
+        named the stop reason. The start of another call shows nothing, as calls may grow in parallel.
+        """
         if part.name != "call" or self._stop is not None:
             return True
         call = read_call(part.call_id, part.tool_name, "".join(part.texts), self._names)
@@ -216,7 +225,7 @@ class OpenAIChatAnswer(AnswerState):
         stop = _STOP_REASONS.get(self._stop or "", "stop")
         if stop == "stop" and _REFUSAL in self._parts:
             return "guardRail", _REFUSAL
-        # A tool that it had to call: the provider says "stop" then.
+        # If the model was required to call this tool, the provider reports "stop".
         called = any(part.name == "call" and part.raw is None for part in self._parts.values())
         return "toolUse" if stop == "stop" and called else stop, self._stop
 

@@ -27,32 +27,33 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 40)
 
 
 def to_openai_chat(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+    """Return the request that shows a model the context. Its warnings include the context's faults.
 
-    Instructions stand first, in their order, each in its own role. Behind the calls of a message stand their results;
-    what these cannot hold, such as images, follows in a user's message. Metadata, raw provider objects, usage and names
-    stay out of it.
+    Instructions come first, in order, each in its own role. After the calls of a message come their results. What a
+    result cannot hold, such as images, follows in a user message. Metadata, raw provider objects, usage and names are
+    not sent.
 
     Args:
-        options: see `RequestOptions`; `max_tokens` is not said where it is not given.
+        context: what to show.
+        options: see `RequestOptions`; without `max_tokens`, the API's own limit applies.
 
     Raises:
-        NoModel: no model is given and the session never named one.
-        ToolNotOffered: the tool choice names none of the tools.
+        NoModel: no model is passed and the session never named one.
+        ToolNotOffered: the tool choice names a tool that is not offered.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
-    """A request in the making, one message after the other."""
+    """Builds the request, message by message."""
 
     def __init__(self, target: Target) -> None:
         self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._messages: list[JsonValue] = []
         self._moved: list[tuple[str, Sequence[Part]]] = []
-        """media of the results said last, each with its call's wire id"""
+        """Media of the last results, each with its call's id on the wire."""
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -76,7 +77,7 @@ class _Form:
         self._add_moved()
         parts = parts_of(message.content, "chat", self._target, losses)
         is_plain = all(isinstance(block, TextBlock) for block in message.content)
-        # An empty message is the empty text it is; one of which nothing is left is none.
+        # A message that was empty is sent as empty text; one that became empty is not sent.
         if parts or not losses:
             self._messages.append({"role": "user", "content": content_of(parts, is_plain=is_plain)})
 
@@ -98,17 +99,17 @@ class _Form:
         self._moved += [(wire_id, media)] if media else []
 
     def body(self) -> Json:
-        """See `Form`. It holds one message at least."""
+        """See `Form`. It contains at least one message."""
         self._add_moved()
         messages = self._messages or [{"role": "user", "content": PLACEHOLDER}]
         return {"model": self._target.model, "messages": messages, **self._settings()}
 
     def _settings(self) -> Json:
-        """What the body says beside the model and the messages."""
+        """Return the body without the model and the messages."""
         target = self._target
         settings: Json = {}
         if target.max_tokens is not None:
-            # `max_tokens` is its old name, which newer models refuse.
+            # Newer models refuse the old name, `max_tokens`.
             settings["max_completion_tokens"] = target.max_tokens
         if target.tools:
             settings["tools"] = [

@@ -1,4 +1,4 @@
-"""The messages of a Chat Completions request, one by one."""
+"""The messages of a Chat Completions request."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -19,10 +19,11 @@ __all__ = ("assistant_message", "content_of", "media_message", "result_message")
 
 
 def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
-    """A bare string if it is one text or nothing, an array if it is more.
+    """Return a bare string for one text or none, and an array for more.
 
     Args:
-        is_plain: False where a text stands for something else, such as a document: it is an array then, too.
+        parts: the parts of the content.
+        is_plain: False if a text stands in for something else, such as a document: then always an array.
     """
     if not parts:
         return ""
@@ -35,13 +36,20 @@ def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
 def assistant_message(
     message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
 ) -> tuple[Json | None, bool]:
-    """What a model said; None if that is nothing. And whether thinking was left out.
+    """Render an assistant message; None if it is empty.
 
-    Text and calls have a field each, so that which of them came first is not said. There is none for thinking: also
-    the model's own is told as text or left out.
+    Text and calls have a field each, so their relative order is lost. There is no field for thinking: also the model's
+    own is sent as text or left out.
 
     Args:
-        ids: what the tool calls are called on the wire, one each, in order.
+        message: the message to render.
+        ids: ids of its tool calls on the wire, in order.
+        names: names of the tools on the wire.
+        target: the options of the request.
+        losses: what is left out is appended here.
+
+    Returns:
+        The message, and whether thinking was left out.
     """
     texts: list[Part] = []
     calls: list[JsonValue] = []
@@ -51,9 +59,9 @@ def assistant_message(
             case TextBlock(text=text):
                 texts += [Text(text)] if text else []
             case ThinkingBlock() | RedactedThinkingBlock():
-                told = as_text(block, target)
-                texts += [Text(told)] if told else []
-                left_out = left_out or told is None
+                thinking = as_text(block, target)
+                texts += [Text(thinking)] if thinking else []
+                left_out = left_out or thinking is None
             case AudioBlock(transcript=str(said)) if said:
                 texts.append(Text(said))
                 losses.append("audio sent as its transcript: assistants cannot send it")
@@ -70,14 +78,14 @@ def assistant_message(
 
 
 def result_message(wire_id: str, parts: Sequence[Part]) -> tuple[Json, list[Part]]:
-    """A tool's result, which takes text alone, and the media that the next user message has to carry in its place."""
+    """Render a tool's result, which can only be text. Return also the media that the next user message has to hold."""
     texts = [part for part in parts if isinstance(part, Text)]
     media: list[Part] = [part for part in parts if not isinstance(part, Text)]
     return {"role": "tool", "tool_call_id": wire_id, "content": content_of(texts)}, media
 
 
 def media_message(moved: Sequence[tuple[str, Sequence[Part]]]) -> Json:
-    """The media that results could not hold, each behind the id of its call, as a user's message. Source: pi."""
+    """Render the media that results cannot hold as a user message, each after the id of its call. Source: pi."""
     parts = [part for wire_id, media in moved for part in (Text(f"Media in the result of call {wire_id}:"), *media)]
     return {"role": "user", "content": content_of(parts)}
 

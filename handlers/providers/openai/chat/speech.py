@@ -1,4 +1,4 @@
-"""What a model of Chat Completions speaks, as a block. A stream tells it in pieces, each of them base64 by itself."""
+"""Audio from a model of Chat Completions. A stream sends it in pieces, each of them separate base64."""
 
 import binascii
 
@@ -10,7 +10,7 @@ __all__ = ("Speech",)
 
 
 class Speech:
-    """The sound so far."""
+    """The audio so far."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
@@ -27,9 +27,9 @@ class Speech:
             raise DecodeError(path, f"not base64: {error}") from None
 
     def block(self, transcript: str) -> Block | None:
-        """The sound with its transcript; the transcript alone where no sound was told, None where neither was.
+        """Return the audio with its transcript; only the transcript if there is no audio, and None if there is neither.
 
-        The API does not say the format, as the caller asked for it: the first bytes show it, or it is not known.
+        The API does not name the format, as the caller asked for it. The first bytes show it, or it stays unknown.
         """
         data = b"".join(self._data)
         if not data:

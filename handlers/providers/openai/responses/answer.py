@@ -1,4 +1,4 @@
-"""What OpenAI's Responses API answers, whole or as a stream of events, as a message."""
+"""Answers of OpenAI's Responses API, whole or as a stream of events."""
 
 from collections.abc import Mapping
 
@@ -21,24 +21,25 @@ __all__ = ("OpenAIResponsesAnswer", "from_openai_responses")
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
 
 _INCOMPLETE: Mapping[str, StopReason] = {"content_filter": "guardRail"}
-"""else the answer was too long"""
+"""Any other reason means that the answer was too long."""
 
 _UNFINISHED = ("in_progress", "incomplete")
-"""status of an item that was not told to its end"""
+"""Status of an item that did not arrive completely."""
 
 
 def from_openai_responses(
     response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> AssistantMessage:
-    """The message that a whole response of the Responses API is: all that its output items say.
+    """Return the message of a whole response of the Responses API: the content of all its output items.
 
     Args:
-        model: what was asked for; the response's own name for it if None.
-        rates: what a million tokens cost you; None leaves the cost unknown.
+        response: the response's JSON.
+        model: the model as it was requested; None uses the response's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is no response of this API, or one that is not finished.
+        DecodeError: it is not a response of this API, or is not finished.
     """
     if response.get("object") not in (None, "response") or not isinstance(response.get("output"), list):
         raise DecodeError("output", "a response of the Responses API has a list as output")
@@ -49,17 +50,23 @@ def from_openai_responses(
 
 
 class OpenAIResponsesAnswer(AnswerState):
-    """The message that the stream's events build up; see `Answer`."""
+    """Builds a message from the stream's events; see `Answer`.
+
+    Args:
+        model: the model as it was requested; None uses the stream's name for it.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+    """
 
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
         super().__init__(model, rates, names)
         self._growing: dict[int, GrowingItem] = {}
-        """items by their number, until they are told whole"""
+        """Index → item that has not arrived completely."""
         self._whole: dict[int, list[Block]] = {}
         self._numbers: dict[tuple[int, int], int] = {}
-        """number of an item and of a part of it → which block of the message it is"""
+        """Index of an item and of a part in it → index of the block in the message."""
         self._usage: Usage | None = None
         self._status: str | None = None
         self._reason: str | None = None
@@ -100,10 +107,14 @@ class OpenAIResponsesAnswer(AnswerState):
         return []
 
     def end(self, response: Json, path: str) -> list[ModelEvent]:
-        """Fold in the response as it ended.
+        """Add the response that ends the stream.
+
+        Args:
+            response: the response's JSON.
+            path: where it stands, for errors.
 
         Raises:
-            DecodeError: it has not ended, or not the shape of a response.
+            DecodeError: it is not finished, or not a response.
         """
         self._identify(response)
         self._status = text_at(response, "status", path) or "completed"

@@ -26,28 +26,29 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
 
 
 def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+    """Return the request that shows a model the context. Its warnings include the context's faults.
 
-    The system's instructions are `instructions`. A developer's are items at the head of the input, and so are those of
-    the system that came after one of them: so all stand in their order. Metadata, raw provider objects, usage and names
-    stay out of it.
+    System instructions become `instructions`. Developer instructions become items at the start of the input. System
+    instructions after a developer's become items too, so the order is kept. Metadata, raw provider objects, usage and
+    names are not sent.
 
-    A model tells its thinking encrypted, so that it can go back, only where the body asks for it, and not every model
-    takes that: `body["include"] = ["reasoning.encrypted_content"]` is the caller's to add.
+    A model returns its thinking encrypted, so that it can be sent back, only if the body asks for it. Not every model
+    accepts that, so the caller adds it: `body["include"] = ["reasoning.encrypted_content"]`.
 
     Args:
-        options: see `RequestOptions`; `max_tokens` is not said where it is not given.
+        context: what to show.
+        options: see `RequestOptions`; without `max_tokens`, the API's own limit applies.
 
     Raises:
-        NoModel: no model is given and the session never named one.
-        ToolNotOffered: the tool choice names none of the tools.
+        NoModel: no model is passed and the session never named one.
+        ToolNotOffered: the tool choice names a tool that is not offered.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
-    """A request in the making, one message after the other."""
+    """Builds the request, message by message."""
 
     def __init__(self, target: Target) -> None:
         self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
@@ -55,7 +56,7 @@ class _Form:
         self._instructions: list[str] = []
         self._input: list[JsonValue] = []
         self._reasoned: set[str] = set()
-        """ids of the reasoning items"""
+        """Ids of the reasoning items."""
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -99,7 +100,7 @@ class _Form:
         return {"model": self._target.model, **self._settings()}
 
     def _settings(self) -> Json:
-        """What the body says beside the model. The input holds one item at least, and then more than instructions."""
+        """Return the body without the model. The input has at least one item, and more than instructions."""
         target = self._target
         settings: Json = {"instructions": "\n\n".join(self._instructions)} if self._instructions else {}
         settings["input"] = self._input or [message_item("user", [Text(PLACEHOLDER)])]
@@ -112,7 +113,7 @@ class _Form:
                     "name": self._names.of(tool.name),
                     "description": tool.description,
                     "parameters": copied(tool.schema),
-                    # Strict is the API's default, and refuses most schemas that are not made for it.
+                    # The API's default is strict, which refuses most schemas that were not written for it.
                     "strict": False,
                 }
                 for tool in target.tools

@@ -1,4 +1,4 @@
-"""The input items of a Responses request, message by message."""
+"""The input items of a Responses request."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -21,12 +21,12 @@ __all__ = ("AnswerItems", "message_item", "result_item")
 
 
 def message_item(role: str, parts: Sequence[Part]) -> Json:
-    """What anybody but a model said."""
+    """Render a message that is not a model's."""
     return {"type": "message", "role": role, "content": [_input_part(part) for part in parts]}
 
 
 def result_item(wire_id: str, parts: Sequence[Part]) -> Json:
-    """A tool's result: a bare string if it is one text or nothing, an array if it is more."""
+    """Render a tool's result: a bare string for one text or none, an array for more."""
     if not parts or (len(parts) == 1 and isinstance(parts[0], Text)):
         output: JsonValue = "".join(part.text for part in parts if isinstance(part, Text))
     else:
@@ -35,32 +35,37 @@ def result_item(wire_id: str, parts: Sequence[Part]) -> Json:
 
 
 class AnswerItems:
-    """What a model said, as items in its order: texts of one phase that follow each other are one message.
+    """An assistant message as items, in its order. Adjacent texts of one phase become one message item.
 
-    Its own thinking goes back as the reasoning items it was. The API takes none without what followed it, so that
-    thinking is left out that ends the message, or whose following block is. Calls have no `id` but their call's: one
-    that OpenAI has not made would be refused.
+    The model's own thinking goes back as its original reasoning items. The API refuses a reasoning item without the
+    item that followed it, so such thinking is left out. Calls have only a `call_id`: the API refuses an `id` that
+    OpenAI did not make.
     """
 
     def __init__(
         self, message_id: str, names: WireNames, target: Target, losses: list[str], reasoned: set[str]
     ) -> None:
-        """
+        """Make an empty list of items.
+
         Args:
-            message_id: what the API's messages are called, which want an id here; each gets a number behind it.
-            reasoned: ids of the reasoning items so far, which grows: the API takes none twice.
+            message_id: start of the ids that the API requires of messages; a number is appended.
+            names: names of the tools on the wire.
+            target: the options of the request.
+            losses: what is left out is appended here.
+            reasoned: ids of the reasoning items so far; new ones are added. The API accepts none twice.
         """
         self.left_out = False
-        """whether thinking was"""
+        """Whether thinking was left out."""
         self._message_id, self._names, self._target, self._losses = message_id, names, target, losses
         self._reasoned = reasoned
         self._items: list[Json] = []
 
     def of(self, message: AssistantMessage, ids: Sequence[str]) -> list[Json]:
-        """The items.
+        """Return the items of a message.
 
         Args:
-            ids: what the tool calls are called on the wire, one each, in order.
+            message: the message to render.
+            ids: ids of its tool calls on the wire, in order.
         """
         own, remaining = self._target.wrote(message), iter(ids)
         for block in message.content:
@@ -78,7 +83,7 @@ class AnswerItems:
         return self._items
 
     def _drop_reasoning(self, reason: str) -> None:
-        """Leave out the reasoning that nothing follows."""
+        """Leave out the reasoning at the end of the items."""
         while self._items and self._items[-1]["type"] == "reasoning":
             del self._items[-1]
             self._losses.append(f"thinking left out: {reason}")
@@ -101,13 +106,15 @@ class AnswerItems:
         if item is not None and self._is_known(item) and (item_id := str(item["id"])) not in self._reasoned:
             self._reasoned.add(item_id)
             self._items.append(item)
-        elif told := as_text(block, self._target):
-            self._say(told)
+        elif text := as_text(block, self._target):
+            self._say(text)
         else:
             self.left_out = True
 
     def _is_known(self, item: Json) -> bool:
-        """Without its content an item is only a name, for what the provider keeps."""
+        """Return whether the API can resolve the item. Without encrypted content it is only an id, for what the
+        provider stores.
+        """
         return "encrypted_content" in item or self._target.store is not False
 
     def _call(self, call: ToolCallBlock, wire_id: str) -> Json:
@@ -130,6 +137,6 @@ def _input_part(part: Part) -> Json:
             told = {"file_data": data, "file_url": url, "file_id": file_id, "filename": filename}
             return {"type": "input_file", **{name: value for name, value in told.items() if value}}
         case Audio():
-            raise AssertionError("media.py gives no audio for this API")
+            raise AssertionError("media.py returns no audio for this API")
         case _:
             assert_never(part)

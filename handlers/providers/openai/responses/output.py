@@ -14,13 +14,15 @@ __all__ = ("output_blocks", "refuses")
 
 
 def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block]:
-    """What one item says: a message's texts, thinking, or a call. Another is kept whole as it is.
+    """Return the blocks of one item: a message's texts, thinking, or a call. Other items are kept whole.
 
     Args:
+        item: the item's JSON.
+        path: where it stands, for errors.
         names: see `ProviderRequest.tool_names`.
 
     Raises:
-        DecodeError: it has not the shape of its type.
+        DecodeError: it does not have the form of its type.
     """
     match item.get("type"):
         case "message":
@@ -38,7 +40,7 @@ def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block
 
 
 def refuses(item: Json) -> bool:
-    """Whether the model says in it that it will not answer."""
+    """Return whether the item is a message in which the model refuses to answer."""
     content = item.get("content")
     parts = content if item.get("type") == "message" and isinstance(content, list) else []
     return any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)

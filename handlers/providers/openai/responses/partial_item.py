@@ -1,4 +1,4 @@
-"""An output item while the model still speaks it."""
+"""An output item that the model is still streaming."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,39 +15,41 @@ _PARTS = {
     "response.reasoning_summary_text.delta": "summary_index",
     "response.reasoning_text.delta": "content_index",
 }
-"""what grows → how its event calls the number of the part"""
+"""Kind of event → its key for the index of the part."""
 
 _ARGUMENTS = "response.function_call_arguments.delta"
 
 GROWTH = frozenset({*_PARTS, _ARGUMENTS})
-"""kinds of the events that an item grows by"""
+"""Kinds of the events that extend an item."""
 
 
 class GrowingItem:
-    """What was told of one item: pieces as they come, and what they amount to if the whole item never does."""
+    """One item so far: its pieces as they arrive, and its blocks if the whole item never arrives."""
 
     def __init__(self, index: int, item: Json, names: Mapping[str, str], numbers: dict[tuple[int, int], int]) -> None:
-        """
+        """Start an item.
+
         Args:
-            index: the item's number.
+            index: the item's index.
+            item: the item's JSON at its start.
             names: see `ProviderRequest.tool_names`.
-            numbers: number of an item and of a part → which block it is; shared by the items of an answer.
+            numbers: index of an item and of a part in it → index of the block. All items of an answer share it.
         """
         self._index, self._item, self._names, self._numbers = index, item, names, numbers
         self._is_thinking = text_at(item, "type", "item", required=True) == "reasoning"
         self._texts: dict[int, str] = {}
 
     def begin(self) -> Iterator[Piece]:
-        """The piece that tells of a call; other items begin with their first text."""
+        """Return the first piece of a call. Other items start with their first text."""
         if self._item["type"] == "function_call":
             name = text_at(self._item, "name", "item", required=True)
             yield Piece("toolCall", text_of(self._item, "arguments"), self._number(0), self._names.get(name, name))
 
     def grow(self, kind: str, event: Json) -> Iterator[Piece]:
-        """The piece that an event of `GROWTH` tells.
+        """Return the piece in an event of `GROWTH`.
 
         Raises:
-            DecodeError: it has not the shape of its kind.
+            DecodeError: the event does not have the form of its kind.
         """
         if kind == _ARGUMENTS:
             yield Piece("toolCall", text_at(event, "delta", "", required=True), self._number(0))
@@ -57,13 +59,13 @@ class GrowingItem:
             self._texts[part] = self._texts.get(part, "") + text
             yield Piece("text", text, self._number(part))
             return
-        # Thinking is one block, in which the parts are paragraphs.
+        # Thinking is one block; its parts are paragraphs.
         gap = "\n\n" if self._texts and part not in self._texts else ""
         self._texts[part] = self._texts.get(part, "") + text
         yield Piece("thinking", gap + text, self._number(0))
 
     def blocks(self) -> list[Block]:
-        """What is known of it. A call is not, before its end; nor does thinking have a signature."""
+        """Return the blocks so far. An unfinished call has none, and unfinished thinking has no signature."""
         texts = [text for _, text in sorted(self._texts.items())]
         if self._is_thinking:
             return [ThinkingBlock(text="\n\n".join(texts))] if texts else []

@@ -1,6 +1,6 @@
-"""The phase of a message item, which the model that wrote it wants to see again: commentary or the final answer.
+"""The phase of a message item, commentary or final answer, which its model expects to get back.
 
-It is kept as the signature of the message's texts: the text of a JSON object with the key `phase`.
+It is stored as the signature of the message's texts: JSON text of an object with the key `phase`.
 """
 
 import json
@@ -14,21 +14,21 @@ from lanebus.handlers.providers.openai.shared.fields import text_at
 __all__ = ("phase_of", "phase_signature")
 
 _PHASES = frozenset({"commentary", "final_answer"})
-"""The API takes no other. Source: `ResponseOutputMessageParam` of its Python SDK (3.52)."""
+"""The API accepts no others. Source: `ResponseOutputMessageParam` of its Python SDK (3.52)."""
 
 
 def phase_signature(item: Json, path: str) -> str | None:
-    """The signature of the texts of a message item; None where it tells no phase.
+    """Return the signature for the texts of a message item; None if it has no phase.
 
     Raises:
-        DecodeError: its phase is no text.
+        DecodeError: its phase is not text.
     """
     phase = text_at(item, "phase", path)
     return json.dumps({"phase": phase}) if phase else None
 
 
 def phase_of(block: TextBlock) -> str | None:
-    """The phase that the text was said in; None where none was told, or none that the API takes."""
+    """Return the phase of a text; None if it has none, or one that the API does not accept."""
     try:
         kept = parse_json(block.signature or "")
     except DecodeError:

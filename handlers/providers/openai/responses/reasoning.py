@@ -1,15 +1,15 @@
-"""Reasoning items of the Responses API as thinking, and back without a loss.
+"""Reasoning items of the Responses API as thinking, and back without loss.
 
-An item has an id, which the API wants to see again, summaries that may be read, and encrypted content that only OpenAI
-reads. It becomes
+An item has an id, which the API requires when it is sent back, readable summaries, and encrypted content that only
+OpenAI reads. It becomes one of two blocks:
 
-- a `ThinkingBlock` where there is something to read: `text` is the summaries with a blank line between them (or the
-  reasoning itself, which open models tell), `details` the summaries one by one, `signature` the rest of the item;
-- a `RedactedThinkingBlock` where there is nothing to read: `data` is the rest of the item.
+- A `ThinkingBlock` if there is something to read. `text` is the summaries with blank lines between them, or the
+  reasoning itself, which open models return. `details` is the summaries one by one, `signature` the rest of the item.
+- A `RedactedThinkingBlock` if there is nothing to read. `data` is the rest of the item.
 
-The rest is the text of a JSON object: id, encrypted_content and all else but the type and the summaries. Encrypted
-content alone would not do as a signature: without its id the item cannot be sent back, and without the content an id is
-good only while the provider stores the answer. A signature that is no such text was made by another API: it stays here.
+The rest is JSON text of an object with the id, encrypted_content and everything else but the type and the summaries.
+Encrypted content alone does not suffice: the item cannot be sent back without its id. An id alone is valid only while
+the provider stores the answer. A signature in another form was made by another API and is not sent.
 """
 
 import json
@@ -30,10 +30,10 @@ _STATUS = (None, "in_progress", "completed", "incomplete")
 
 
 def thinking_block(item: Json, path: str) -> ThinkingBlock | RedactedThinkingBlock:
-    """The thinking that a reasoning item is.
+    """Return the thinking of a reasoning item.
 
     Raises:
-        DecodeError: it has not the shape of one.
+        DecodeError: it is not a reasoning item.
     """
     summaries = _texts(item, "summary", path)
     told = summaries or _texts(item, "content", path)
@@ -47,11 +47,11 @@ def thinking_block(item: Json, path: str) -> ThinkingBlock | RedactedThinkingBlo
 
 
 def reasoning_item(block: ThinkingBlock | RedactedThinkingBlock) -> Json | None:
-    """The item that the thinking was; None if it was none."""
+    """Return the reasoning item that the thinking came from; None if it did not come from one."""
     signature = block.signature if isinstance(block, ThinkingBlock) else block.data
     try:
         rest = as_object(parse_json(signature or ""), "")
-        # Source: pi keeps the whole item as the signature, its summaries too.
+        # Source: pi stores the whole item as the signature, with its summaries.
         kept = _texts(rest, "summary", "")
         thinking_block(rest, "")
     except DecodeError:

@@ -1,4 +1,4 @@
-"""The arguments of a tool call on OpenAI's wires, which are a text of JSON."""
+"""The arguments of tool calls in OpenAI's APIs, which are JSON text."""
 
 import json
 
@@ -11,8 +11,10 @@ __all__ = ("arguments_text",)
 
 
 def arguments_text(call: ToolCallBlock, losses: list[str]) -> str:
-    """The arguments as the text of a JSON object. Text of the model's that did not parse goes back as it came, which
-    is told: servers may refuse it."""
+    """Return the arguments as the text of a JSON object.
+
+    Text of the model's that did not parse goes back unchanged. That is reported as a loss, as servers may refuse it.
+    """
     if not call.arguments_raw or call.arguments:
         return json.dumps(arguments_of(call, losses), ensure_ascii=False)
     try:

@@ -1,4 +1,4 @@
-"""The content of messages as parts. What an API cannot take is left out, and told."""
+"""The content of messages as parts. What an API cannot represent is left out and reported as a loss."""
 
 import json
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from lanebus.handlers.providers.openai.shared.wire import Api
 __all__ = ("MOVED", "parts_of", "result_parts", "texts_of")
 
 MOVED = "(see the next message)"
-"""stands in a result of media alone, where the API takes none in results"""
+"""Stands in a result that has only media, if the API accepts no media in results."""
 
 
 def parts_of(content: Iterable[Block], api: Api, target: Target, losses: list[str]) -> list[Part]:
-    """What was said, in order. White space stays, a text of nothing at all is none."""
+    """Return the content as parts, in order. White space stays; empty text is left out."""
     parts: list[Part] = []
     for block in content:
         part = _part(block, api, target)
@@ -33,15 +33,17 @@ def parts_of(content: Iterable[Block], api: Api, target: Target, losses: list[st
 
 
 def texts_of(content: Iterable[Block], losses: list[str], reason: str) -> list[str]:
-    """The texts, in order, where only those are taken; the rest is left out for this reason."""
+    """Return the texts, in order. All other blocks are left out, for this reason."""
     blocks = list(content)
     losses += [f"{name_of(block)} left out: {reason}" for block in blocks if not isinstance(block, TextBlock)]
     return [block.text for block in blocks if isinstance(block, TextBlock) and block.text]
 
 
 def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: list[str]) -> list[Part]:
-    """A tool's result: its content, or its JSON if there is nothing else. As no API has a field for it, a failed one
-    is told by `error_prefix`."""
+    """Return a tool's result as parts: its content, or its JSON if there is no content.
+
+    No OpenAI API has a field for failures, so a failed result starts with `error_prefix`.
+    """
     parts: list[Part] = parts_of(flat(message.content), api, target, losses)
     if not parts and message.structured is not None:
         parts.append(Text(json.dumps(message.structured, ensure_ascii=False)))
@@ -51,7 +53,7 @@ def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: l
 
 
 def _failed(parts: list[Part], prefix: str) -> list[Part]:
-    """The first text behind the prefix; one that stands alone where there is none."""
+    """Put the prefix before the first text, or let it stand alone if there is no text."""
     for at, part in enumerate(parts):
         if isinstance(part, Text):
             return [*parts[:at], Text(f"{prefix}{part.text}"), *parts[at + 1 :]]
@@ -60,7 +62,7 @@ def _failed(parts: list[Part], prefix: str) -> list[Part]:
 
 
 def _part(block: Block, api: Api, target: Target) -> Part | str | None:
-    """The part, or why it cannot go, or None if there is nothing in it."""
+    """Return the part, or why it cannot be sent, or None if it is empty."""
     match block:
         case TextBlock(text=text):
             return Text(text) if text else None

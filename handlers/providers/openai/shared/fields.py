@@ -1,4 +1,4 @@
-"""Fields of a provider's JSON, checked: what is wrong with one is told with its path."""
+"""Checked fields of OpenAI's JSON. Errors name the path to the field."""
 
 from pydantic import JsonValue
 
@@ -10,41 +10,41 @@ __all__ = ("index_at", "list_at", "ref_of", "refs_of", "text_at")
 
 
 def list_at(holder: Json, name: str, path: str) -> list[JsonValue]:
-    """The list under this name; empty where it is absent or null.
+    """Return the list in a field; empty if the field is missing or null.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the field holds something else.
     """
     value = holder.get(name)
     return [] if value is None else as_list(value, below(path, name))
 
 
 def text_at(holder: Json, name: str, path: str, *, required: bool = False) -> str:
-    """The text under this name; "" where it is absent or null and not required.
+    """Return the text in a field; "" if the field is missing or null, and not required.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the field holds something else.
     """
     value = holder.get(name)
     return "" if value is None and not required else as_text(value, below(path, name))
 
 
 def index_at(holder: Json, name: str, path: str) -> int:
-    """The number under this name, from 0.
+    """Return the index in a field.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the field does not hold a whole number from 0.
     """
     return as_whole(holder.get(name), below(path, name))
 
 
 def refs_of(annotations: list[JsonValue]) -> tuple[AnnotationRef, ...]:
-    """The sources that a text names; what is none says nothing."""
+    """Return the sources that a text names. Malformed ones are ignored."""
     return tuple(ref_of(each) for each in annotations if isinstance(each, dict))
 
 
 def ref_of(annotation: Json) -> AnnotationRef:
-    """One source. Chat Completions has its fields in an object `url_citation`."""
+    """Return one source. Chat Completions nests its fields in an object `url_citation`."""
     nested = annotation.get("url_citation")
     fields = nested if isinstance(nested, dict) else annotation
     url, file_id, index = fields.get("url"), fields.get("file_id"), fields.get("index")

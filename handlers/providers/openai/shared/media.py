@@ -1,4 +1,4 @@
-"""Images, sounds and documents as OpenAI's APIs take them. A reference is passed on or left out, never fetched."""
+"""Images, audio and documents in OpenAI's forms. A reference is passed on or left out, never fetched."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ _ANYTHING = "application/octet-stream"
 
 
 def image_part(block: ImageBlock, media: MediaRef, api: Api) -> Image | str:
-    """The image at `media`, or the reason why it cannot go. Inline, of a type that nobody knows, it is called a PNG."""
+    """Return the image at `media`, or why it cannot be sent. Inline media of unknown type are declared as PNG."""
     match media.kind:
         case "data":
             media_type = inline_type(media) or "image/png"
@@ -41,7 +41,7 @@ def image_part(block: ImageBlock, media: MediaRef, api: Api) -> Image | str:
 
 
 def audio_part(media: MediaRef, api: Api) -> Audio | str:
-    """The sound, or the reason why it cannot go. Of a type that nobody knows it is called a WAV."""
+    """Return the audio, or why it cannot be sent. Audio of unknown type is declared as WAV."""
     if api == "responses":
         return "Responses takes no audio"
     if media.kind != "data":
@@ -52,9 +52,9 @@ def audio_part(media: MediaRef, api: Api) -> Audio | str:
 
 
 def document_part(block: DocumentBlock, media: MediaRef, api: Api) -> File | Text | str:
-    """The document at `media`, else the text that was extracted from it, or the reason why neither can go.
+    """Return the document at `media`, else the text extracted from it, or why neither can be sent.
 
-    Source: Chat Completions reads PDF alone and no URLs; Responses reads office documents, too.
+    Source: Chat Completions reads only PDF and no URLs; Responses also reads office documents.
     """
     found = _file(media, api)
     if isinstance(found, str) and (text := block.text or block.excerpt):
@@ -70,7 +70,7 @@ def _file(media: MediaRef, api: Api) -> File | Text | str:
                 return _decoded(media)
             if media_type != _PDF and (api == "chat" or media_type == _ANYTHING):
                 return f"{media_type} is neither PDF nor text"
-            # The API wants a name beside the data.
+            # The API requires a name with the data.
             name = media.filename or ("document.pdf" if media_type == _PDF else "document")
             return File(data=_data_uri(media_type, media), filename=name)
         case "url" if api == "chat":

@@ -1,4 +1,4 @@
-"""The pieces that a message's content is made of on OpenAI's wires, before either API's spelling."""
+"""The parts of a message's content in OpenAI's APIs, before either API's spelling."""
 
 from typing import Literal, NamedTuple
 
@@ -7,21 +7,21 @@ __all__ = ("Audio", "File", "Image", "Part", "Text")
 
 class Text(NamedTuple):
     text: str
-    """never empty"""
+    """Never empty."""
 
 
 class Image(NamedTuple):
     url: str | None = None
-    """of the web, or a data URI"""
+    """A web URL or a data URI."""
     file_id: str | None = None
     detail: Literal["auto", "low", "high"] | None = None
 
 
 class File(NamedTuple):
-    """Has one of data, url and file_id."""
+    """A file. Exactly one of `data`, `url` and `file_id` is set."""
 
     data: str | None = None
-    """a data URI"""
+    """A data URI."""
     url: str | None = None
     file_id: str | None = None
     filename: str | None = None
@@ -29,7 +29,7 @@ class File(NamedTuple):
 
 class Audio(NamedTuple):
     data: str
-    """base64"""
+    """Base64."""
     format: Literal["wav", "mp3"]
 
 

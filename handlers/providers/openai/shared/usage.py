@@ -1,4 +1,4 @@
-"""What OpenAI's APIs tell of the tokens that a call took, in our counts."""
+"""OpenAI's token counts as a `Usage`."""
 
 from pydantic import JsonValue
 
@@ -11,13 +11,18 @@ __all__ = ("usage_of",)
 
 
 def usage_of(told: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
-    """The usage, from the spelling of either API; None where none was told.
+    """Return the usage, from the spelling of either API; None if it is missing.
 
-    Their input includes what was read from the cache and written to it; ours does not. Their reasoning is a part of
-    the output, as ours is. The total is the provider's, else the sum.
+    Their input includes tokens read from the cache and written to it; ours does not. Reasoning is part of the output in
+    both. The total is the provider's, else the sum.
+
+    Args:
+        told: the JSON of the usage.
+        rates: US dollars per million tokens; None leaves the cost unknown.
+        path: where it stands, for errors.
 
     Raises:
-        DecodeError: it is no object.
+        DecodeError: it is not an object.
     """
     if told is None:
         return None
@@ -53,6 +58,6 @@ def _details(told: Json, *names: str) -> Json:
 
 
 def _sum(into: Json, out: Json, name: str) -> int | None:
-    """Of both directions; None where neither tells it."""
+    """Return the sum over input and output; None if neither has this count."""
     told = [count_of(details[name]) for details in (into, out) if details.get(name) is not None]
     return sum(told) if told else None

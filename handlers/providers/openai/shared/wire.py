@@ -1,4 +1,4 @@
-"""The names and limits that hold for both of OpenAI's APIs."""
+"""Names and limits of both OpenAI APIs."""
 
 from typing import Literal
 
@@ -9,21 +9,23 @@ from lanebus.handlers.providers.common.wire_ids import WireNames, WirePattern
 __all__ = ("PLACEHOLDER", "PROVIDER", "TOOL_NAME", "Api", "tool_choice")
 
 PROVIDER = "openai"
-"""One name for both: ids and thinking are OpenAI's, whichever API they came by."""
+"""One name for both APIs: ids and thinking are valid in either."""
 
 Api = Literal["chat", "responses"]
 
 TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 64)
 
 PLACEHOLDER = "..."
-"""said by the user where nobody has said anything: a request may not be empty"""
+"""The user's text if the context is empty: a request needs a message."""
 
 
 def tool_choice(target: Target, names: WireNames, *, nested: bool) -> Json:
-    """The key `tool_choice`, or nothing where it is not said or no tool is offered.
+    """Return the key `tool_choice`; empty if no choice is made or no tool is offered.
 
     Args:
-        nested: a tool's name stands in an object `function`, as in Chat Completions.
+        target: the options of the request.
+        names: names of the tools on the wire.
+        nested: put the tool's name into an object `function`, as Chat Completions requires.
     """
     choice = target.tool_choice
     if choice is None or not target.tools:
