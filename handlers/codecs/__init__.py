@@ -1,5 +1,5 @@
-"""Codecs: the messages of other systems, in and out.
+"""Codecs: read and write the messages of other systems.
 
-What was read is written back by value; what the other side cannot say is a typed error or a declared loss. Start with
-`codec.py`; `registry.py` lists them by name.
+What was read is written back with the same value. What the other system cannot represent is a typed error or a declared
+loss. Start with `codec.py`; `registry.py` lists the codecs by name.
 """

@@ -1,4 +1,4 @@
-"""What a codec is: the JSON of another system's messages, read into ours and written from them."""
+"""The interface of a codec: the JSON of another system's messages, read as ours and written from ours."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,21 @@ from lanebus.bus.messages.json_reader import Publishable
 __all__ = ("ORIGIN", "Codec", "Unsayable", "Written", "written")
 
 ORIGIN = "origin"
-"""Key of the metadata under which a codec keeps what its own system says and our messages have no field for: an object
-with the codec's name as `codec`. The same codec writes it back; no other one, and no provider, ever sees it."""
+"""Key in a message's metadata for what the other system's JSON says and our messages have no field for.
+
+Its value is an object with the codec's name as `codec`. The same codec writes it back. No other codec and no provider
+sees it.
+"""
 
 
 class Unsayable(MessageError):
-    """A message says what the other system's JSON has no way to say; nothing was written.
+    """The other system's JSON cannot represent something in the messages. Nothing was written.
 
     Fields: `codec`; `losses`, one text for each thing, with its path such as "2.content.0.altText".
     """
 
     def __init__(self, codec: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{codec} cannot say {'; '.join(losses)}")
+        super().__init__(f"{codec} cannot represent {'; '.join(losses)}. Change the messages, or write them lossy")
         self.codec, self.losses = codec, losses
 
 
@@ -31,9 +34,9 @@ class Written:
     """Messages as the other system's JSON."""
 
     values: tuple[JsonValue, ...]
-    """one a message of theirs: several results of ours may have become one"""
+    """One per message of theirs. Several of our tool results can become one message."""
     losses: tuple[str, ...] = ()
-    """what was left out or changed, each with its path; only with `lossy`"""
+    """What was left out or changed, each with its path; empty unless `lossy` was True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +44,26 @@ class Codec:
     """One system's JSON. Both functions are pure."""
 
     name: str
-    """the seed's number, such as "000": stored in each origin, so it never changes"""
+    """The seed's number, such as "000". It is stored in each origin, so it never changes."""
     about: str
-    """whose messages these are, in a line"""
+    """One line about the system."""
     read: Callable[[JsonValue], Sequence[Publishable]]
-    """One of their messages as ours: several where it holds several tool results. Raises MessageError: it has not their
-    shape; the path to the fault is named."""
+    """Reads one of their messages; several are returned if it holds several tool results. Raises MessageError, with the
+    path to the fault, if the message does not have their form.
+    """
     write: Callable[[Sequence[Publishable], bool], Written]
-    """Our messages, in order, as theirs. The second argument is `lossy`: leave out what they cannot say, and tell it,
-    rather than refuse. Raises Unsayable."""
+    """Writes our messages, in order. The second argument is `lossy`: True leaves out what they cannot represent and
+    lists it, False raises Unsayable.
+    """
 
     def read_all(self, values: Sequence[JsonValue]) -> tuple[Publishable, ...]:
-        """A history of theirs as ours, message by message.
+        """Read a history, message by message.
+
+        Args:
+            values: their messages, in order.
 
         Raises:
-            DecodeError: one has not their shape; the path starts with its place among them, from 0.
+            DecodeError: a message does not have their form. The path starts with its index.
         """
         messages = list[Publishable]()
         for index, value in enumerate(values):
@@ -67,10 +75,16 @@ class Codec:
 
 
 def written(codec: str, values: Sequence[JsonValue], losses: Sequence[str], *, lossy: bool) -> Written:
-    """What a codec has written.
+    """Return what a codec has written.
+
+    Args:
+        codec: the codec's name.
+        values: what was written.
+        losses: what was left out or changed.
+        lossy: whether the caller accepts losses.
 
     Raises:
-        Unsayable: there are losses, and nobody has asked for them.
+        Unsayable: there are losses, and `lossy` is False.
     """
     if losses and not lossy:
         raise Unsayable(codec, tuple(losses))

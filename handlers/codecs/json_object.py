@@ -1,4 +1,4 @@
-"""Another system's JSON, read field by field: each fault is told with the path to it in that JSON."""
+"""Read another system's JSON field by field. Every error names the path to its field."""
 
 import hashlib
 import json
@@ -19,18 +19,18 @@ __all__ = ("JsonObject", "plain")
 W = TypeVar("W", bound=Wire)
 
 _LIMIT = 2**63
-_FAR = 10**12  # in seconds, some thirty thousand years
+_FAR = 10**12  # seconds: about thirty thousand years
 
-# What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What would be too deep to
-# be published is refused where its place can still be told: here.
+# An origin stores a value at most six levels deeper in our message than it was in theirs. A value that would be too
+# deep to publish is refused here, where its path is still known.
 _ROOM = 6
 
 
 def plain(value: JsonValue) -> JsonValue:
-    """A copy of the value, as JSON that the bus can hold: what `parse_json` refuses is refused wherever it came from.
+    """Return a copy of the value as JSON that the bus can store. It refuses what `parse_json` refuses.
 
     Raises:
-        DecodeError: NaN, a lone surrogate, too deep, or no JSON at all; names the path to it.
+        DecodeError: NaN, a lone surrogate, too deep, or not JSON at all; names the path.
     """
     try:
         require_json(value)
@@ -53,9 +53,9 @@ def _require_room(item: JsonValue, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object of theirs and where it stands. A field that is null is absent.
+    """One of their objects and its path. A field that is null counts as absent.
 
-    Where several names are asked for at once they mean the same: two with different values are an error.
+    Several names in one call are spellings of the same field. Two of them with different values are an error.
     """
 
     fields: Object
@@ -63,19 +63,23 @@ class JsonObject:
 
     @classmethod
     def of(cls, value: JsonValue, path: str = "") -> Self:
-        """Raises DecodeError: it is no object."""
+        """Wrap an object.
+
+        Raises:
+            DecodeError: the value is not an object.
+        """
         return cls(as_object(value, path), path)
 
     def at(self, name: str | int) -> str:
-        """The path of one of its fields."""
+        """Return the path of a field."""
         return below(self.path, name)
 
     def fault(self, name: str, reason: str) -> DecodeError:
-        """The error that a field's value is."""
+        """Return the error for a field; the name "" means the object itself."""
         return DecodeError(self.at(name) if name else self.path, reason)
 
     def value(self, *names: str) -> JsonValue:
-        """What stands under any of the names; None if nothing does."""
+        """Return the field under any of the names; None if it is absent."""
         return self._found(names)[1]
 
     def text(self, *names: str) -> str | None:
@@ -93,14 +97,14 @@ class JsonObject:
         return None if value is None else as_flag(value, self.at(name))
 
     def count(self, name: str) -> int | None:
-        """A number of things, such as tokens."""
+        """Return a whole number from 0, such as a count of tokens; None if the field is absent."""
         value = self.fields.get(name)
         if value is None:
             return None
         return as_whole(value, self.at(name), limit=_LIMIT, wants="a whole number from 0 to 2⁶³ - 1")
 
     def milliseconds(self, name: str) -> int | None:
-        """A moment that stands there in seconds."""
+        """Return a moment in milliseconds since 1970. Their JSON has it in seconds."""
         value = self.fields.get(name)
         if value is None:
             return None
@@ -109,9 +113,9 @@ class JsonObject:
         return round(value * 1000)
 
     def dollars(self, name: str) -> Decimal:
-        """An amount of money that stands there as a number; 0 if it does not.
+        """Return an amount of money; 0 if the field is absent.
 
-        Twelve decimals are finer than any price and coarser than a float's noise.
+        It is rounded to twelve decimals, finer than any price and coarser than the error of a float.
         """
         value = self.fields.get(name)
         if value is None:
@@ -128,7 +132,7 @@ class JsonObject:
         return JsonObject.of(self.fields.get(name), self.at(name))
 
     def items(self, name: str) -> Iterator[tuple[JsonValue, str]]:
-        """Each item of a list with its path; none if the field is absent."""
+        """Return each item of a list with its path; nothing if the field is absent."""
         value = self.fields.get(name)
         if value is None:
             return
@@ -136,15 +140,20 @@ class JsonObject:
         yield from ((item, f"{path}.{index}") for index, item in enumerate(as_list(value, path)))
 
     def digest(self) -> str:
-        """A name for this very object, where it has none: the same each time, and hardly another's."""
+        """Return a stable id for an object that has none, derived from its content."""
         text = json.dumps(self.fields, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def made(self, kind: type[W], fields: Object, names: Mapping[str, str] | None = None) -> W:
-        """A value of ours made from what was found here.
+        """Validate one of our values that was made from this object.
 
         Args:
-            names: our field → theirs, where they differ, for the path of a fault.
+            kind: the class of the value.
+            fields: its fields; None is left out.
+            names: our field → theirs, where they differ, for the path of an error.
+
+        Raises:
+            DecodeError: a field is not valid.
         """
         try:
             return kind.model_validate({name: item for name, item in fields.items() if item is not None})
@@ -157,5 +166,5 @@ class JsonObject:
         found = [(name, self.fields[name]) for name in names if self.fields.get(name) is not None]
         for name, value in found[1:]:
             if value != found[0][1]:
-                raise self.fault(name, f"says another thing than {found[0][0]!r}, which means the same")
+                raise self.fault(name, f"has another value than {found[0][0]!r}, which is the same field")
         return found[0] if found else (names[0], None)

@@ -1,8 +1,8 @@
-"""The difference between two JSON values, and patches that turn one of them into the other.
+"""The difference between two JSON values, and patches that turn one into the other.
 
-A codec writes a message in one spelling, and its system knows several. The patch leads from what the codec writes to
-what it read. It is a list of objects: `at` is a path of keys and indexes. `value` stands there afterwards, or what
-stands at `from` in the source. Without either, the field is removed.
+A codec writes a message in one spelling; its system knows several. The patch leads from what the codec writes to what
+it read. A patch is a list of objects with the path `at`. Afterwards, `value` stands at that path, or the value that
+stands at the path `from` in the source. Without either, the field is removed.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Our own JSON as one codec among the others: it can say everything."""
+"""Our own JSON as a codec. It can represent everything."""
 
 import json
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ _MODULES = {
 }
 
 ALIASES: Mapping[str, str] = MappingProxyType({f"{number:03}": name for number, name in enumerate(_MODULES)})
-"""seed's number, "000" to "004" → name of the codec"""
+"""A seed's number, "000" to "004" → name of the codec."""
 
 
 def _load(name: str) -> Codec:
@@ -29,4 +29,4 @@ def _load(name: str) -> Codec:
 
 
 CODECS = Lazy({name: partial(_load, ALIASES.get(name, name)) for name in (*_MODULES, *ALIASES)})
-"""name, such as "universal-client", or a seed's number, such as "004" → the codec of that system's messages"""
+"""Name, such as "universal-client", or a seed's number, such as "004" → the codec for that system."""

@@ -1,8 +1,8 @@
-"""A codec out of a dialect: what was read is written back as it was, and what cannot be said is told.
+"""A codec from a dialect: what was read is written back unchanged, and every loss is reported.
 
-A dialect reads and writes one message, in one spelling and with our fields alone. What more there is to a message of
-theirs, its other spellings and the keys we have no field for, is kept as edits under `metadata[ORIGIN]`. What is lost
-in writing is not known from tables but seen: what was written is read again and compared.
+A dialect reads and writes one message in one spelling, with only our fields. Other spellings, and keys that we have no
+field for, are stored as a patch in `metadata[ORIGIN]`. Losses are not listed in tables: what was written is read again
+and compared with the original.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,31 +23,31 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("Dialect", "round_trip_codec")
 
 Group = tuple[Publishable, ...]
-"""Messages of ours that are one of theirs: a single one, or the results of one batch."""
+"""Our messages that make up one of theirs: a single message, or the results of one batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one system says what our fields say."""
+    """How one system represents our fields."""
 
     name: str
     about: str
     read: Callable[[JsonValue], Group]
-    """Their message; what it has beside is left alone. Raises DecodeError."""
+    """Reads one of their messages and ignores what we have no field for. Raises DecodeError."""
     write: Callable[[Group], JsonValue | None]
-    """The messages as one of theirs; None if they have none for it. Fields they have no word for are left alone."""
+    """Writes a group as one of their messages; None if they have none for it. Ignores fields that they do not have."""
     can_say: Callable[[Block], bool]
-    """Whether they have a block for it; of one that they have, fields may still be lost."""
+    """Whether they have a block for it. Fields of such a block may still be lost."""
     same: Callable[[Publishable], Publishable] = lambda message: message
-    """The message with those fields alike in which nothing but the spelling differs"""
+    """Normalizes fields that differ only in spelling."""
     prepare: Callable[[JsonValue], JsonValue] = lambda value: value
-    """What is done to a message of theirs before anything else; it is not undone in writing."""
+    """Changes one of their messages before it is read. Writing does not undo it."""
     names_results: bool = True
-    """Whether a tool's result has the tool's name; where not, the name is told by the call it answers."""
+    """Whether a tool's result has the tool's name. If not, its call names the tool."""
 
 
 def round_trip_codec(dialect: Dialect) -> Codec:
-    """The codec of a dialect."""
+    """Return the codec of a dialect."""
 
     def read(value: JsonValue) -> Group:
         return _read(dialect, plain(dialect.prepare(plain(value))))
@@ -60,7 +60,7 @@ def round_trip_codec(dialect: Dialect) -> Codec:
             values += value
             losses += [f"{first + offset}{path}" for offset, path in lost]
             if (batch := _batch(group[0])) is not None and batch in batches:
-                losses.append(f"{first}.batchId")  # other messages stand between this part of it and the other
+                losses.append(f"{first}.batchId")  # its parts are separated by other messages
             batches.add(batch)
             names |= {call.id: call.name for message in group for call in _calls(message)}
         return written(dialect.name, values, losses, lossy=lossy)
@@ -77,7 +77,7 @@ def _read(dialect: Dialect, value: JsonValue) -> Group:
 
 
 def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[list[JsonValue], list[tuple[int, str]]]:
-    """The group's value, if there is one, and what it loses, each with the message's place in the group."""
+    """Return the group's value, if there is one, and its losses, each with the message's index in the group."""
     ours = tuple(_without_origin(message, dialect.name) for message in group)
     cut = tuple(_cut(message, dialect.can_say) for message in ours)
     value = dialect.write(tuple(message for message, _ in cut))
@@ -87,7 +87,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
     try:
         again = dialect.read(value)
     except DecodeError as error:
-        # A number beyond what they count to, say. Half of such a message would say something else.
+        # For example a number out of their range. Half of such a message would mean something else.
         return [], [(offset, f" ({_kind(message)}: {error})") for offset, message in enumerate(group)]
     losses = list[tuple[int, str]]()
     for offset, (message, back) in enumerate(zip(ours, again, strict=True)):
@@ -99,7 +99,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
 
 
 def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonValue) -> JsonValue:
-    """The value as it was once read, if the message is still the one that was read then."""
+    """Return the value as it was once read, if the message has not changed since."""
     origin = _metadata(first).get(ORIGIN)
     if not isinstance(origin, dict) or origin.get("codec") != dialect.name:
         return value
@@ -110,7 +110,7 @@ def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonVal
             any(differences(_native(one), _native(other))) for one, other in zip(ours, again, strict=True)
         )
         return was if is_same else value
-    except MessageError:  # whoever can write metadata can write edits that make no message, or one of another role
+    except MessageError:  # metadata can be forged: the patch may make no message, or one of another role
         return value
 
 
@@ -135,7 +135,7 @@ def _calls(message: Publishable) -> list[ToolCallBlock]:
 
 
 def _cut(message: Publishable, can_say: Callable[[Block], bool]) -> tuple[Publishable, tuple[int, ...]]:
-    """The message with the blocks that can be said, and where those stood."""
+    """Return the message with only the blocks that can be represented, and their indexes."""
     if not isinstance(message, LlmMessage):
         return message, ()
     kept = tuple(index for index, block in enumerate(message.content) if can_say(block))
@@ -160,7 +160,7 @@ def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -
 
 
 def _native(message: Publishable) -> Object:
-    """What the message says. Results of a batch stand together on both sides; how it is called says nothing."""
+    """Return the message's JSON without its batch id: results of a batch stand together on both sides."""
     if isinstance(message, ToolResultMessage):
         message = message.model_copy(update={"batch_id": None})
     native: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -182,7 +182,7 @@ def _kind(message: Publishable) -> str:
 
 
 def _metadata(message: Publishable) -> Object:
-    """Where the origin of a message is kept: an extension has only its data."""
+    """Return where the origin of a message is stored; an extension message has only its data."""
     if isinstance(message, ExtensionMessage):
         return message.data if isinstance(message.data, dict) else {}
     return message.metadata or {}

@@ -1,4 +1,4 @@
-"""Why an answer of seed 000 ended, what it took, and what that cost."""
+"""Stop reason, usage and cost of seed 000's answers."""
 
 from decimal import Decimal
 from typing import get_args
@@ -11,7 +11,7 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("SOURCE", "stop_of", "usage_of", "written_stop", "written_usage")
 
 SOURCE = "seed-000"
-"""Where a cost came from that was read: that agent worked it out and wrote it down."""
+"""Source of a cost that was read: the agent computed and stored it."""
 
 _STOP: dict[str, StopReason] = {
     "stop": "stop",
@@ -31,7 +31,7 @@ _COST = ("input", "output", "cache_read", "cache_write", "total")
 
 
 def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
-    """The reason in our words; one that neither of us knows is a stop, with its own word kept."""
+    """Return our stop reason. One that is unknown to both sides is a stop, and is returned as well."""
     word = message.text("stop_reason")
     if word is None:
         return "stop", None
@@ -44,14 +44,14 @@ def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
 
 
 def written_stop(reason: StopReason) -> str:
-    """The nearest of their six words."""
+    """Return the nearest of their six stop reasons."""
     return next((theirs for theirs, ours in _STOP.items() if ours == reason), "stop")
 
 
 def usage_of(message: JsonObject) -> Usage | None:
-    """The tokens and, unless it is 0 throughout, which is what stands there where nobody knows it, the cost.
+    """Return tokens and cost. A cost of 0 in every field means unknown.
 
-    They write no total: it is the sum of all four.
+    They store no total: it is the sum of all four counts.
     """
     usage = message.object("usage")
     if usage is None:
@@ -69,7 +69,7 @@ def usage_of(message: JsonObject) -> Usage | None:
 
 
 def written_usage(usage: Usage) -> Object:
-    """The usage as they write it, all fields always."""
+    """Return the usage in their form, with all fields."""
     cost = usage.cost or Cost()
     amounts: Object = {name: _number(getattr(cost, name)) for name in _COST}
     counts: Object = {theirs: getattr(usage, ours) for ours, theirs in _TOKENS.items()}

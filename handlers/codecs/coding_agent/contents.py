@@ -1,4 +1,6 @@
-"""Seed 000's contents, which tell their kind under `type`, and our blocks. Absent, empty and false are one to it."""
+"""Seed 000's contents, which name their kind as `type`, and our blocks. To seed 000, absent, empty and false are the
+same.
+"""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -27,13 +29,13 @@ _TYPES = frozenset({*_ITEMS, "text", "thinking", "tool_call", "tool_result"})
 
 
 def read_contents(message: JsonObject) -> tuple[Block, ...]:
-    """All blocks of a message: one an image or sound, as many as they are. A type that we do not know is kept whole.
+    """Return all blocks of a message, one per image or sound. Contents of an unknown type are kept whole.
 
-    Images of one block of theirs stand side by side; where another block of images follows, `group_id` tells which
-    belong together.
+    Images of one content become adjacent blocks. If another content of images is next to it, `group_id` tells them
+    apart.
 
     Raises:
-        DecodeError: a content is not as its type wants it.
+        DecodeError: a content does not have the form of its type.
     """
     contents = [JsonObject.of(item, path) for item, path in message.items("contents")]
     kinds = [content.required_text("type") for content in contents]
@@ -45,10 +47,10 @@ def read_contents(message: JsonObject) -> tuple[Block, ...]:
 
 
 def read_result(result: JsonObject) -> ToolResultBlock:
-    """A result, wherever it stands.
+    """Return a tool's result.
 
     Raises:
-        DecodeError: it is not as they write it.
+        DecodeError: it does not have their form.
     """
     text = result.text("content") or ""
     return ToolResultBlock(
@@ -62,7 +64,7 @@ def read_result(result: JsonObject) -> ToolResultBlock:
 
 
 def can_say(block: Block) -> bool:
-    """Whether they have a content for it."""
+    """Return whether they have a content for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -75,13 +77,13 @@ def can_say(block: Block) -> bool:
 
 
 def written_contents(blocks: tuple[Block, ...]) -> list[JsonValue]:
-    """The contents for those blocks that can be said."""
+    """Return the contents for those blocks that can be represented."""
     sayable = [block for block in blocks if can_say(block)]
     return [_written_content(run) for run in _runs(sayable)]
 
 
 def written_result(result: ToolResultBlock) -> Object:
-    """The result as they write it: of what was said, the text alone."""
+    """Return a tool's result in their form. Only its text is kept."""
     said = "".join(block.text for block in result.content if isinstance(block, TextBlock))
     closing: Object = {"terminate_message": result.terminate_message} if result.terminate_message else {}
     return {
@@ -96,14 +98,14 @@ def written_result(result: ToolResultBlock) -> Object:
 
 
 def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The blocks with those fields alike that say the same to them."""
+    """Return the blocks with equivalent fields normalized."""
     return tuple(
         _grouped(same_block(block), str(number)) for number, run in enumerate(_runs(list(blocks))) for block in run
     )
 
 
 def same_block(block: Block) -> Block:
-    """One block with what is empty left out."""
+    """Return one block with empty fields left out."""
     match block:
         case ThinkingBlock(signature=""):
             return block.model_copy(update={"signature": None})
@@ -140,7 +142,7 @@ def _read_content(content: JsonObject, kind: str, group_id: str | None) -> Itera
 
 
 def _holds_nothing(content: Object, kind: str) -> bool:
-    """Whether it is a block of images without one, which no block of ours can be."""
+    """Return whether it is a content of images without any, which no block of ours can represent."""
     return kind in _ITEMS and content.get(_ITEMS[kind]) in (None, [])
 
 
@@ -159,7 +161,7 @@ def _metadata(source: JsonObject) -> Object | None:
     metadata = source.object("metadata")
     if metadata is None:
         return None
-    # The origin is ours to write: theirs of that name goes where all goes that we have no field for.
+    # This key is reserved for our origin: theirs is stored like any key that we have no field for.
     return {key: item for key, item in metadata.fields.items() if key != ORIGIN} or None
 
 
@@ -196,7 +198,7 @@ def _written_call(call: ToolCallBlock) -> Object:
 
 
 def _runs(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Images of one group together, sounds too, and every other block by itself."""
+    """Yield images of one group together, sounds too, and every other block alone."""
     numbered = list(enumerate(blocks))
     for _, run in groupby(numbered, key=_group):
         yield [block for _, block in run]

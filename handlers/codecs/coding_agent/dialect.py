@@ -17,14 +17,14 @@ _ABOUT = "a coding agent: several images a block, several results a message"
 
 
 def coding_agent_codec(*, provider: str | None = None, model: str | None = None, files: Files | None = None) -> Codec:
-    """The codec of seed 000's messages, those of its sessions too.
+    """Return the codec of seed 000's messages, including those of its sessions.
 
-    A custom message is an extension message of kind `custom`, both summaries are context entries. A tool message with
-    several results is as many of ours, with one `batch_id`.
+    A custom message becomes an extension message of kind `custom`, both kinds of summaries become context entries. A
+    tool message with several results becomes several messages with one `batch_id`.
 
     Args:
-        provider, model: who wrote the answers that do not say so themselves, which no answer of theirs has to.
-        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
+        provider, model: author of answers that do not name one; they often do not. None leaves it unknown.
+        files: reads local files that messages name; see `Files`. None refuses such messages: nothing else opens a path.
     """
 
     def prepare(value: JsonValue) -> JsonValue:

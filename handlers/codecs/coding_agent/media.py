@@ -14,17 +14,19 @@ from lanebus.handlers.codecs.json_object import JsonObject
 __all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
+"""Reads the file at a path, such as `MediaRef.from_file`. Pass it only for messages from a trusted source."""
 
 _UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
-"""what seed 000 takes bytes for that show nothing of their kind"""
+"""What seed 000 assumes of bytes whose type is not recognizable."""
 
 _ITEMS = {"image": "images", "audio": "audio"}
 
 
 def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
-    """What seed 000's method of that name gives for all images and sounds, in order: base64 and media type, for an
-    image at a URL the URL and ""; what is neither inline nor at a URL is left out."""
+    """Return all images and sounds in order as pairs of base64 and media type, as seed 000's method of that name does.
+
+    An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
+    """
     found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
     return [
         (media.data, media.mime_type or "") if media.data is not None else (media.url or "", "")
@@ -34,7 +36,7 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 
 
 def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
-    """The reference that one image or sound is. Its type is what the bytes show, as their JSON says none.
+    """Return the reference for one image or sound. Its type is what the bytes show, as their JSON has none.
 
     Raises:
         DecodeError: a `file:` path, or a text that is neither a URL nor base64.
@@ -42,7 +44,7 @@ def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
     if not isinstance(item, str):
         raise DecodeError(path, "wants text: base64 or a URL")
     if _is_file(item):
-        raise DecodeError(path, "names a file, and nothing here opens one")
+        raise DecodeError(path, "names a file. Pass `files` to read it")
     source = JsonObject({}, path)
     if kind == "image" and item.startswith(("http://", "https://")):
         return source.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
@@ -53,19 +55,19 @@ def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
 
 
 def can_say(media: MediaRef, *, kind: str) -> bool:
-    """Whether it can be an item of theirs."""
+    """Return whether the reference can be one of their items."""
     if media.kind == "url":
         return kind == "image" and (media.url or "").startswith(("http://", "https://"))
     return media.kind == "data"
 
 
 def written_media(media: MediaRef) -> str:
-    """The item."""
+    """Return the item."""
     return (media.url if media.kind == "url" else media.data) or ""
 
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
-    """The message with its `data:` URLs, and with `files` also the files it names, as the base64 they stand for."""
+    """Return the message with `data:` URLs replaced by their base64; with `files`, also the files that it names."""
     contents = message.get("contents") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(contents, list):
         return message

@@ -1,4 +1,4 @@
-"""Seed 000's messages as ours."""
+"""Read seed 000's messages as ours."""
 
 from pydantic import TypeAdapter
 
@@ -19,10 +19,14 @@ _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def read_message(source: JsonObject, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
-    """One of theirs.
+    """Read one of their messages.
+
+    Args:
+        source: the message.
+        provider, model: author of answers that do not name one.
 
     Raises:
-        UnknownRole, DecodeError: it is none.
+        UnknownRole, DecodeError: it is not one of their messages.
     """
     role = source.required_text("role")
     own_id, timestamp = source.text("id"), source.milliseconds("timestamp")

@@ -1,4 +1,4 @@
-"""Our messages as seed 000's."""
+"""Write our messages as seed 000's."""
 
 import json
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from lanebus.handlers.json_fields import Object
 
 __all__ = ("same_message", "written_message")
 
-_FAR = 10**15  # milliseconds; what is later than that is no moment to them
+_FAR = 10**15  # milliseconds; they accept no later moment
 
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def written_message(group: Sequence[Publishable]) -> JsonValue | None:
-    """One of theirs for a message of ours, or for the results of a batch; None if they have none for it."""
+    """Return their message for one of ours, or for the results of a batch; None if they have none for it."""
     match group[0]:
         case ToolResultMessage() as first:
             results = [message for message in group if isinstance(message, ToolResultMessage)]
@@ -86,7 +86,7 @@ def _written_custom(data: Object) -> JsonValue | None:
 
 
 def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
-    """What all their messages have; without it, they make up their own when they read it."""
+    """Return id and timestamp, which all their messages have. Without these, they generate new ones when reading."""
     own_id: Object = {} if message.id is None else {"id": message.id}
     return {**own_id, **_seconds(message.timestamp)}
 
@@ -98,7 +98,7 @@ def _seconds(timestamp: JsonValue) -> Object:
 
 
 def same_message(message: Publishable) -> Publishable:
-    """The message with what is empty left out, as that says the same to them."""
+    """Return the message with empty fields left out, which mean the same to them."""
     match message:
         case ToolResultMessage():
             update: dict[str, object] = {

@@ -1,6 +1,6 @@
-"""What the codecs of seeds 002 and 003 share: one graph framework a year apart, with two spellings of some blocks.
+"""Codecs of seeds 002 and 003: one graph framework, a year apart, with two spellings of some blocks.
 
-Beside the codec it has the framework's constructors of messages, and the two steps on a graph's list of messages.
+The package also has the framework's message constructors, and the two operations on a graph's list of messages.
 """
 
 from lanebus.handlers.codecs.graph.constructors import (

@@ -1,4 +1,4 @@
-"""Batches: results that one message of theirs held, and which of ours are one message again."""
+"""Batches: results that came from one of their messages, and which messages become one again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,14 @@ _PREFIX = "batch"
 
 
 def batch_name(results: Sequence[ToolResultMessage]) -> str:
-    """What a batch is called whose message has no id. It says how many it holds, as the next may be called the same."""
+    """Return the name of a batch whose message has no id. It includes the number of results, as the next batch may have
+    the same first call.
+    """
     return f"{_PREFIX}:{len(results)}:{results[0].tool_call_id}"
 
 
 def grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
-    """Each message alone, but results of one batch that follow each other together."""
+    """Yield each message alone, but consecutive results of one batch together."""
     group: list[Publishable] = []
     for message in messages:
         if group and not _goes_on(group, message):
@@ -28,7 +30,9 @@ def grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
 
 
 def _goes_on(group: list[Publishable], message: Publishable) -> bool:
-    """Whether it is of the batch before it. The first of a batch that was read has the batch's id, if there is one."""
+    """Return whether the message belongs to the batch before it. The first result of a batch that was read has the
+    batch's id, if there is one.
+    """
     match group[0], message:
         case ToolResultMessage(batch_id=str(one)) as first, ToolResultMessage(batch_id=str(other)):
             is_full = not first.id and one == f"{_PREFIX}:{len(group)}:{first.tool_call_id}"

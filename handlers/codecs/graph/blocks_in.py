@@ -1,4 +1,4 @@
-"""Their blocks as ours."""
+"""Read their blocks as ours."""
 
 from collections.abc import Callable
 
@@ -49,25 +49,27 @@ Output = tuple[tuple[Block, ...], JsonValue]
 
 
 def renamed(value: Object, aliases: dict[str, str], path: str) -> tuple[Object, frozenset[str]]:
-    """The object with the keys' own names, and the other names that it had.
+    """Return the object with its aliases replaced by the keys, and the aliases it had.
 
     Raises:
-        DecodeError: two names of one key say different things.
+        DecodeError: an alias and its key have different values.
     """
     used = frozenset(name for name in aliases if name in value)
     result = {key: item for key, item in value.items() if key not in used}
     for name in used:
         if (own := aliases[name]) in result and result[own] != value[name]:
-            raise DecodeError(f"{path}.{name}" if path else name, f"says another thing than {own!r}, the same by name")
+            raise DecodeError(
+                f"{path}.{name}" if path else name, f"has another value than {own!r}, which is the same field"
+            )
         result[own] = value[name]
     return result, used
 
 
 class BlockReader:
-    """Reads the blocks of one message, and notes in `words` how each of them was spelled, if not as usual.
+    """Reads the blocks of one message, and notes in `spellings` those that are not spelled as in the dialect.
 
-    The words are the other names of its keys, and what it had besides: without them a block is written as its dialect
-    has it, with no word more than that.
+    A spelling is the aliases of a block's keys and the optional keys it had. A block without an entry is written in the
+    dialect's spelling.
     """
 
     def __init__(self, dialect: GraphDialect) -> None:
@@ -89,10 +91,10 @@ class BlockReader:
         }
 
     def block(self, value: JsonValue, path: str) -> Block:
-        """One block. One of a type that is not known stays whole.
+        """Read one block. A block of an unknown type is kept whole.
 
         Raises:
-            DecodeError: it has not the shape of its type.
+            DecodeError: it does not have the form of its type.
         """
         if not isinstance(value, dict):
             raise DecodeError(path, "a block is a JSON object")
@@ -110,11 +112,11 @@ class BlockReader:
         return block
 
     def add(self, path: str, kind: str, word: str) -> None:
-        """Note one word more of how the block at this path is written."""
+        """Add a word to the spelling of the block at this path."""
         self.spellings[path] = self.spellings.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
 
     def output(self, output: JsonValue, path: str) -> tuple[Output, set[str]]:
-        """A tool's result: text, blocks, one reference to media, or any other JSON."""
+        """Read a tool's result: text, blocks, one reference to media, or any other JSON."""
         match output:
             case str():
                 return ((TextBlock(text=output),), None), set()
@@ -130,7 +132,7 @@ class BlockReader:
                 return ((), output), set()
 
     def _is_block(self, value: JsonValue) -> bool:
-        # Rows of a table may have a `type` of their own: only those we know make a list one of blocks.
+        # Rows of a table may have a `type` too: only known types make a list a list of blocks.
         return isinstance(value, dict) and isinstance(kind := value.get("type"), str) and kind in self._kinds
 
     def _result(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
@@ -221,7 +223,7 @@ def _annotation(value: Object, path: str, names: dict[str, str]) -> tuple[Block,
     refs = shape.refs
     if shape.annotation is not None:
         if refs and refs != [shape.annotation]:
-            raise DecodeError(f"{path}.annotation", "says another thing than 'refs'")
+            raise DecodeError(f"{path}.annotation", "has another value than 'refs'")
         refs = [shape.annotation]
     spans = None if shape.spans is None else tuple((start, end) for start, end in shape.spans)
     block = AnnotationBlock(kind=shape.kind, refs=_refs(refs), spans=spans)

@@ -1,4 +1,4 @@
-"""Our blocks as theirs."""
+"""Write our blocks as theirs."""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,26 +32,26 @@ __all__ = ("BlockWriter",)
 Spelling = frozenset[str]
 
 _USUAL: Spelling = frozenset()
-"""the keys' own names"""
+"""The keys' own names."""
 
-_STORED = "its bytes are in the media store: bring them back first"
+_STORED = "its bytes are in the media store: resolve them first"
 _NO_FORM = "there is no form for it"
 
 
 class _Stored(Exception):
-    """The block's media is in a store that the other system does not know."""
+    """The block's media are in a store that the other system does not have."""
 
 
 class BlockWriter:
-    """Writes the blocks of one message of theirs."""
+    """Writes the blocks of one of their messages."""
 
     def __init__(self, dialect: GraphDialect, spellings: Mapping[str, Spelling], *, is_sparse: bool) -> None:
         self.inner: list[str] = []
-        """what was left out inside results, each with its reason"""
+        """Why blocks inside results were left out."""
         self._dialect, self._spellings, self._is_sparse = dialect, spellings, is_sparse
 
     def block(self, block: Block, path: str) -> Object | str:
-        """One block, or why there is none."""
+        """Return one block, or why it has no form."""
         recorded = self._spellings.get(path)
         try:
             return self._written(block, path, recorded)
@@ -59,7 +59,7 @@ class BlockWriter:
             return f"{block.type}: {_STORED}"
 
     def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
-        """Those of the blocks that have a form. Paths count the ones that are written."""
+        """Return those blocks that have a form. Paths count only the blocks that are written."""
         result: list[JsonValue] = []
         for block in content:
             written = self.block(block, f"{path}.{len(result)}")
@@ -70,7 +70,7 @@ class BlockWriter:
         return result
 
     def result(self, result: ToolResultBlock | ToolResultMessage, content: tuple[Block, ...], path: str) -> Object:
-        """A tool's result: its content is given apart, as beside the result itself a message may hold more."""
+        """Write a tool's result. Its content is passed separately, as a message may have blocks beside the result."""
         recorded = self._spellings.get(path)
         spelling = self._spelling("tool_result", recorded)
         if recorded is None and result.status is not None:
@@ -220,14 +220,16 @@ class BlockWriter:
         *,
         more: Object | None = None,
     ) -> Object:
-        """An object of theirs.
+        """Make one of their objects.
 
         Args:
-            optional: left out where it says nothing, if the message is sparse.
-            said: how the place was spelled where it was read, if it was.
-            words: which other names its keys have.
-            more: what this spelling does not have; it was there nevertheless if the place was read so and it says
-                something.
+            kind: its type; None has none.
+            required: fields that are always written.
+            optional: left out if empty, and if the message is sparse.
+            recorded: how the block was spelled when it was read; None if it was not.
+            spelling: the aliases to use.
+            more: fields that the spelling does not have. They are written if the block was read in this spelling and
+                they are not empty.
         """
         result: Object = {} if kind is None else {"type": kind}
         result |= required
@@ -239,5 +241,5 @@ class BlockWriter:
 
 
 def _says(value: JsonValue) -> bool:
-    """Whether a value is another one than what its key has where it is left out."""
+    """Return whether a value differs from the default of its key."""
     return value is not None and value is not False and value not in ([], {})

@@ -1,4 +1,4 @@
-"""`tools_calls`: the provider's own calls, which their messages repeat beside the blocks. For us the blocks count."""
+"""`tools_calls`: the provider's own calls, which their messages repeat outside the blocks. For us the blocks count."""
 
 import json
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ __all__ = ("calls_beside", "calls_out")
 
 
 def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCallBlock, ...]:
-    """The calls that no block names, in the order they stand in.
+    """Return the calls that no block names, in order.
 
-    Two shapes are read: the one of OpenAI's Chat Completions, and a flat one. What is neither is no call; it stays in
-    the origin alone.
+    Two forms are read: that of OpenAI's Chat Completions, and a flat one. Anything else is not a call and stays only in
+    the origin.
     """
     ids = set(known)
     found: list[ToolCallBlock] = []
@@ -30,7 +30,9 @@ def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCa
 
 
 def calls_out(blocks: Iterable[ToolCallBlock]) -> list[JsonValue] | None:
-    """The calls as OpenAI's Chat Completions has them; None where there are none. Remote ones are no provider's."""
+    """Return the calls in the form of OpenAI's Chat Completions; None if there are none. Remote calls are not a
+    provider's.
+    """
     calls: list[JsonValue] = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call)}}
         for call in blocks

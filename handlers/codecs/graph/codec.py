@@ -1,7 +1,7 @@
-"""A codec of either seed: reading message by message, writing with every loss named.
+"""The codec of either seed: reading message by message, writing with a report of every loss.
 
-What is written is read back at once and compared with what was to be said: whatever is not the same is a loss, by its
-path, whether or not anybody thought of it.
+What is written is read back at once and compared with the original. Every difference is reported as a loss with its
+path, without a list of known losses.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ __all__ = ("graph_codec",)
 
 
 def graph_codec(dialect: GraphDialect, about: str) -> Codec:
-    """The codec of a dialect."""
+    """Return the codec of a dialect."""
     return Codec(name=dialect.name, about=about, read=partial(read, dialect=dialect), write=partial(_write, dialect))
 
 
@@ -51,13 +51,16 @@ def _write(dialect: GraphDialect, messages: Sequence[Publishable], lossy: bool) 
 def _one(
     messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
-    """A message of theirs, if they have one for it, and what it does not say, each with its path.
+    """Return their message, if they have one for ours, and the losses with their paths.
 
-    Who can write metadata can write an origin that makes another message of this one. So an origin counts as far as
-    nothing is lost by it that would not be lost without.
+    Metadata can be forged, so an origin may describe another message. It is used only if it loses nothing that would be
+    kept without it.
 
     Args:
-        names: call id → name of the tool, of all calls so far; those of these messages are added.
+        messages: one message, or the results of one batch.
+        place: index of the first of them, for the paths.
+        names: call id → name of the tool, of all earlier calls; the calls in these messages are added.
+        dialect: the dialect to write.
     """
     origin = origin_of(messages[0], dialect.name)
     ways: list[tuple[list[JsonValue], list[str]]] = []
@@ -77,13 +80,13 @@ def _one(
 def _by(
     origin: MessageOrigin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
-    """The message by an origin, and what is lost that way."""
+    """Write the message with an origin. Return it and its losses."""
     said = plain(messages, origin, dialect)
     value = apply_guarded(said.value, origin.residue)
     try:
         back = read(value, dialect)
     except DecodeError as error:
-        # A number beyond what they count to, say. Half of such a message would say something else.
+        # For example a number out of their range. Half of such a message would mean something else.
         reason = f"they have no such {type(messages[0]).__name__}: {error}"
         return [], [f"{place + index}: {reason}" for index in range(len(messages))]
     if len(back) != len(messages):
@@ -94,14 +97,14 @@ def _by(
         kept = [number for number in range(len(message.content)) if (index, number) not in said.dropped]
         rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
         wanted, found = (_comparable(one, names, len(messages)) for one in (rest, again))
-        # Only the path: what differs may be private or long.
+        # Only the path: the values may be private or long.
         different = changes(found, wanted, same=same_literal)
         losses += [f"{place + index}.{_path(change.path, kept)}" for change in different]
     return [value], losses
 
 
 def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> bool:
-    """Whether something that its origin remembers is not written: another system's, or of one result among several."""
+    """Return whether something in its origin is not written: another system's, or of one result among several."""
     said = (message.metadata or {}).get(ORIGIN)
     if not isinstance(said, dict) or not isinstance(said.get("codec"), str):
         return False
@@ -109,7 +112,7 @@ def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> boo
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:
-    """The message as it is compared: without its origin, and without what their conversation says elsewhere."""
+    """Return the message without its origin, and without what the conversation says elsewhere."""
     value: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
     value["content"] = _without_empty(value["content"])
     if metadata := without_origin(message.metadata):
@@ -117,15 +120,15 @@ def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Objec
     else:
         value.pop("metadata", None)
     if isinstance(message, ToolResultMessage):
-        if count > 1:  # that they are one batch is what counts, not its name
+        if count > 1:  # only that they are one batch matters, not its name
             value.pop("batchId", None)
-        if message.tool_name == names.get(message.tool_call_id):  # its call says it
+        if message.tool_name == names.get(message.tool_call_id):  # its call names the tool
             value.pop("toolName", None)
     return value
 
 
 def _without_empty(content: JsonValue) -> JsonValue:
-    """No annotations are the same as an empty list of them."""
+    """Remove empty lists of annotations, which mean the same as none."""
     if isinstance(content, list):
         return [_without_empty(block) for block in content]
     if not isinstance(content, dict):
@@ -142,7 +145,7 @@ def _what(message: Publishable) -> str:
 
 
 def _path(path: Path, kept: list[int]) -> str:
-    """A path in the message that was to be written, of whose blocks only the kept ones were compared."""
+    """Return a path in the original message. Only the kept blocks were compared."""
     match path:
         case ("content", int(index), *inner):
             return ".".join(map(str, ["content", kept[index] if index < len(kept) else index, *inner]))

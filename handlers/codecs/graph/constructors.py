@@ -1,6 +1,6 @@
-"""Constructors of messages as seeds 002 and 003 have them.
+"""The message constructors of seeds 002 and 003.
 
-Each message has an id, and a constructor makes one if the caller passes none.
+Every message has an id; a constructor generates one if the caller passes none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,19 +58,19 @@ _MEDIA = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "docume
 
 
 def text_message(content: str, role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
-    """One text.
+    """Return a message with one text.
 
     Raises:
-        InvalidContent: no such role speaks; a tool's result needs its call, see `tool_message`.
+        InvalidContent: the role is unknown. For a tool's result, use `tool_message`.
     """
     return multimodal_message([content], role, id)
 
 
 def multimodal_message(content: Sequence[Block | str], role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
-    """Texts and blocks, in order.
+    """Return a message with texts and blocks, in order.
 
     Raises:
-        InvalidContent: no such role speaks.
+        InvalidContent: the role is unknown.
     """
     if role not in _ROLES:
         raise InvalidContent(f"Unsupported role: {role}")
@@ -86,13 +86,13 @@ def image_message(
     role: SpokenRole = "user",
     mime_type: str | None = None,
 ) -> LlmMessage:
-    """A text, if there is one, and an image.
+    """Return a message with an image and, optionally, a text before it.
 
     Raises:
-        InvalidContent: there is no image, or two; the URL is a local place, or the base64 is none.
+        InvalidContent: there is no image, or two; the URL is a local path, or the base64 is invalid.
     """
     if (image_url is None) == (image_base64 is None):
-        raise InvalidContent("needs image_url or image_base64, one of them")
+        raise InvalidContent("needs either image_url or image_base64")
     try:
         media = (
             MediaRef(kind="data", data=image_base64, mime_type=mime_type)
@@ -113,10 +113,10 @@ def file_message(
     *,
     within: Path | None = None,
 ) -> LlmMessage:
-    """A text, if there is one, and a file of this machine, read now: the one constructor that opens a path.
+    """Return a message with a local file and, optionally, a text before it. The only constructor that opens a path.
 
     Raises:
-        MediaRefused, MediaTooLarge, OSError: as `MediaRef.from_file`.
+        MediaRefused, MediaTooLarge, OSError: as for `MediaRef.from_file`.
     """
     media = MediaRef.from_file(path, mime_type=mime_type, within=within)
     return multimodal_message([*([] if text is None else [text]), media_block(media)], role)
@@ -125,9 +125,9 @@ def file_message(
 def tool_message(
     content: Sequence[ToolResultBlock], id: str | None = None, metadata: Mapping[str, JsonValue] | None = None
 ) -> tuple[ToolResultMessage, ...]:
-    """The results of one batch: a message each, as here a message is one result.
+    """Return the results of one batch, one message per result.
 
-    The first has the id and the metadata, the others number on from the id; they share it as their batch.
+    The first has the id and the metadata; the others have the id with a number. All share the id as their batch.
 
     Raises:
         InvalidContent: there are no results.
@@ -144,10 +144,10 @@ def tool_message(
 
 
 def attach_media(message: M, media: MediaRef, as_type: MediaType) -> M:
-    """The message with the media behind its content; the one given stays as it is.
+    """Return the message with the media added to the end of its content.
 
     Raises:
-        InvalidContent: there is no such type of media.
+        InvalidContent: the type of media is unknown.
     """
     if as_type not in _MEDIA:
         raise InvalidContent(f"Unsupported media type: {as_type}")

@@ -1,4 +1,4 @@
-"""Their live deltas as ours. No durable lane holds one: it is published as a preview, or not at all."""
+"""Their live deltas as ours. A delta is published as a preview, never stored in a lane."""
 
 import json
 from collections.abc import Iterator
@@ -16,26 +16,26 @@ from lanebus.handlers.codecs.graph.shapes import MessageShape, checked
 __all__ = ("read_deltas",)
 
 _THINKING, _TEXT, _CALLS = 0, 1, 2
-"""Their chunks do not say which block they go on with: thinking comes first, then text, then calls."""
+"""Their chunks do not name the block they extend: thinking comes first, then text, then calls."""
 
-# Every name of either year is understood; what is written is no question here.
+# Both years' names are read; nothing is written.
 _ANY = GraphDialect(name="", spelling={}, has_document_text=True, has_remote_calls=True, writes_iso_time=False)
 
 
 def read_deltas(value: JsonValue) -> tuple[Delta, ...]:
-    """A message of theirs with `delta: true` as pieces of the whole message that will have its id.
+    """Return the pieces in one of their messages with `delta: true`. Its id is that of the whole message.
 
-    Text, thinking and the arguments of tool calls are pieces; media come with the whole message.
+    Text, thinking and the arguments of tool calls have pieces; media arrive with the whole message.
 
     Raises:
-        DecodeError: it is none, it has no id, or it has not their shape.
+        DecodeError: it is not a delta, has no id, or does not have their form.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")
     require_json(value)
     shape = checked(MessageShape, value, "", {})
     if not shape.delta:
-        raise DecodeError("delta", "a whole message is no delta: read it with the codec")
+        raise DecodeError("delta", "a whole message is not a delta. Read it with the codec")
     id = str(shape.message_id)
     if not id:
         raise DecodeError("message_id", "a delta needs the id of the message it is a piece of")

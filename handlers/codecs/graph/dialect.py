@@ -1,4 +1,4 @@
-"""In what the two codecs differ, and the other names that both read."""
+"""The differences between the two codecs, and the alternative names that both read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ __all__ = ("ALIASES", "MESSAGE_ALIASES", "GraphDialect")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDialect:
-    """One seed's JSON, as it is written where no origin says otherwise."""
+    """One seed's JSON, as it is written without an origin."""
 
     name: str
-    """the codec's name, which stands in the origin"""
+    """The codec's name, which is stored in the origin."""
     spelling: Mapping[str, frozenset[str]]
-    """type of a block → which of the other names of its keys it is written with; none for the types left out"""
+    """Type of block → the alternative key names it is written with; other types have none."""
     has_document_text: bool
     has_remote_calls: bool
     writes_iso_time: bool
-    """a moment is ISO 8601 text; else it is float seconds"""
+    """Write moments as ISO 8601 text; otherwise as float seconds."""
 
 
-# The first year's names are the keys' own; the second year's page has some of its own. Source: seeds 002 and 003, and
-# their code, which kept the first ones.
+# The keys have the first year's names. The second year's documentation renames some of them; its code did not. Source:
+# seeds 002 and 003.
 ALIASES: Mapping[str, Mapping[str, str]] = {
     "tool_call": {"arguments": "args"},
     "remote_tool_call": {"arguments": "args"},
@@ -29,6 +29,6 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
     "reasoning": {"thinking": "summary"},
     "error": {"error": "message"},
 }
-"""Type of a block → another name of a key → the key."""
+"""Type of block → alternative name of a key → the key."""
 
 MESSAGE_ALIASES: Mapping[str, str] = {"usage": "usages", "tool_calls": "tools_calls"}

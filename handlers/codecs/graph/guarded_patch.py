@@ -1,8 +1,8 @@
-"""Patches that take effect only where the value is still the one they were made for.
+"""Patches that apply only where the value has not changed since they were made.
 
-Each is `[path, digest, value]`: the path, a digest of what stood there (None for nothing), and what is to stand there
-(absent: nothing). A field that was changed since keeps its change. This keeps what our messages have no field for,
-without a rule for each case.
+Each is `[path, digest, value]`: the path, a digest of the old value (None if there was none), and the new value (absent
+if the field is removed). A field that was changed since keeps its change. This preserves what our messages have no
+field for, without a rule for each case.
 """
 
 import copy

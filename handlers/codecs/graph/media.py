@@ -1,4 +1,4 @@
-"""References to media, both ways. Nothing opens a path or fetches a URL."""
+"""References to media, in both directions. No path is opened and no URL is fetched."""
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,11 +14,10 @@ _THEIR_NAMES = {"data": "data_base64"}
 
 
 def media_of(shape: MediaShape, path: str) -> MediaRef:
-    """Their reference as ours.
+    """Read their reference as ours.
 
     Raises:
-        DecodeError: the field that its kind names is not set, a URL is a local place, or what is said to be base64 or
-            a digest is none.
+        DecodeError: the field that its kind names is missing, a URL is a local path, or base64 or a digest is invalid.
     """
     needed = _NEEDS[shape.kind]
     if not getattr(shape, needed):
@@ -45,7 +44,7 @@ def media_of(shape: MediaShape, path: str) -> MediaRef:
 
 
 def media_out(media: MediaRef) -> tuple[Object, Object] | None:
-    """What must be said of the media, and what is left out where it is None; None for what lies in a media store."""
+    """Return the required and the optional fields of a reference; None if the media are in the media store."""
     if media.kind == "sha256":
         return None
     return {"kind": media.kind}, {
@@ -64,7 +63,7 @@ def media_out(media: MediaRef) -> tuple[Object, Object] | None:
 
 
 def looks_like_media(value: JsonValue) -> bool:
-    """Whether a tool's result is one reference to media rather than JSON that happens to have such keys."""
+    """Return whether a tool's result is one reference to media, and not JSON that happens to have such keys."""
     if not isinstance(value, dict) or not value.keys() <= MediaShape.model_fields.keys():
         return False
     kind = value.get("kind")

@@ -1,4 +1,4 @@
-"""A message of theirs as ours: several, where it holds several results of tools."""
+"""Read one of their messages. A message with several tool results becomes several messages."""
 
 import json
 from collections.abc import Sequence
@@ -29,10 +29,14 @@ _ROOM = 8
 
 
 def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
-    """One message of theirs.
+    """Read one of their messages.
+
+    Args:
+        value: the message.
+        dialect: the spelling that needs no entry in the origin.
 
     Raises:
-        DecodeError: it has not their shape, or it is a live delta, which no lane keeps.
+        DecodeError: it does not have their form, or it is a live delta, which no lane stores.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")
@@ -42,7 +46,7 @@ def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
     names = {own: name for name, own in MESSAGE_ALIASES.items() if name in used}
     shape = checked(MessageShape, spelled, "", names)
     if shape.delta:
-        raise DecodeError("delta", "a live delta is not kept: read it with read_deltas")
+        raise DecodeError("delta", "a live delta is not stored. Read it with read_deltas")
     reader = BlockReader(dialect)
     content = _content(shape.content, reader)
     messages, origin = _messages(shape, content, reader)
@@ -54,7 +58,7 @@ def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
 
 
 def _require_room(value: JsonValue) -> None:
-    """The origin puts a value some objects and lists deeper than it was, and what is kept must be readable."""
+    """Refuse what would be too deep to read again: the origin stores a value several levels deeper than it was."""
     nested: list[JsonValue] = [value]
     for _ in range(_ROOM - 1):
         nested = [nested]
@@ -120,10 +124,10 @@ def _messages(
 
 
 def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[ToolResultMessage], MessageOrigin]:
-    """One message a result. What stands beside the results goes to the one before it, or to the first."""
+    """Return one message per result. A block between results belongs to the result before it, or else to the first."""
     places = [index for index, block in enumerate(content) if isinstance(block, ToolResultBlock)]
     if not places:
-        # There is no call that it answers: the log keeps it, and no request ever shows it.
+        # It answers no call: the log keeps it, but no request contains it.
         return [ToolResultMessage(tool_call_id="", content=content)], MessageOrigin(is_bare=True)
     results: list[ToolResultMessage] = []
     beside: list[tuple[int, int]] = []
@@ -131,28 +135,28 @@ def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[Tool
         block = content[place]
         assert isinstance(block, ToolResultBlock)  # noqa: S101  # by what `places` is
         before = content[:place] if not results else ()
-        behind = content[place + 1 : end]
+        after = content[place + 1 : end]
         said = block.content
-        if block.structured is not None and (before or behind):
-            # A model that reads content reads no JSON beside it.
+        if block.structured is not None and (before or after):
+            # A model that reads content does not read structured JSON, so it becomes text.
             said = (TextBlock(text=json.dumps(block.structured, ensure_ascii=False)),)
             reader.add(f"content.{place}", "tool_result", "said")
         results.append(
             ToolResultMessage(
                 tool_call_id=block.tool_call_id,
-                content=(*before, *said, *behind),
+                content=(*before, *said, *after),
                 structured=block.structured,
                 is_error=block.is_error,
                 status=block.status,
             )
         )
-        beside.append((len(before), len(behind)))
+        beside.append((len(before), len(after)))
     return results, MessageOrigin(beside=tuple(beside) if any(map(any, beside)) else ())
 
 
 def _usage(shape: UsageShape) -> Usage:
     cached = shape.cache_read_input_tokens + shape.cache_creation_input_tokens
-    # Prompt tokens count the cached ones, as OpenAI and Gemini do; where they cannot, they are what they say.
+    # Prompt tokens include cached ones, as with OpenAI and Gemini, unless the numbers contradict that.
     without = shape.prompt_tokens - cached if shape.prompt_tokens >= cached else shape.prompt_tokens
     return Usage(
         input=without,
@@ -169,7 +173,7 @@ def _usage(shape: UsageShape) -> Usage:
 def _least(
     value: Object, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect
 ) -> MessageOrigin:
-    """The origin with all else that is to be remembered; the keys that say nothing are there or not, as is shorter."""
+    """Complete the origin. Empty keys are written or omitted, whichever makes the origin shorter."""
     found = [
         replace(way, residue=tuple(guarded_patches(plain(messages, way, dialect).value, value)))
         for way in (origin, replace(origin, is_sparse=True))

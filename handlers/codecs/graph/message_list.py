@@ -1,6 +1,6 @@
-"""The list of messages in a graph's state. Pure: the same lists give the same list.
+"""The list of messages in a graph's state. Pure.
 
-A log needs none of this: a publish with a key is added once, and deltas never enter a lane. Source: seed 003's code.
+A log does not need this: a publish with a key is applied once, and deltas are not stored. Source: seed 003's code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,8 @@ __all__ = ("add_messages", "without_tools")
 
 
 def add_messages(said: Sequence[LlmMessage], new: Iterable[LlmMessage | Delta]) -> tuple[LlmMessage, ...]:
-    """The messages with the new ones: no live delta, and none whose id is there already, in the list or in the batch.
+    """Return the list with the new messages. Live deltas are left out, and so are messages whose id is already in the
+    list or earlier in `new`.
 
     A message without an id is always new.
     """
@@ -28,9 +29,9 @@ def add_messages(said: Sequence[LlmMessage], new: Iterable[LlmMessage | Delta]) 
 
 
 def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """The messages without the tool calls that are over: the calling answers and their results, once a last one came.
+    """Return the messages without finished tool calls: calls and results are dropped once a final answer follows them.
 
-    Calls that nothing has answered in words yet stay, with all results that they have.
+    Calls without such an answer stay, with all their results.
     """
     kept: list[LlmMessage] = []
     pending: list[LlmMessage] = []
@@ -44,7 +45,7 @@ def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
                 pending.clear()
                 kept.append(message)
             case _:
-                # Somebody spoke in between: what is pending has its place before that.
+                # Another message came in between; the pending ones belong before it.
                 kept += pending
                 pending.clear()
                 kept.append(message)

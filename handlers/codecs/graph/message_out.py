@@ -1,4 +1,4 @@
-"""Our messages as one of theirs: one, or the results of one batch."""
+"""Write our messages as one of theirs: a single message, or the results of one batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ __all__ = ("Plain", "plain")
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One message of theirs, before the residue of its origin is put back."""
+    """One of their messages, before the patches of its origin are applied."""
 
     value: Object
     dropped: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
-    """which of our messages and which of its blocks has no form → why"""
+    """Index of a message and of its block → why the block was left out."""
     inner: tuple[str, ...] = ()
-    """the same for blocks inside results, whose place the comparison names"""
+    """Why blocks inside results were left out; the comparison names their places."""
 
 
 def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> Plain:
-    """What is written for a message, or for the results of one batch, by their origin's spelling."""
+    """Write a message, or the results of one batch, in the spelling of their origin."""
     writer = _Writer(messages, origin, dialect)
     first = messages[0]
     required: Object = {} if first.id is None else {"message_id": _id(first.id, origin)}
@@ -64,7 +64,7 @@ def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphD
 
 
 class _Writer:
-    """The content of one message of theirs in the making."""
+    """Writes the content of one of their messages."""
 
     def __init__(self, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> None:
         self.dropped: dict[tuple[int, int], str] = {}
@@ -74,11 +74,11 @@ class _Writer:
 
     @property
     def inner(self) -> Sequence[str]:
-        """What is left out inside results, each with its reason."""
+        """Why blocks inside results were left out."""
         return self._blocks.inner
 
     def content(self) -> JsonValue:
-        """The blocks, or the text that stands for them."""
+        """Return the blocks, or the text that stands for them."""
         for index, message in enumerate(self._messages):
             if isinstance(message, ToolResultMessage) and not (self._origin.is_bare and message.tool_call_id == ""):
                 self._result(index, message)
@@ -93,15 +93,15 @@ class _Writer:
                 return self._written
 
     def _own(self, message: LlmMessage) -> tuple[Block, ...]:
-        """The content without the calls that were named beside it alone, if they are still there."""
+        """Return the content without the calls that were named only outside of it, if they are still there."""
         count = self._origin.added_calls
         if count and all(isinstance(block, ToolCallBlock) for block in message.content[-count:]):
             return message.content[:-count]
         return message.content
 
     def _result(self, index: int, message: ToolResultMessage) -> None:
-        before, behind = self._origin.beside[index] if index < len(self._origin.beside) else (0, 0)
-        end = len(message.content) - behind
+        before, after = self._origin.beside[index] if index < len(self._origin.beside) else (0, 0)
+        end = len(message.content) - after
         if before > end:
             before, end = 0, len(message.content)
         self._said(index, 0, message.content[:before])
@@ -122,7 +122,7 @@ def _id(id: str, origin: MessageOrigin) -> JsonValue:
     if origin.has_int_id:
         try:
             return int(id)
-        except ValueError:  # it was given another one since
+        except ValueError:  # its id was changed since
             return id
     return id
 

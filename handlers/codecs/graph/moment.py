@@ -1,4 +1,4 @@
-"""Moments of their JSON: ISO 8601 text, or numbers."""
+"""Moments in their JSON: ISO 8601 text or numbers."""
 
 import math
 
@@ -10,16 +10,16 @@ from lanebus.handlers.timestamps import datetime_of, milliseconds_of, parse_date
 __all__ = ("iso_time", "read_moment", "seconds")
 
 _MILLISECONDS_FROM = 1e11
-"""A larger number is milliseconds, as the TypeScript client writes them: as seconds it would be the year 5138."""
+"""A larger number is milliseconds, as the TypeScript client writes them. As seconds it would be in the year 5138."""
 
 _LIMIT = 2**53
 
 
 def read_moment(value: JsonValue, path: str) -> int | None:
-    """Milliseconds UTC, to the nearest. A text that names no zone is UTC.
+    """Return a moment in milliseconds UTC, rounded. Text without a zone is UTC.
 
     Raises:
-        DecodeError: it is no moment, or one that no clock shows.
+        DecodeError: it is not a moment, or out of range.
     """
     match value:
         case None:
@@ -38,12 +38,12 @@ def read_moment(value: JsonValue, path: str) -> int | None:
 
 
 def seconds(moment: int | None) -> float | None:
-    """Seconds since 1970, as seed 003 writes them."""
+    """Return seconds since 1970, as seed 003 writes them."""
     return None if moment is None else moment / 1000
 
 
 def iso_time(moment: int | None) -> str | None:
-    """ISO 8601 in UTC, as seed 002 writes it; None also for a moment that is in no calendar."""
+    """Return ISO 8601 in UTC, as seed 002 writes it; None also if the calendar has no such moment."""
     if moment is None:
         return None
     try:
@@ -53,6 +53,6 @@ def iso_time(moment: int | None) -> str | None:
 
 
 def _from_number(value: float) -> int | None:
-    if abs(value) > _LIMIT or not math.isfinite(value):  # in this order: a whole number may be no float
+    if abs(value) > _LIMIT or not math.isfinite(value):  # in this order: a large int cannot become a float
         return None
     return round(value if abs(value) > _MILLISECONDS_FROM else value * 1000)

@@ -1,4 +1,4 @@
-"""What a message remembers of the JSON it was read from, so that it is written as it was."""
+"""What a message stores about the JSON it was read from, so that it is written back unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,24 @@ _SPELLINGS = frozenset({"codec", "sparse", "words", "beside", "bare", "calls", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOrigin:
-    """One message of theirs, as far as ours does not say it."""
+    """What our fields do not say about one of their messages."""
 
     is_sparse: bool = False
-    """keys that say nothing were left out"""
+    """Empty keys were left out."""
     has_int_id: bool = False
-    """the id was a number; ours is its text"""
+    """The id was a number; ours is its text."""
     spellings: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """path → how that place was spelled, where it is not spelled as usual"""
+    """Path → spelling of the block there, if it is not the dialect's."""
     beside: tuple[tuple[int, int], ...] = ()
-    """of a message of tool results, one pair a result: how many blocks of its content stood before and behind it"""
+    """For a message of tool results, one pair per result: the number of blocks before and after it."""
     is_bare: bool = False
-    """a message of role tool that held no result"""
+    """A message of role tool without a result."""
     added_calls: int = 0
-    """how many calls at the end of the content were named beside the blocks alone"""
+    """Number of calls at the end of the content that only `tools_calls` named."""
     residue: tuple[GuardedPatch, ...] = ()
 
     def to_json(self, codec: str) -> Object | None:
-        """As it stands in the metadata; None where there is nothing to remember."""
+        """Return the JSON in the metadata; None if there is nothing to store."""
         flags: Object = {
             "sparse": self.is_sparse,
             "intId": self.has_int_id,
@@ -49,7 +49,7 @@ class MessageOrigin:
 
 
 def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
-    """What the message remembers of this codec's JSON; nothing, where it came from elsewhere or that is damaged."""
+    """Return the origin that this codec stored; an empty one if another system stored it, or if it is damaged."""
     said = (message.metadata or {}).get(ORIGIN)
     if not isinstance(said, dict) or said.get("codec") != codec:
         return MessageOrigin()
@@ -65,13 +65,13 @@ def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
 
 
 def is_spelling(said: Mapping[str, JsonValue]) -> bool:
-    """Whether an origin tells no more than how our message was written there, and what was left out."""
+    """Return whether an origin describes only spelling and omitted keys."""
     adds = any(isinstance(patch, list) and len(patch) != 2 for patch in _items(said.get("residue")))
     return said.keys() <= _SPELLINGS and not adds
 
 
 def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:
-    """The metadata that its author gave; what any codec remembers is left out."""
+    """Return the metadata of the message's author, without any codec's origin."""
     said = dict(metadata or {})
     match said.get(ORIGIN):
         case {"codec": str()}:

@@ -1,6 +1,6 @@
-"""The shape of their JSON: what is checked before anything is made of it. One class an object, with their names.
+"""The form of their JSON, checked before it is read. One class per object, with their key names.
 
-Keys that are not here are not checked; the origin keeps them. Source: seeds 002 and 003; the defaults of both.
+Unknown keys are not checked; the origin stores them. Source: seeds 002 and 003, with the defaults of both.
 """
 
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -31,11 +31,11 @@ __all__ = (
 )
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""Larger ones are no counts but faults, and other languages read them as something else."""
+"""Larger numbers are errors and not counts, and other languages read them differently."""
 
 
 class Shape(BaseModel):
-    """An object of their JSON. Nothing is turned from one type into another."""
+    """An object of their JSON. Types are never converted."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -103,7 +103,7 @@ class DataShape(Shape):
 
 
 class CallShape(Shape):
-    """A tool call, a remote one too."""
+    """A tool call or a remote tool call."""
 
     id: str
     name: str
@@ -149,7 +149,7 @@ class UsageShape(Shape):
 
 
 class MessageShape(Shape):
-    """A message. Its blocks are looked at one by one, each by its type."""
+    """A message. Its blocks are checked one by one, by type."""
 
     message_id: str | int = ""
     role: Literal["user", "assistant", "system", "tool"]
@@ -164,14 +164,16 @@ class MessageShape(Shape):
 
 
 def checked(shape: type[S], value: JsonValue, path: str, names: dict[str, str]) -> S:
-    """The value, if it has this shape.
+    """Validate a value against its form.
 
     Args:
-        path: where the value is; it stands before the path to the fault.
-        names: key → the name it has in the data, where that is another one.
+        shape: the form.
+        value: their JSON.
+        path: where the value stands; starts the path of an error.
+        names: key → its name in the data, where they differ.
 
     Raises:
-        DecodeError: names the first field that does not fit, as the data calls it.
+        DecodeError: names the first invalid field, with its name in the data.
     """
     try:
         return shape.model_validate(value)

@@ -1,7 +1,7 @@
-"""The framework's live stream as what a bus carries: messages, previews, and events for UIs.
+"""The framework's live stream as messages, previews, and events for UIs.
 
-Its own Redis stream is cut to a length, which a log of ours never is: only what is a message here may go into one.
-Source: seed 003's code, `StreamChunk` and `EventModel`.
+The framework trims its own Redis stream to a length, which our logs never do. So only what is a message here may be
+published. Source: seed 003's code, `StreamChunk` and `EventModel`.
 """
 
 from pydantic import JsonValue
@@ -17,18 +17,20 @@ from lanebus.handlers.codecs.graph.deltas import read_deltas
 __all__ = ("read_chunk",)
 
 _TOLD = ("event", "event_type", "thread_id", "run_id", "node_name", "sequence_id", "is_error", "timestamp")
-"""What an event tells UIs. Its state, content and data repeat what was said to and by the model, and a reader of the
-extension lane alone may not see a word of that."""
+"""Fields of an event for UIs. Its state, content and data repeat what the model read and wrote, which readers of only
+the extension lane may not see.
+"""
 
 
 def read_chunk(value: JsonValue, codec: Codec) -> tuple[Publishable | Delta, ...]:
-    """One piece of the stream: a whole message, pieces of one, or an event of kind `graph.<event>`.
+    """Read one chunk of the stream: a whole message, pieces of one, or an event of kind `graph.<event>`.
 
     Args:
+        value: the chunk.
         codec: reads the whole messages.
 
     Raises:
-        DecodeError: it has not their shape; the path to the fault is named.
+        DecodeError: it does not have their form; names the path to the fault.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a chunk is a JSON object")

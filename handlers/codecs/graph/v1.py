@@ -1,4 +1,4 @@
-"""Seed 002: the messages of a graph framework, first year."""
+"""Seed 002: messages of a graph framework, first year."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect
@@ -15,7 +15,7 @@ GRAPH_V1 = graph_codec(
     ),
     "messages of a graph framework: call_id and output, ISO 8601 timestamps",
 )
-"""Reads both years' spellings, and writes each message as it was spelled; without an origin, the first year's.
+"""Reads both years' spellings. Writes each message as it was spelled; without an origin, in the first year's spelling.
 
-Lossless by value: whatever our messages have no field for stands in their metadata and is written back.
+Lossless by value: what our messages have no field for is stored in their metadata and written back.
 """

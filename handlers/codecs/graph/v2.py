@@ -1,4 +1,4 @@
-"""Seed 003: the messages of the same graph framework a year later."""
+"""Seed 003: messages of the same graph framework, a year later."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect
@@ -20,9 +20,11 @@ GRAPH_V2 = graph_codec(
     ),
     "messages of the same framework a year later: tool_call_id and content, timestamps in seconds",
 )
-"""Reads both spellings, that of its page and that of its code, and writes each block as it was spelled. Without an
-origin it is the page's, but for what only the code's can say: a status, details, several references, an error's data.
+"""Reads both spellings, that of its documentation and that of its code. Writes each block as it was spelled.
 
-Lossless by value: whatever our messages have no field for stands in their metadata and is written back. Timestamps are
+A block without an origin gets the spelling of the documentation. Only what that spelling has no key for gets the
+code's: a status, details, several references, an error's data.
+
+Lossless by value: what our messages have no field for is stored in their metadata and written back. Timestamps are
 seconds; a number over 1e11 is milliseconds, as the TypeScript client writes them.
 """

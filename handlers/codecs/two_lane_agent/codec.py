@@ -1,8 +1,7 @@
-"""Seed 001's messages: our native JSON is theirs extended, so this is where theirs ends.
+"""Seed 001's messages. Our native JSON extends theirs; this codec reads and writes only theirs.
 
-Accepted and refused is what 001 itself accepts and refuses, see `reader.py` for the two exceptions. It has user,
-assistant and tool result messages with text, inline images, thinking and tool calls, and extensions; all else that our
-messages say is a loss.
+It accepts and refuses what 001 does; `reader.py` has the two exceptions. 001 has user, assistant and tool result
+messages with text, inline images, thinking and tool calls, and extension messages. Everything else is a loss.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ def _read_camel(value: JsonValue) -> tuple[Publishable, ...]:
 def _snake(value: Object, path: str) -> Object:
     for name, camel in _CAMEL.items():
         if camel in value and name in value:
-            raise DecodeError(f"{path}{camel}", f"given twice: it is the same as {name}")
+            raise DecodeError(f"{path}{camel}", f"is set twice. It is the same field as {name}")
     names = {camel: name for name, camel in _CAMEL.items()}
     return {names.get(key, key): item for key, item in value.items()}
 

@@ -1,4 +1,4 @@
-"""What seed 001's events have inside: messages with their turn or without it, results of tools, moments."""
+"""The parts of seed 001's events: messages with or without their turn, tool results, moments."""
 
 from lanebus.bus.messages.events import AgentEvent
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
@@ -13,7 +13,7 @@ __all__ = ("EventForm",)
 
 
 class EventForm:
-    """The parts of one entry's events, written from what was seen; what a part loses is noted."""
+    """Writes the parts of one entry's events, and notes what they lose."""
 
     def __init__(self, seen: Seen, envelope: Envelope) -> None:
         self.seen = seen
@@ -26,11 +26,11 @@ class EventForm:
         return self._writer.losses
 
     def moment(self, event: AgentEvent) -> str:
-        """When it happened."""
+        """Return when the event happened."""
         return write_moment(self._now if event.timestamp is None else event.timestamp)
 
     def message(self, message: Spoken, path: str, *, has_turn: bool) -> Object:
-        """A message as an event tells it: with its turn in what ends a turn or loop, else without."""
+        """Return a message as events contain it: with its turn in those that end a turn or loop, else without."""
         if isinstance(message, LlmMessage):
             message, notes = _without_notes(message)
             mark = notes.get("turnId")
@@ -39,20 +39,20 @@ class EventForm:
         return self._writer.write(message, path) or {}
 
     def draft(self, message_id: str) -> Object:
-        """A message as far as it was spoken; its model and the like are known only at its end."""
+        """Return a message as far as it was streamed. Its model and usage are known only at its end."""
         draft = self.seen.drafts.get(message_id) or AssistantMessage()
         if isinstance(draft, AssistantMessage) and draft.timestamp is None:
             return MessageWriter().write(AssistantMessage(content=draft.content, timestamp=self._now), "") or {}
         return self.message(draft, "message", has_turn=False)
 
     def result(self, call: str, position: int | None) -> Object:
-        """A tool's result: what was told of it, else what the log has."""
+        """Return a tool's result: what an event reported, else what the log has."""
         if position is None and call in self.seen.results:
             return self.seen.results[call]
         message = self.seen.message(position) or self.seen.result(call)
         if not isinstance(message, ToolResultMessage):
             return {"content": [], "details": None}
-        said = message.model_copy(update={"structured": None})  # it is the details
+        said = message.model_copy(update={"structured": None})  # it becomes `details`
         noted = _without_notes(message)[1].get("result")
         beside = noted if isinstance(noted, dict) else {}
         content = self.message(said, "result", has_turn=False)["content"]
@@ -60,7 +60,7 @@ class EventForm:
 
 
 def _without_notes(message: LlmMessage) -> tuple[LlmMessage, Object]:
-    """The message without what the reader of events noted, and that."""
+    """Return the message without the notes of the event reader, and those notes."""
     origin = (message.metadata or {}).get(ORIGIN)
     if not isinstance(origin, dict) or not _is_ours(origin):
         return message, {}

@@ -1,8 +1,8 @@
-"""Seed 001's events as what the bus appends: each message once, where it is first told, and events that name it.
+"""Read seed 001's events as entries: each message once, and events that name it by position.
 
-001's events carry whole messages, the same ones up to four times: at their start, their end, their turn's end and their
-loop's. Here a message is appended when it ends, or when a later event tells of one that did not; all others name its
-position. 001 leaves the turn out of most of them; here every message is stamped.
+001's events contain whole messages, the same one up to four times: at its start, its end, its turn's end and its loop's
+end. Here a message is appended when it ends, or when a later event contains one that did not. All other events name its
+position. 001 omits the turn of most messages; here each has one.
 """
 
 from pydantic import JsonValue
@@ -21,10 +21,12 @@ _READERS = {**LOOP_EVENTS, **OTHER_EVENTS}
 
 
 class EventReader:
-    """Reads the events of one session in their order.
+    """Reads the events of one session, in order.
 
-    `position`: of the session's last entry. What is read is meant to be appended after it with nothing between, as the
-    events name positions.
+    The entries must be appended directly after `position`, with nothing in between, as the events name positions.
+
+    Args:
+        position: position of the session's last entry; 0 for an empty session.
     """
 
     def __init__(self, *, position: int = 0) -> None:
@@ -32,17 +34,20 @@ class EventReader:
 
     @property
     def seen(self) -> Seen:
-        """What was read until now, for an `EventWriter`."""
+        """What was read so far, for an `EventWriter`."""
         return self._now.seen
 
     def read(self, value: JsonValue) -> tuple[Told, ...]:
-        """What one event comes to, in order: entries to append and live deltas to send.
+        """Return the entries and live deltas of one event, in order.
 
-        `TurnRequest` comes to nothing: it repeats the context that the log gives.
+        `TurnRequest` has none: it repeats the context, which the log has already.
+
+        Args:
+            value: the event's JSON.
 
         Raises:
             UnknownKind: 001 has no such event.
-            UnknownRole, DecodeError: it has not the shape of its kind; names the path to the fault.
+            UnknownRole, DecodeError: it does not have the form of its kind; names the path to the fault.
         """
         require_json(value)
         fields = Fields(value)

@@ -1,8 +1,7 @@
-"""A session's entries as seed 001's events, with the messages inside: a view for who may read both lanes.
+"""Write a session's entries as seed 001's events, which contain the messages: a view for readers of both lanes.
 
-Our events name messages by position, so the view needs the entries before them: an `EventWriter` is given each entry in
-order. Messages say nothing by themselves, the events that name them do; prompts and results of tools, for which our
-loop has no message events, are told with their turn and with their tool.
+Our events name messages by position, so an `EventWriter` needs every entry, in order. Messages alone produce no events.
+Our loop has no message events for prompts and tool results: they are written with their turn and their tool.
 """
 
 from collections.abc import Iterator
@@ -23,18 +22,23 @@ __all__ = ("EventWriter",)
 
 
 class EventWriter:
-    """Writes a session's entries as 001's events, each given once and in order.
+    """Writes a session's entries as 001's events. Pass each entry once, in order.
 
-    `seen`: what is known of the session before; an `EventReader` has it, so that what was read is written the same.
+    Args:
+        seen: what is known of the session before; that of an `EventReader` makes the events equal to those it read.
+            None is an empty session.
     """
 
     def __init__(self, seen: Seen | None = None) -> None:
         self._seen = seen or Seen()
 
     def write(self, envelope: Envelope) -> Written:
-        """The events for one entry or live delta, often none. What a message in them says beyond 001 is a loss.
+        """Return the events of one entry or live delta, often none. What 001 cannot represent in a message is a loss.
 
-        A turn's end whose message was not seen is passed over: 001's always has one.
+        The end of a turn whose message is unknown is left out: 001's always contains one.
+
+        Args:
+            envelope: the next entry or live delta.
         """
         message = envelope.message
         if isinstance(message, DecodeFailure):
@@ -60,5 +64,5 @@ def _events(form: EventForm, envelope: Envelope) -> Iterator[Object]:
 def _parsed(message: ExtensionMessage) -> AgentEvent | None:
     try:
         return parse_event(message)
-    except MessageError:  # no event of the agent's, whatever it calls itself
+    except MessageError:  # not an event of the agent, despite its kind
         return None

@@ -1,4 +1,4 @@
-"""The fields of one object of seed 001's JSON, each with the type its own reader asks for."""
+"""The fields of one object in seed 001's JSON, with the types that its own reader requires."""
 
 from pydantic import JsonValue
 
@@ -9,20 +9,20 @@ __all__ = ("Fields",)
 
 
 class Fields:
-    """An object and the path to it. Keys that nobody asks for are passed over, as 001 does.
+    """An object and its path. Unknown keys are ignored, as 001 does.
 
-    Every method raises DecodeError with the path to the field, where it is missing or of another type.
+    Every method raises DecodeError, with the path to the field, if it is missing or has another type.
     """
 
     def __init__(self, value: JsonValue, path: str = "") -> None:
         self.value, self.path = as_object(value, path), path
 
     def at(self, name: str) -> str:
-        """The path to a field."""
+        """Return the path of a field."""
         return below(self.path, name)
 
     def any(self, name: str) -> JsonValue:
-        """Any JSON, null too, but it must be there."""
+        """Return any JSON, null included; the field must exist."""
         if name not in self.value:
             raise DecodeError(self.at(name), "is missing")
         return self.value[name]
@@ -31,20 +31,20 @@ class Fields:
         return as_text(self.any(name), self.at(name))
 
     def optional_text(self, name: str) -> str | None:
-        """A text; None where it is null or absent."""
+        """Return a text; None if the field is null or missing."""
         return None if self.value.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
         return as_flag(self.any(name), self.at(name))
 
     def whole(self, name: str, *, bits: int = 64, default: int | None = None) -> int:
-        """A whole number from 0 that fits the bits; absent it is the default, if there is one."""
+        """Return a whole number from 0 with at most `bits` bits. A missing field is the default, if there is one."""
         if default is not None and name not in self.value:
             return default
         return _whole(self.any(name), self.at(name), bits)
 
     def optional_whole(self, name: str) -> int | None:
-        """A whole number; None where it is null or absent."""
+        """Return a whole number; None if the field is null or missing."""
         return None if self.value.get(name) is None else self.whole(name)
 
     def wholes(self, name: str) -> tuple[int, ...]:

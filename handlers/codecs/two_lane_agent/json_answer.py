@@ -1,4 +1,4 @@
-"""The JSON that a model was asked to answer with."""
+"""Read the JSON that a model was asked to answer with."""
 
 from pydantic import JsonValue
 
@@ -9,7 +9,7 @@ from lanebus.bus.messages.message import AssistantMessage
 __all__ = ("ANSWER_TOOL", "extract_json")
 
 ANSWER_TOOL = "respond_json"
-"""The tool by which a model without a JSON mode answers."""
+"""The tool that a model without a JSON mode answers with."""
 
 
 def extract_json(message: AssistantMessage) -> JsonValue:

@@ -1,4 +1,4 @@
-"""Seed 001's events of loops, turns and messages, which carry the messages whole."""
+"""Read seed 001's events of loops, turns and messages, which contain the messages."""
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.delta import Delta
@@ -33,7 +33,7 @@ def _agent_start(now: ReadingState, fields: Fields) -> list[Told]:
 
 
 def _continuation(fields: Fields) -> tuple[str, str | None]:
-    """A word, or `{"Rerun":{"tag":…}}`; null is what older logs have for the first loop."""
+    """Read a name, or `{"Rerun":{"tag":…}}`. Null is what older logs have for the first loop."""
     kind = fields.value.get("continuation_kind")
     if kind is None:
         return "initial", None
@@ -44,7 +44,7 @@ def _continuation(fields: Fields) -> tuple[str, str | None]:
         (theirs,) = kind
         if theirs in {"Rerun", "Branch"}:
             return CONTINUATION[theirs], Fields(kind, path).object(theirs).text("tag")
-    raise DecodeError(path, "is no kind of continuation")
+    raise DecodeError(path, "is not a kind of continuation")
 
 
 def _agent_end(now: ReadingState, fields: Fields) -> list[Told]:
@@ -152,4 +152,4 @@ LOOP_EVENTS = {
     "MessageUpdate": _message_update,
     "MessageEnd": _message_end,
 }
-"""Its name → what it comes to."""
+"""Kind of event → function that reads it."""

@@ -1,4 +1,4 @@
-"""Our events of loops, turns and messages as seed 001's, which carry the messages whole."""
+"""Write our events of loops, turns and messages as seed 001's, which contain the messages."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ __all__ = ("told_message", "update_view", "view_of_loop")
 
 
 def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """001's events for one of these; nothing for another."""
+    """Yield 001's events for one of these; nothing for others."""
     match event:
         case AgentStarted():
             yield _agent_start(form, event)
@@ -47,7 +47,7 @@ def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
 
 
 def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
-    """The event of a live delta; a cut has none."""
+    """Yield the event of a live delta; a cut has none."""
     if delta.kind == "cut" or delta.turn_id is None:
         return
     piece: Object = {to_theirs(DELTA, delta.kind): {"delta": delta.delta}}
@@ -56,7 +56,7 @@ def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
 
 
 def told_message(form: EventForm, loop_id: str, message: Spoken) -> Iterator[Object]:
-    """The two events of a message that was whole at once."""
+    """Yield the two events of a message that was not streamed."""
     yield _message_event("MessageStart", form, loop_id, message)
     yield _message_event("MessageEnd", form, loop_id, message)
 

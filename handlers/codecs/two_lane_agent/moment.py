@@ -1,4 +1,4 @@
-"""Moments as seed 001 writes them in its events: RFC 3339 in UTC. Ours are whole milliseconds; what is finer is cut."""
+"""Moments in seed 001's events: RFC 3339 in UTC. Ours are whole milliseconds; the rest is cut off."""
 
 from lanebus.bus.errors import DecodeError
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
@@ -8,10 +8,10 @@ __all__ = ("read_moment", "write_moment")
 
 
 def read_moment(fields: Fields) -> int:
-    """The field `timestamp` in milliseconds UTC.
+    """Return the field `timestamp` in milliseconds UTC.
 
     Raises:
-        DecodeError: it is none, or names no zone.
+        DecodeError: it is not a moment, or has no zone.
     """
     text = fields.text("timestamp")
     moment = parse_datetime(text, fields.at("timestamp"), "RFC 3339")
@@ -21,6 +21,6 @@ def read_moment(fields: Fields) -> int:
 
 
 def write_moment(milliseconds: int) -> str:
-    """Such as `2026-01-01T00:00:00Z`, with the milliseconds where there are some."""
+    """Return text such as `2026-01-01T00:00:00Z`, with milliseconds if there are any."""
     text = datetime_of(milliseconds).isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds")
     return text.removesuffix("+00:00") + "Z"

@@ -1,4 +1,4 @@
-"""Nodes of a conversation's tree as seed 001 shows them to a model, and the tags that a branch leaves."""
+"""Nodes of a conversation's tree as seed 001 shows them to a model, and the tags that a revert leaves."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TAG_OF: Mapping[RevertCategory, TagKind] = MappingProxyType(
         "step-summary": "checkpoint",
     }
 )
-"""What the summary of a branch becomes at the node that was gone back to."""
+"""Why a branch was left → the tag that its summary becomes at the target of the revert."""
 
 _TEXT = re.compile(r"n?([0-9]{1,20})")
 

@@ -1,4 +1,4 @@
-"""Seed 001's events of tools and of all that is no loop, turn or message."""
+"""Read seed 001's events of tools, and all others that concern no loop, turn or message."""
 
 from lanebus.bus.messages.context_entry import BranchSummary, LeafMove
 from lanebus.bus.messages.events import (
@@ -107,7 +107,7 @@ def _compaction_end(now: ReadingState, fields: Fields) -> list[Told]:
 
 
 def _prune(now: ReadingState, fields: Fields) -> list[Told]:
-    """001 names the pruned messages by their timestamps alone; those that are known get their positions beside them."""
+    """Read a prune. 001 names pruned messages only by timestamp; positions are added for those that are known."""
     moments = fields.wholes("pruned_timestamps")
     known = now.seen.of_loop(fields.text("loop_id")).items()
     event = PruneApplied(
@@ -123,8 +123,7 @@ def _prune(now: ReadingState, fields: Fields) -> list[Told]:
 
 
 def _revert(now: ReadingState, fields: Fields) -> list[Told]:
-    """A revert moves the leaf, where its target is known, and its summary is told on the way back; one that was refused
-    does neither."""
+    """Read a revert. It moves the leaf if its target is known, and adds its summary. A refused revert does neither."""
     applied, summary = fields.flag("applied"), fields.optional_text("summary")
     node, abandoned = fields.optional_whole("target"), fields.wholes("abandoned_node_ids")
     event: dict[str, object] = {
@@ -165,4 +164,4 @@ OTHER_EVENTS = {
     "PrunApplied": _prune,
     "RevertApplied": _revert,
 }
-"""Its name → what it comes to."""
+"""Kind of event → function that reads it."""

@@ -1,4 +1,4 @@
-"""Our events of tools, and of all that is no loop, turn or message, as seed 001's."""
+"""Write our events of tools, and all others that concern no loop, turn or message, as seed 001's."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ __all__ = ("view_of_other",)
 
 
 def view_of_other(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """001's events for one of these; nothing for another."""
+    """Yield 001's events for one of these; nothing for others."""
     match event:
         case ToolStarted():
             arguments = form.seen.arguments.get(event.tool_call_id)

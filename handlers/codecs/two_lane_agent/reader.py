@@ -1,8 +1,8 @@
-"""Messages from seed 001's JSON: what its own reader accepts is accepted, what that refuses is refused.
+"""Read messages from seed 001's JSON. Accepts and refuses what 001's own reader does, with two exceptions.
 
-Two things are decided otherwise. The role alone says which lane a message is of: 001 takes `{"role":"user","kind":…,
-"data":…}` for an extension, here it is an error. And what 001 drops in silence when it is malformed, such as a turn id,
-is kept in the metadata, where no provider sees it: `invalidTurnId` and the like.
+The role alone decides the lane: 001 reads `{"role":"user","kind":…,"data":…}` as an extension message, here it is an
+error. Malformed optional fields, such as a turn id, are dropped by 001; here they are kept in the metadata, as
+`invalidTurnId` and so on, where no provider sees them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ __all__ = ("INVALID", "is_malformed", "read_blocks", "read_llm_message", "read_m
 
 
 def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMessage:
-    """A message of either lane. `path` is where it stands, for the errors.
+    """Read a message of either lane. Errors start with `path`.
 
     Raises:
         UnknownRole: 001 has no such role.
@@ -37,7 +37,7 @@ def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMess
 
 
 def read_llm_message(value: JsonValue, path: str = "") -> LlmMessage:
-    """The same for the LLM lane alone."""
+    """Read a message of the LLM lane; see `read_message`."""
     fields = Fields(value, path)
     role = fields.text("role")
     if role not in _ROLES:
@@ -48,13 +48,13 @@ def read_llm_message(value: JsonValue, path: str = "") -> LlmMessage:
 
 
 def read_blocks(fields: Fields) -> tuple[Block, ...]:
-    """The blocks in a field `content`."""
+    """Read the blocks in the field `content`."""
     found = enumerate(fields.items("content"))
     return tuple(_read_block(Fields(item, f"{fields.at('content')}.{index}")) for index, item in found)
 
 
 def read_usage(fields: Fields) -> Usage:
-    """Tokens; only input and output have to be there. Keys in camelCase are unknown ones."""
+    """Read tokens. Only input and output are required. Keys in camelCase are ignored."""
     return Usage(
         input=fields.whole("input"),
         output=fields.whole("output"),
@@ -67,7 +67,7 @@ def read_usage(fields: Fields) -> Usage:
 
 def _assistant(fields: Fields) -> dict[str, object]:
     return {
-        "stopReason": fields.text("stopReason"),  # by its name in JSON, which the error then tells
+        "stopReason": fields.text("stopReason"),  # by its JSON key, which an error then names
         "model": fields.text("model"),
         "provider": fields.text("provider"),
         "usage": read_usage(fields.object("usage")),
@@ -117,8 +117,7 @@ def _read_image(fields: Fields) -> Block:
     try:
         return ImageBlock(media=made(MediaRef, {"kind": "data", "data": data, "mime_type": mime_type}, fields.path))
     except DecodeError:
-        # 001 never looks whether it is base64, so its logs may hold what is none. It stays readable there and here, and
-        # goes to no provider.
+        # 001 does not check base64, so its logs may contain invalid data. It stays readable, and no provider gets it.
         return UnknownBlock(raw={"type": "image", "data": data, "mimeType": mime_type})
 
 
@@ -160,11 +159,11 @@ _ADDED: dict[str, tuple[str, Callable[[Fields], object]]] = {
 }
 
 INVALID = {f"invalid{key[0].upper()}{key[1:]}": key for key in _ADDED}
-"""Under which key of the metadata a malformed one is kept → the key it had."""
+"""Key in the metadata for a malformed field → the field's own key."""
 
 
 def is_malformed(key: str, value: JsonValue) -> bool:
-    """Whether 001 itself would read this as nothing, if it stood under that key."""
+    """Return whether 001 would ignore this value under that key."""
     try:
         _ADDED[key][1](Fields({key: value}))
     except DecodeError:
@@ -173,7 +172,7 @@ def is_malformed(key: str, value: JsonValue) -> bool:
 
 
 def _tolerated(fields: Fields) -> dict[str, object]:
-    """What may be absent, null or malformed."""
+    """Read the fields that may be absent, null or malformed."""
     found: dict[str, object] = {}
     invalid: Object = {}
     for name, key in INVALID.items():

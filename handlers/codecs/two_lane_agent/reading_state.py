@@ -1,4 +1,4 @@
-"""Where the reading of a session's events stands: its position, and what each loop is at."""
+"""The state of reading a session's events: its position, and what each loop is doing."""
 
 from collections import defaultdict
 
@@ -18,7 +18,7 @@ Told = Publishable | Delta
 
 
 class ReadingState:
-    """`position`: of the last entry."""
+    """The state after some events. `position` is that of the last entry."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -28,7 +28,7 @@ class ReadingState:
         self._open: dict[str, str] = {}
 
     def append(self, message: Told | AgentEvent) -> Told:
-        """The message or event, which now has the next position; a live delta has none."""
+        """Return the message or event, and give it the next position; a live delta has none."""
         told = message.as_extension() if isinstance(message, AgentEvent) else message
         if not isinstance(told, Delta):
             self.position += 1
@@ -38,37 +38,39 @@ class ReadingState:
     # --- turns ----------------------------------------------------------------------------------------------------
 
     def turn(self, loop_id: str) -> TurnId:
-        """The turn that a loop is in; its first, where none was told."""
+        """Return the loop's current turn; its first if no event named one."""
         return TurnId(loop_id=loop_id, turn_index=self._turns.get(loop_id, 0))
 
     def enter(self, turn_id: TurnId) -> TurnId:
-        """From now on the loop is in this turn."""
+        """Make this the current turn of its loop."""
         self._turns[turn_id.loop_id] = turn_id.turn_index
         return turn_id
 
     def turns(self, loop_id: str) -> int:
-        """How many turns a loop has had."""
+        """Return the number of turns that a loop has had."""
         return self._turns[loop_id] + 1 if loop_id in self._turns else 0
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def begin_message(self, loop_id: str) -> str:
-        """A new id for what is spoken from now on: 001's messages have none, and live deltas need one."""
+        """Return a new id for the message that starts: 001's messages have none, and live deltas need one."""
         self._spoken[loop_id] += 1
         self._open[loop_id] = f"{loop_id}.message.{self._spoken[loop_id]}"
         return self._open[loop_id]
 
     def open_message(self, loop_id: str) -> str:
-        """The id of what is being spoken."""
+        """Return the id of the current message."""
         return self._open.get(loop_id) or self.begin_message(loop_id)
 
     def end_message(self, loop_id: str) -> str | None:
-        """The same, and it is over; None where nothing was being spoken."""
+        """Return the id of the current message and end it; None if there is none."""
         return self._open.pop(loop_id, None)
 
     @staticmethod
     def take(message: Spoken, known: dict[int, Spoken]) -> int | None:
-        """Where in `known` a message stands that is told again; it is taken out, as two may say the same."""
+        """Return the position in `known` of a message that is reported again, and remove it there: two messages may be
+        equal.
+        """
         wanted = _bare(message)
         position = next((place for place, each in known.items() if _bare(each) == wanted), None)
         if position is not None:
@@ -78,9 +80,15 @@ class ReadingState:
     def stamped(
         self, message: Spoken, turn_id: TurnId, mark: str | None = None, message_id: str | None = None
     ) -> Spoken:
-        """The message as the log has it. `mark` is noted where 001 told the turn otherwise than it does: "told" where
-        it leaves it out, "absent" where it gives it. So is what the event of a tool's end told beside the result: 001's
-        message does not repeat it."""
+        """Return the message as the log stores it.
+
+        Args:
+            message: the message as it was read.
+            turn_id: its turn.
+            mark: noted if 001's event differs from the usual: "told" if it names a turn that it normally omits,
+                "absent" if it omits one that it normally names.
+            message_id: its id.
+        """
         if not isinstance(message, LlmMessage):
             return message
         noted: dict[str, JsonValue] = {} if mark is None else {"turnId": mark}
@@ -92,7 +100,7 @@ class ReadingState:
 
 
 def _bare(message: Spoken) -> Spoken:
-    """What 001 tells of a message every time; the rest it tells now and then, or we have added it."""
+    """Return the message without fields that 001's events name only sometimes, or that were added here."""
     if not isinstance(message, LlmMessage):
         return message
     added = ("turn_id", "id", "metadata", "node_id", "parent_id", "tags", "provenance_hint")

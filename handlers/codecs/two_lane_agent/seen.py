@@ -1,4 +1,4 @@
-"""What a reader of both lanes has seen of a session: the words that events name and do not repeat."""
+"""What is known of a session: the messages that events name by position or id."""
 
 from collections import defaultdict
 
@@ -19,27 +19,27 @@ Spoken = LlmMessage | ExtensionMessage
 
 
 class Seen:
-    """Everything by the name under which an event speaks of it. It grows with the session, as 001's own record does.
+    """Messages, results and drafts of a session. It grows with the session, as 001's own record does.
 
-    The entries of the log come in by `add`. The rest is what 001 tells inside an event and the log has no entry for:
-    a tool's result so far, a message so far; it is here as long as this object is.
+    Entries are added with `add`. The rest comes from 001's events and has no entry in the log, such as partial results
+    and drafts. It lives as long as this object.
     """
 
     def __init__(self) -> None:
         self.entries: dict[int, Publishable] = {}
         self.arguments: dict[str, JsonValue] = {}
-        """of each tool call, by its id"""
+        """Tool call id → its arguments."""
         self.results: dict[str, Object] = {}
-        """the last that was told of each call's result, as 001 writes it, by the call's id"""
+        """Tool call id → the last result that an event reported, in 001's form."""
         self.drafts: dict[str, Spoken] = {}
-        """each message as far as it was spoken, by its id"""
+        """Message id → the message as far as it was streamed."""
         self.summaries: dict[int, str] = {}
-        """of a revert that was refused, by its event's position"""
+        """Position of the event of a refused revert → the revert's summary."""
         self._loops: defaultdict[str, dict[int, None]] = defaultdict(dict)
         self._told: set[str] = set()
 
     def add(self, position: int, message: Publishable | Delta) -> None:
-        """An entry of the log at its position, or a live delta, whose position says nothing."""
+        """Add an entry of the log, or a live delta, whose position is ignored."""
         if isinstance(message, Delta):
             self._extend(message)
             return
@@ -52,34 +52,34 @@ class Seen:
             self._note(message)
 
     def tell_draft(self, message_id: str, message: Spoken) -> None:
-        """How far a message has come, where somebody says so; deltas add nothing to that."""
+        """Set a message as far as it was streamed. Later deltas do not extend it."""
         self.drafts[message_id] = message
         self._told.add(message_id)
 
     def message(self, position: int | None) -> Spoken | None:
-        """The message at a position; None where there is none, or it was not seen."""
+        """Return the message at a position; None if it is unknown."""
         found = self.entries.get(position or 0)
         return found if isinstance(found, LlmMessage | ExtensionMessage) else None
 
     def of_loop(self, loop_id: str) -> dict[int, Spoken]:
-        """What a loop has said and was told, by position: its stamped messages, its prompts, its extensions."""
+        """Return the messages of a loop by position: those with its turn ids, its prompts, its extension messages."""
         found = {position: self.message(position) for position in sorted(self._loops.get(loop_id, {}))}
         return {position: message for position, message in found.items() if message is not None}
 
     def result(self, call: str) -> ToolResultMessage | None:
-        """The newest result of a call."""
+        """Return the newest result of a call."""
         for message in reversed(self.entries.values()):
             if isinstance(message, ToolResultMessage) and message.tool_call_id == call:
                 return message
         return None
 
     def beside(self, call: str) -> Object:
-        """What was told with a call's result and is not its content."""
+        """Return what an event reported with a call's result, except for its content."""
         told = self.results.get(call, {})
         return {name: value for name, value in told.items() if name != "content" and value is not None}
 
     def node(self, node: int) -> int | None:
-        """The position of the newest message that is this node of its author's tree."""
+        """Return the position of the newest message that is this node of 001's tree."""
         found = (place for place, each in self.entries.items() if isinstance(each, LlmMessage) and each.node_id == node)
         return max(found, default=None)
 
@@ -118,7 +118,7 @@ def _piece(delta: Delta) -> Block | None:
         case "thinking":
             return ThinkingBlock(text=delta.delta)
         case _:
-            return None  # arguments are JSON only when they are whole
+            return None  # arguments are JSON only once they are complete
 
 
 def _joined(one: Block, more: Block) -> Block:

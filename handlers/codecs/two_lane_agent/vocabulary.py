@@ -1,4 +1,4 @@
-"""Seed 001's words beside ours."""
+"""Seed 001's names of enum values and ours."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,10 +13,10 @@ T = TypeVar("T", bound=str)
 CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "compaction"]] = MappingProxyType(
     {"Initial": "initial", "Default": "default", "Rerun": "rerun", "Branch": "branch", "Compaction": "compaction"}
 )
-"""How a loop goes on from another."""
+"""How a loop continues another one."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
-    # 001 called a continuation FollowUp before, and still reads that.
+    # FollowUp is 001's old name of Continuation, which it still reads.
     {
         "User": "user",
         "SubAgent": "subAgent",
@@ -25,24 +25,24 @@ TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = M
         "FollowUp": "continuation",
     }
 )
-"""What a turn begins for."""
+"""Why a turn starts."""
 
 DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}
 )
-"""What a piece of a message is a piece of."""
+"""What kind of content a delta extends."""
 
 SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
     {"Ephemeral": "ephemeral", "Persistent": "persistent"}
 )
-"""How long 001 keeps a session. Ours are all persistent, so nothing else here asks for it."""
+"""How long 001 keeps a session. Ours are all persistent, so nothing else uses it."""
 
 
 def to_ours(words: Mapping[str, T], theirs: str, path: str) -> T:
-    """Our word for theirs.
+    """Return our name for theirs.
 
     Raises:
-        DecodeError: they have no such word.
+        DecodeError: they have no such name.
     """
     if theirs not in words:
         raise DecodeError(path, f"{theirs[:40]!r} is none of {', '.join(words)}")
@@ -50,5 +50,5 @@ def to_ours(words: Mapping[str, T], theirs: str, path: str) -> T:
 
 
 def to_theirs(words: Mapping[str, T], ours: str) -> str:
-    """Their word for ours: the first that means it."""
+    """Return their name for ours: the first with this meaning."""
     return next(theirs for theirs, mine in words.items() if mine == ours)

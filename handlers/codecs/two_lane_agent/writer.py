@@ -1,4 +1,4 @@
-"""Messages as seed 001's JSON, key by key; what it has no word for is a loss with its path."""
+"""Write messages as seed 001's JSON. What it cannot represent is a loss with its path."""
 
 from collections.abc import Collection, Iterator
 from hashlib import sha256
@@ -22,19 +22,19 @@ _COMMON = ("role", "content", "timestamp", "turn_id", "node_id", "parent_id", "t
 _ASSISTANT = ("stop_reason", "model", "provider", "usage", "error_message")
 _RESULT = ("tool_call_id", "tool_name", "is_error")
 _USAGE = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
-# size and checksum follow from the data, and so are no loss
+# size and checksum can be derived from the data, so they are no loss
 _IMAGE = ("kind", "data", "mime_type", "size_bytes", "sha256")
 
 
 def write_usage(usage: Usage) -> Object:
-    """The six counts that 001 has."""
+    """Return the six counts that 001 has."""
     return {name: getattr(usage, name) for name in _USAGE}
 
 
 class MessageWriter:
-    """Writes messages in their order, and notes what each of them loses.
+    """Writes messages in order, and collects their losses.
 
-    A tool's name, which 001 wants with every result, is taken from the call where our result does not name it.
+    001 requires the tool's name in every result. If a result has none, it is taken from the call.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class MessageWriter:
         self._names: dict[str, str] = {}
 
     def write(self, message: Publishable, path: str) -> Object | None:
-        """One message; None where 001 has none such. `path` begins the path of each loss."""
+        """Return one message; None if 001 has none for it. The path of each loss starts with `path`."""
         match message:
             case ExtensionMessage():
                 return {"role": "extension", "kind": message.kind, "data": message.data}
@@ -88,7 +88,7 @@ class MessageWriter:
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
 
     def _added(self, message: LlmMessage, path: str) -> Object:
-        """The moment, and what 001 adds to the bare message, where there is something to add."""
+        """Return the timestamp and the other fields that 001 adds to a message, if they are set."""
         if message.timestamp is None:
             self.losses.append(f"{path}.timestamp: that there is none")
         added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}
@@ -109,7 +109,7 @@ class MessageWriter:
                 self.losses.append(f"{path}.provenanceHint: it has no kind")
         for name, item in (message.metadata or {}).items():
             key = INVALID.get(name)
-            # One that is not malformed was never kept by the reader: it would become what nobody said.
+            # The reader keeps only malformed values here. A valid one was forged, and would be read as real.
             if key is None or key in added or not is_malformed(key, item):
                 self.losses.append(f"{path}.metadata.{name}")
             else:
@@ -147,13 +147,13 @@ class MessageWriter:
                 self._lose_false(media, f"{path}.media")
                 return {"type": "image", "data": data, "mimeType": self._mime_type(media, path)}
             case UnknownBlock(raw={"type": "image", "data": str() as data, "mimeType": str() as mime_type} as raw):
-                # an image of 001's whose data is not base64, as the reader keeps it
+                # an image of 001's whose data is not base64; the reader keeps it this way
                 return {"type": "image", "data": data, "mimeType": mime_type} if len(raw) == 3 else None
             case _:
                 return None
 
     def _lose_false(self, media: MediaRef, path: str) -> None:
-        """Note a size or checksum that is not the data's, and so does not follow from it."""
+        """Note a size or checksum that does not match the data and so cannot be derived from it."""
         if media.size_bytes not in (None, media.inline_size_bytes):
             self.losses.append(f"{path}.sizeBytes")
         if media.sha256 not in (None, sha256(media.decoded()).hexdigest()):
@@ -168,14 +168,14 @@ class MessageWriter:
         return found or "application/octet-stream"
 
     def _u64(self, value: JsonValue, path: str) -> int:
-        """A number that 001 can read; for others 0, and a loss."""
+        """Return a number that 001 can read; 0 and a loss for others."""
         if isinstance(value, int) and 0 <= value < 2**64:
             return value
         self.losses.append(f"{path}: its value")
         return 0
 
     def _lose_rest(self, value: BaseModel, said: Collection[str], path: str) -> None:
-        """Note every field that says something and is not among those that 001 has."""
+        """Note every field that is set and that 001 does not have."""
         for name, field in type(value).model_fields.items():
             item: object = getattr(value, name)
             is_empty = item in (None, ()) or (name == "metadata" and item == {})

@@ -1,4 +1,4 @@
-"""What an answer of seed 004's client tells beside its message: why it ended and what it took."""
+"""What the responses of seed 004's client have beside the message: finish reason and usage."""
 
 from typing import get_args
 
@@ -31,9 +31,9 @@ _USAGE = {
 
 
 def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
-    """Why the answer ended, in our words, and the provider's word. Where it is not told, calls tell it.
+    """Return our stop reason, and the provider's own one. If it is absent, it depends on whether there are calls.
 
-    Their `other` is a stop, unless the provider's word is one of ours, such as "aborted".
+    Their `other` is a stop, unless the provider's own reason is one of ours, such as "aborted".
     """
     found = answer.value("finish_reason")
     if found is None:
@@ -55,7 +55,7 @@ def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str |
 
 
 def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
-    """The reason as they write it; None where it need not be told."""
+    """Return the finish reason in their form; None if it can be left out."""
     reason, raw = message.stop_reason, message.raw_stop_reason
     if raw is None and reason == ("toolUse" if has_calls else "stop"):
         return None
@@ -65,7 +65,9 @@ def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
 
 
 def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
-    """The tokens. That client passes on the provider's own count, and some count what was cached as input."""
+    """Return the tokens. The client passes on the provider's own counts, and some providers count cached tokens as
+    input.
+    """
     usage = answer.object("usage")
     if usage is None:
         return None
@@ -76,7 +78,7 @@ def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
 
 
 def written_usage(usage: Usage, provider: str | None) -> Object:
-    """The tokens as they write them; counts that they may leave out are left out where they are 0."""
+    """Return the tokens in their form. Optional counts are left out if they are 0."""
     if provider in _INCLUSIVE:
         usage = usage.model_copy(update={"input": usage.input + usage.cache_read})
     always = ("input", "output", "total_tokens")

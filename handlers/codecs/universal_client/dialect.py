@@ -1,4 +1,4 @@
-"""Seed 004's message and ours, field by field."""
+"""Seed 004's messages and ours, field by field."""
 
 from collections.abc import Sequence
 
@@ -37,15 +37,15 @@ _SPOKEN: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
 def universal_client_codec(
     *, provider: str | None = None, model: str | None = None, files: Files | None = None
 ) -> Codec:
-    """The codec of seed 004's messages.
+    """Return the codec of seed 004's messages.
 
-    Such a history does not say who wrote an answer, and signed thinking goes back to nobody but its author; so who
-    knows it, says it here. An answer's own `provider`, `model`, `usage` and `finish_reason`, the words of that
-    client's responses, are read and written where there are any.
+    Such a history does not name the author of an answer, but signed thinking may go back only to its author. A caller
+    that knows the author passes it here. An answer's own `provider`, `model`, `usage` and `finish_reason`, which are
+    names from that client's responses, are read and written if they exist.
 
     Args:
-        provider, model: who wrote the answers that do not say so themselves. Thinking with a signature is Anthropic's.
-        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
+        provider, model: author of answers that do not name one. Signed thinking is Anthropic's.
+        files: reads local files that messages name; see `Files`. None refuses such messages: nothing else opens a path.
     """
 
     def prepare(value: JsonValue) -> JsonValue:
@@ -89,7 +89,7 @@ def _read(source: JsonObject, provider: str | None, model: str | None) -> tuple[
 
 
 def _results(source: JsonObject) -> tuple[Publishable, ...]:
-    """The results of a tool message; one that holds other parts is the result that its own id names."""
+    """Return the results of a tool message. One with other parts is the result of the call that its own id names."""
     envelope, name = source.text("tool_call_id"), source.text("name")
     parts = [JsonObject.of(part, path) for part, path in source.items("content")] if _is_list(source) else []
     blocks = [read_part(part, call_id=envelope) for part in parts]
@@ -106,7 +106,7 @@ def _results(source: JsonObject) -> tuple[Publishable, ...]:
 
 
 def _content(source: JsonObject) -> tuple[Block, ...]:
-    """The blocks; a content that is null has none, one that is not there is a fault."""
+    """Return the blocks. A null content is empty; a missing one is an error."""
     if source.fields.get("content", "") is None:
         return ()
     return read_parts(source.value("content"), source.at("content"))

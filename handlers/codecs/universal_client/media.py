@@ -1,4 +1,4 @@
-"""Seed 004's image, audio and document data: `{url | data, media_type, file_name}`, with the bytes as base64 text."""
+"""Seed 004's image, audio and document data: `{url | data, media_type, file_name}`, with bytes as base64 text."""
 
 import base64
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("Files", "inlined", "media_of", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
+"""Reads the file at a path, such as `MediaRef.from_file`. Pass it only for messages from a trusted source."""
 
 _KINDS = ("image", "audio", "document")
 _BYTES = ("data", "data_base64")
 
 
 def media_of(source: JsonObject, *, kind: str) -> MediaRef:
-    """The reference that the data of an image, audio or document part is.
+    """Return the reference in an image, audio or document part.
 
     Raises:
-        DecodeError: not exactly one of url and data, a local path, bytes that are no base64 text.
+        DecodeError: not exactly one of url and data, a local path, or bytes that are not base64 text.
     """
     data = _bytes(source)
     url = source.text("url")
     if (url is None) == (data is None):
         raise source.fault("", "wants exactly one of url and data")
     if url is not None and _is_local(url):
-        raise source.fault("url", "names a file, and nothing here opens one")
+        raise source.fault("url", "names a file. Pass `files` to read it")
     if data == "":
         raise source.fault(_data_key(source), "holds no bytes")
     mime_type = source.text("media_type")
@@ -47,7 +47,7 @@ def media_of(source: JsonObject, *, kind: str) -> MediaRef:
 
 
 def written_media(media: MediaRef, *, kind: str) -> Object:
-    """The data of a part; only what is at a URL or inline can be said."""
+    """Return the data of a part. Only media at a URL or inline can be represented."""
     where: Object = {"url": media.url} if media.kind == "url" else {"data": media.data}
     if media.mime_type is not None:
         where["media_type"] = media.mime_type
@@ -57,7 +57,7 @@ def written_media(media: MediaRef, *, kind: str) -> Object:
 
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
-    """The message with its `data:` URLs, and with `files` also the files it names, as the bytes they stand for."""
+    """Return the message with `data:` URLs replaced by their bytes; with `files`, also the files that it names."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(content, list):
         return message
@@ -108,5 +108,5 @@ def _is_local(url: str) -> bool:
 def _shown(data: str) -> str | None:
     try:
         return sniff(base64.b64decode(data[:1024]))
-    except ValueError:  # no base64, or not even ASCII: the reference itself says where
+    except ValueError:  # not base64, or not even ASCII: the reference reports that
         return None

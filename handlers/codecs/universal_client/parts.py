@@ -1,4 +1,4 @@
-"""Seed 004's content parts, which tell their kind under `kind`, and our blocks."""
+"""Seed 004's content parts, which name their kind as `kind`, and our blocks."""
 
 import json
 
@@ -33,16 +33,16 @@ _KINDS = frozenset({*_MEDIA, "text", "tool_call", "tool_result", "thinking", "re
 
 
 def kind_of(part: JsonObject) -> str:
-    """What kind of part it is, in small letters."""
+    """Return the kind of a part, in lower case."""
     kind = part.required_text("kind")
     return kind.lower() if kind.isupper() else kind
 
 
 def read_parts(content: JsonValue, path: str) -> tuple[Block, ...]:
-    """All blocks of a content; a bare text is one.
+    """Return all blocks of a content; bare text is one block.
 
     Raises:
-        DecodeError: a part is not as its kind wants it.
+        DecodeError: a part does not have the form of its kind.
     """
     if isinstance(content, str):
         return (TextBlock(text=content),)
@@ -52,13 +52,14 @@ def read_parts(content: JsonValue, path: str) -> tuple[Block, ...]:
 
 
 def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
-    """The block that a part is; a kind that we do not know is kept whole.
+    """Return the block of a part. A part of an unknown kind is kept whole.
 
     Args:
-        call_id: what the message says it answers, for a result that does not say so itself.
+        part: the part.
+        call_id: the call that the message answers, for a result that does not name it.
 
     Raises:
-        DecodeError: it is not as its kind wants it.
+        DecodeError: the part does not have the form of its kind.
     """
     match kind_of(part):
         case "text":
@@ -78,7 +79,7 @@ def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
 
 
 def can_say(block: Block) -> bool:
-    """Whether there is a part for it."""
+    """Return whether they have a part for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -93,7 +94,7 @@ def can_say(block: Block) -> bool:
 
 
 def written_parts(content: tuple[Block, ...]) -> list[JsonValue]:
-    """The parts of those blocks that can be said."""
+    """Return the parts of those blocks that can be represented."""
     return [_written_part(block) for block in content if can_say(block)]
 
 
@@ -183,7 +184,7 @@ def _read_result_image(result: JsonObject, fields: Object) -> Block:
 
 
 def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
-    """A result's content: text or parts are blocks, other JSON is the structured result."""
+    """Return a result's content: text or parts are blocks, other JSON is the structured result."""
     match result.value("content"):
         case None | "":
             return (), None
@@ -198,7 +199,9 @@ def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
 
 
 def _written_result(result: ToolResultBlock) -> Object:
-    """One text stands bare, one inline image behind texts has its own fields; what is more is a list of parts."""
+    """Return a result. A single text is a bare string, one inline image after texts has its own fields, anything else
+    is a list of parts.
+    """
     content, image = result.content, dict[str, JsonValue]()
     match content:
         case (*rest, ImageBlock(media=media) as last) if last == ImageBlock(media=media) and media.kind == "data":
@@ -229,7 +232,7 @@ def _read_thinking(thinking: JsonObject) -> Block:
 
 
 def _read_redacted(part: JsonObject) -> Block:
-    """Its payload has as many places as there are clients; it is never text, whatever it is called."""
+    """Read redacted thinking. Clients store its payload under different keys; it is never text, whatever the key is."""
     inside = part.object("thinking") or part.object("redacted_thinking")
     if inside is not None:
         return RedactedThinkingBlock(data=_redacted_data(inside, "data", "text", "signature"))

@@ -204,7 +204,7 @@ def test_the_upstream_s_spelling_is_read_and_written() -> None:
     assert TWO_LANE_AGENT_CAMEL.write([message], False).values == (camel,)
     assert TWO_LANE_AGENT_CAMEL.read(TWO_LANE_AGENT.write([message], False).values[0]) == (message,)
     for twice in (answer(errorMessage="a", error_message="a"), answer(usage={"cacheRead": 1, "cache_read": 1})):
-        with pytest.raises(DecodeError, match="given twice"):
+        with pytest.raises(DecodeError, match="set twice"):
             TWO_LANE_AGENT_CAMEL.read(twice)
 
 
