@@ -65,8 +65,8 @@ async def branch_with_summary(
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
     """
-    last, move, told = await _branching(session, to, summary, metadata)
-    return await session.publish(move, told, expected=last, epoch=epoch)
+    last, move, entry = await _branching(session, to, summary, metadata)
+    return await session.publish(move, entry, expected=last, epoch=epoch)
 
 
 async def revert(
@@ -83,9 +83,9 @@ async def revert(
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
     """
-    last, move, told = await _branching(session, to, summary, None)
+    last, move, entry = await _branching(session, to, summary, None)
     event = RevertApplied(loop_id=loop_id, category=category, target=to, summary=last + 2, applied=True)
-    return await session.publish(move, told, event.as_extension(), expected=last, epoch=epoch)
+    return await session.publish(move, entry, event.as_extension(), expected=last, epoch=epoch)
 
 
 async def compact(
@@ -119,14 +119,14 @@ async def compact(
         if all(envelope.position != first_kept for envelope in tree.path()):
             raise UnknownTarget(first_kept)
     tokens = context_tokens(before, estimator)
-    told = Compaction(
+    entry = Compaction(
         summary=summary, first_kept=first_kept, tokens_before=tokens, timestamp=now_ms(), metadata=metadata
     )
     if loop_id is None:
-        return await session.publish(told, expected=last, epoch=epoch)
-    after = evolve(before, _next(session, last, told))
+        return await session.publish(entry, expected=last, epoch=epoch)
+    after = evolve(before, _next(session, last, entry))
     ended = _ended(loop_id, before, after, last + 1, estimator)
-    return await session.publish(told, ended.as_extension(), expected=last, epoch=epoch)
+    return await session.publish(entry, ended.as_extension(), expected=last, epoch=epoch)
 
 
 async def compact_loops(
@@ -143,8 +143,8 @@ async def compact_loops(
     """
     last = (await session.head()).position
     now = now_ms()
-    told = [LoopCompaction(loop_id=loop, block=block, timestamp=now) for loop, block in blocks.items()]
-    return await session.publish(*told, expected=last, epoch=epoch)
+    entries = [LoopCompaction(loop_id=loop, block=block, timestamp=now) for loop, block in blocks.items()]
+    return await session.publish(*entries, expected=last, epoch=epoch)
 
 
 async def prune(
@@ -175,13 +175,13 @@ async def prune(
     for position in pruned:
         if position not in tree.entries:
             raise UnknownTarget(position)
-    told = Prune(pruned=pruned, memo=memo, timestamp=now_ms())
+    entry = Prune(pruned=pruned, memo=memo, timestamp=now_ms())
     if loop_id is None:
-        return await session.publish(told, expected=last, epoch=epoch)
-    said = [message for at in pruned if isinstance(message := tree.entries[at].message, LlmMessage)]
-    removed = sum(map(estimator.message, said))
-    event = PruneApplied(loop_id=loop_id, tokens_removed=removed, messages_removed=len(said), pruned=pruned)
-    return await session.publish(told, event.as_extension(), expected=last, epoch=epoch)
+        return await session.publish(entry, expected=last, epoch=epoch)
+    messages = [message for at in pruned if isinstance(message := tree.entries[at].message, LlmMessage)]
+    removed = sum(map(estimator.message, messages))
+    event = PruneApplied(loop_id=loop_id, tokens_removed=removed, messages_removed=len(messages), pruned=pruned)
+    return await session.publish(entry, event.as_extension(), expected=last, epoch=epoch)
 
 
 async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
@@ -236,8 +236,8 @@ async def _branching(
     last, tree = await _tree(session)
     if to is not None and (to < 1 or to not in tree.leaf_after):
         raise UnknownLeaf(session.id, to)
-    told = BranchSummary(summary=summary, branch=tree.leaf or None, timestamp=now_ms(), metadata=metadata)
-    return last, LeafMove(to=to, timestamp=now_ms()), told
+    entry = BranchSummary(summary=summary, branch=tree.leaf or None, timestamp=now_ms(), metadata=metadata)
+    return last, LeafMove(to=to, timestamp=now_ms()), entry
 
 
 async def _require_entry(session: Session, position: int, last: int) -> None:

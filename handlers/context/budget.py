@@ -53,7 +53,7 @@ class HeadroomTrigger:
         return self.full - self.system / self.window - tokens / self.window < self.least_free
 
 
-Said = LlmMessage | BranchSummary
+Spoken = LlmMessage | BranchSummary
 
 
 def first_to_keep(
@@ -79,34 +79,36 @@ def first_to_keep(
     Returns:
         None if there is no place to cut.
     """
-    said = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Said)]
-    kept, cut = 0, len(said)
+    candidates = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Spoken)]
+    kept, cut = 0, len(candidates)
     while cut and kept < tokens:
         cut -= 1
-        kept += _size(said[cut][1], estimator)
+        kept += _size(candidates[cut][1], estimator)
     if is_most and kept > tokens:
         cut += 1
-    places = _places([message for _, message in said])
+    places = _places([message for _, message in candidates])
     if up_to is not None:
-        places = [at for at in places if said[at][0] <= up_to]
+        places = [at for at in places if candidates[at][0] <= up_to]
     if not places:
         return None
-    return said[next((at for at in places if at >= cut), places[-1])][0]
+    return candidates[next((at for at in places if at >= cut), places[-1])][0]
 
 
-def _places(said: Sequence[Said]) -> list[int]:
+def _places(candidates: Sequence[Spoken]) -> list[int]:
     """Return the indexes of the messages before which a cut is allowed."""
     called: dict[str, int] = {}
     parting: set[int] = set()
-    for at, message in enumerate(said):
+    for at, message in enumerate(candidates):
         if isinstance(message, AssistantMessage) and not message.is_failed:
             called.update((call.id, at) for call in message.tool_calls())
         for result in _results(message):
             parting.update(range(called.pop(result, at) + 1, at + 1))
-    return [at for at, message in enumerate(said) if at not in parting and not isinstance(message, ToolResultMessage)]
+    return [
+        at for at, message in enumerate(candidates) if at not in parting and not isinstance(message, ToolResultMessage)
+    ]
 
 
-def _results(message: Said) -> list[str]:
+def _results(message: Spoken) -> list[str]:
     """Return the ids of the calls that a message answers."""
     if isinstance(message, ToolResultMessage):
         return [message.tool_call_id]
@@ -116,5 +118,5 @@ def _results(message: Said) -> list[str]:
 
 
 def _size(message: LlmMessage | BranchSummary, estimator: TokenEstimator) -> int:
-    spoken = branch_message(message) if isinstance(message, BranchSummary) else message
-    return estimator.message(spoken) if spoken else 0
+    shown = branch_message(message) if isinstance(message, BranchSummary) else message
+    return estimator.message(shown) if shown else 0

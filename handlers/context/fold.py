@@ -118,7 +118,7 @@ def evolve(context: Context, envelope: Envelope) -> Context:
             pruning = _derived(known)
             return _faulty(pruning, UnknownTarget(missing[0])) if missing else pruning
         case _:
-            return _with_said(_with_settings(known, envelope), Stands(envelope))
+            return _with_shown(_with_settings(known, envelope), Stands(envelope))
 
 
 def _require_own(context: Context, envelope: Envelope) -> None:
@@ -153,7 +153,7 @@ def _derived(known: Context) -> Context:
         context = _with_settings(context, envelope)
     standing, fault = _standing(path)
     for stands in overlaid(standing):
-        context = _with_said(context, stands)
+        context = _with_shown(context, stands)
     # The fault of an older compaction is recorded already.
     return _faulty(context, fault) if fault and standing[0].position == known.position else context
 
@@ -204,16 +204,16 @@ def _with_settings(context: Context, envelope: Envelope) -> Context:
     return context
 
 
-def _with_said(context: Context, stands: Stands) -> Context:
+def _with_shown(context: Context, stands: Stands) -> Context:
     """Add what the entry says, or what an overlay says in its place."""
-    said = _said(stands.envelope) if stands.instead is None else stands.instead
-    if said is None:
+    shown = _shown_by(stands.envelope) if stands.instead is None else stands.instead
+    if shown is None:
         return context
     pairing = context.pairing
     late = _spoken_meanwhile(context.path, stands)
     if late:
         pairing = pairing.leaving_out(late)
-    for message in (*said, *late):
+    for message in (*shown, *late):
         pairing = pairing.joined_by(message)
     return replace(context, path=context.path.appended(stands.envelope), pairing=pairing)
 
@@ -236,15 +236,15 @@ def _has_results(message: LlmMessage) -> bool:
     return any(isinstance(block, ToolResultBlock) for block in message.content)
 
 
-def _said(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
+def _shown_by(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
     """Return what an entry makes the model read; None if the entry is not part of the path."""
     match envelope.message:
         case Compaction() as compaction:
-            said = compaction_message(compaction)
-            return (said,) if said else ()
+            shown = compaction_message(compaction)
+            return (shown,) if shown else ()
         case BranchSummary() as summary:
-            said = branch_message(summary)
-            return (said,) if said else ()
+            shown = branch_message(summary)
+            return (shown,) if shown else ()
         case SystemMessage() | DeveloperMessage():
             return ()
         case LlmMessage() as message:

@@ -24,7 +24,7 @@ __all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
 _SHORT_BYTES = 200
 """A longer text is not used as its own summary."""
 
-Said = UserMessage | AssistantMessage | ToolResultMessage
+Spoken = UserMessage | AssistantMessage | ToolResultMessage
 Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMessage]]
 """Returns messages that replace the ones passed in, of about the number of tokens passed in."""
 
@@ -49,7 +49,7 @@ class BlockSettings:
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
     """Return a line for each answer, and one that counts the messages for which the tokens did not suffice."""
     lines: list[LlmMessage] = []
-    told = 0
+    covered = 0
     for number, message in enumerate(messages, 1):
         if isinstance(message, AssistantMessage):
             line = f"[Summary] {_line(message)}"
@@ -57,9 +57,9 @@ def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenE
             if tokens < 0:
                 break
             lines.append(_user(line))
-            told = number
-    if any(isinstance(message, AssistantMessage) for message in messages[told:]) or not lines:
-        lines.append(_user(f"[Context compacted: {len(messages) - told} messages removed to fit context window]"))
+            covered = number
+    if any(isinstance(message, AssistantMessage) for message in messages[covered:]) or not lines:
+        lines.append(_user(f"[Context compacted: {len(messages) - covered} messages removed to fit context window]"))
     return lines
 
 
@@ -88,12 +88,12 @@ def block_of(
     first = min(settings.keep_first, len(turns)) if is_latest else 0
     # A turn that stays unchanged is not repeated among the recent ones.
     recent = max(first, len(turns) - settings.keep_recent) if is_latest else len(turns)
-    between = _section(turns[first:recent], lambda said: summarize(said, settings.summary_tokens, estimator))
+    between = _section(turns[first:recent], lambda part: summarize(part, settings.summary_tokens, estimator))
     return CompactionBlock(
         keep_first=_range(turns[:first]),
         keep_compacted=between,
         keep_recent=_section(
-            turns[recent:], lambda said: [truncated(message, settings.tool_lines) for message in said]
+            turns[recent:], lambda part: [truncated(message, settings.tool_lines) for message in part]
         ),
         created_at=created_at or datetime.now(UTC).isoformat(),
     )
@@ -154,14 +154,14 @@ def _range(turns: Sequence[MessageTurn]) -> TurnRange | None:
 
 
 def _section(
-    turns: Sequence[MessageTurn], told: Callable[[Sequence[LlmMessage]], Sequence[LlmMessage]]
+    turns: Sequence[MessageTurn], shorten: Callable[[Sequence[LlmMessage]], Sequence[LlmMessage]]
 ) -> CompactedSection | None:
     of = _range(turns)
     if of is None:
         return None
-    messages = told([message for turn in turns for message in turn.messages])
+    messages = shorten([message for turn in turns for message in turn.messages])
     # Instructions belong to no loop, so none are lost here.
-    return CompactedSection(range=of, messages=tuple(message for message in messages if isinstance(message, Said)))
+    return CompactedSection(range=of, messages=tuple(message for message in messages if isinstance(message, Spoken)))
 
 
 def _line(answer: AssistantMessage) -> str:

@@ -58,15 +58,15 @@ def _turns_left_out(standing: Iterable[Stands], before: int, compaction: LoopCom
     }
 
 
-def _replaced(standing: Sequence[Stands], covered: set[int], said: Stands) -> list[Stands]:
-    """Return the same with `said` in place of all covered entries. Instructions are never covered: they still hold."""
+def _replaced(standing: Sequence[Stands], covered: set[int], replacement: Stands) -> list[Stands]:
+    """Put `replacement` in place of all covered entries, except for instructions: they still hold."""
     result: list[Stands] = []
-    is_said = False
+    is_placed = False
     for stands in standing:
         is_instruction = isinstance(stands.envelope.message, SystemMessage | DeveloperMessage)
         if stands.envelope.position not in covered or is_instruction:
             result.append(stands)
-        elif not is_said:
-            result.append(said)
-            is_said = True
+        elif not is_placed:
+            result.append(replacement)
+            is_placed = True
     return result

@@ -16,9 +16,7 @@ __all__ = ("SessionTree", "read_tree")
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
-    """The entries of the LLM lane as a tree. Each entry's parent is the one that it continues; leaf moves are not part
-    of it.
-    """
+    """The entries of the LLM lane as a tree, without leaf moves. An entry's parent is the one that it continues."""
 
     session: str
     entries: Mapping[int, Envelope]

@@ -40,15 +40,15 @@ class Pairing:
             # An id may be used again: results that arrive now belong to this call, not to an older one of the same id.
             return self._without({call.id for call in message.tool_calls()})
         results = [_as_message(block) for block in message.content if isinstance(block, ToolResultBlock)]
-        said = _without_results(message) if results else message
-        joined = self if results and not said.content else self._said(said)
+        rest = _without_results(message) if results else message
+        joined = self if results and not rest.content else self._appended(rest)
         for result in results:
             joined = joined._answered(result)
         return joined
 
-    def leaving_out(self, said: Sequence[LlmMessage]) -> "Pairing":
+    def leaving_out(self, removed: Sequence[LlmMessage]) -> "Pairing":
         """Return the messages without these objects, none of which has a call or a result."""
-        gone = Counter(map(id, said))
+        gone = Counter(map(id, removed))
         start, kept = len(self.messages), list[LlmMessage]()
         while start and gone.total():
             start -= 1
@@ -65,7 +65,7 @@ class Pairing:
         }
         return Pairing(self.messages.beginning(start).appended(*reversed(kept)), waiting)
 
-    def _said(self, message: LlmMessage) -> "Pairing":
+    def _appended(self, message: LlmMessage) -> "Pairing":
         calls = tuple(message.tool_calls()) if isinstance(message, AssistantMessage) else ()
         if not calls:
             return Pairing(self.messages.appended(message), self.waiting)

@@ -25,7 +25,7 @@ def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ..
 
 def without_empty_answers(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
     """Return the messages without answers that have no text, no call and no thinking."""
-    return tuple(message for message in messages if not isinstance(message, AssistantMessage) or _says(message))
+    return tuple(message for message in messages if not isinstance(message, AssistantMessage) or _has_content(message))
 
 
 def _is_usable(answer: AssistantMessage) -> bool:
@@ -33,6 +33,6 @@ def _is_usable(answer: AssistantMessage) -> bool:
     return answer.stop_reason == "stop" and not is_calling and bool(answer.text_content().strip())
 
 
-def _says(answer: AssistantMessage) -> bool:
-    spoken = (ToolCallBlock, ThinkingBlock, RedactedThinkingBlock)
-    return bool(answer.text_content()) or any(isinstance(block, spoken) for block in answer.content)
+def _has_content(answer: AssistantMessage) -> bool:
+    kinds = (ToolCallBlock, ThinkingBlock, RedactedThinkingBlock)
+    return bool(answer.text_content()) or any(isinstance(block, kinds) for block in answer.content)

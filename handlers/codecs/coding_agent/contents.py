@@ -84,12 +84,12 @@ def written_contents(blocks: tuple[Block, ...]) -> list[JsonValue]:
 
 def written_result(result: ToolResultBlock) -> Object:
     """Return a tool's result in their form. Only its text is kept."""
-    said = "".join(block.text for block in result.content if isinstance(block, TextBlock))
+    text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
     closing: Object = {"terminate_message": result.terminate_message} if result.terminate_message else {}
     return {
         "type": "tool_result",
         "id": result.tool_call_id,
-        "content": said,
+        "content": text,
         "is_error": result.is_error,
         "metadata": result.metadata or {},
         "terminate": result.terminate or False,

@@ -107,8 +107,8 @@ class BlockReader:
         spelled, used = renamed(value, dict(ALIASES.get(kind, {})), path)
         names = {own: name for name, own in ALIASES.get(kind, {}).items() if name in used}
         block, spelling = self._kinds[kind](spelled, path, names)
-        if (said := used | spelling) != self._dialect.spelling.get(kind, frozenset()):
-            self.spellings[path] = said
+        if (combined := used | spelling) != self._dialect.spelling.get(kind, frozenset()):
+            self.spellings[path] = combined
         return block
 
     def add(self, path: str, kind: str, word: str) -> None:

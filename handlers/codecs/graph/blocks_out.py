@@ -233,13 +233,13 @@ class BlockWriter:
         """
         result: Object = {} if kind is None else {"type": kind}
         result |= required
-        result |= {key: value for key, value in optional.items() if not self._is_sparse or _says(value)}
+        result |= {key: value for key, value in optional.items() if not self._is_sparse or _is_set(value)}
         if recorded is not None:
-            result |= {key: value for key, value in (more or {}).items() if _says(value)}
+            result |= {key: value for key, value in (more or {}).items() if _is_set(value)}
         names = {own: name for name, own in ALIASES.get(kind or "", {}).items() if name in spelling}
         return {names.get(key, key): value for key, value in result.items()}
 
 
-def _says(value: JsonValue) -> bool:
+def _is_set(value: JsonValue) -> bool:
     """Return whether a value differs from the default of its key."""
     return value is not None and value is not False and value not in ([], {})

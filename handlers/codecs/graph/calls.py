@@ -21,10 +21,10 @@ def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCa
     found: list[ToolCallBlock] = []
     for value in values:
         function = value.get("function")
-        said = function if isinstance(function, dict) else value
-        id, name = value.get("id"), said.get("name")
+        fields = function if isinstance(function, dict) else value
+        id, name = value.get("id"), fields.get("name")
         if isinstance(id, str) and isinstance(name, str) and id not in ids:
-            found.append(_call(id, name, said))
+            found.append(_call(id, name, fields))
             ids.add(id)
     return tuple(found)
 
@@ -41,8 +41,8 @@ def calls_out(blocks: Iterable[ToolCallBlock]) -> list[JsonValue] | None:
     return calls or None
 
 
-def _call(id: str, name: str, said: dict[str, JsonValue]) -> ToolCallBlock:
-    arguments = said.get("arguments", said.get("args"))
+def _call(id: str, name: str, fields: dict[str, JsonValue]) -> ToolCallBlock:
+    arguments = fields.get("arguments", fields.get("args"))
     if not isinstance(arguments, str):
         return ToolCallBlock(id=id, name=name, arguments={} if arguments is None else arguments)
     try:

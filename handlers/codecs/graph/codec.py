@@ -37,9 +37,9 @@ def _write(dialect: GraphDialect, messages: Sequence[Publishable], lossy: bool) 
     names: dict[str, str] = {}
     place = 0
     for group in grouped(messages):
-        said = [message for message in group if isinstance(message, LlmMessage)]
-        if said:
-            value, lost = _one(said, place, names, dialect)
+        sayable = [message for message in group if isinstance(message, LlmMessage)]
+        if sayable:
+            value, lost = _one(sayable, place, names, dialect)
             values += value
             losses += lost
         else:
@@ -81,8 +81,8 @@ def _by(
     origin: MessageOrigin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
     """Write the message with an origin. Return it and its losses."""
-    said = plain(messages, origin, dialect)
-    value = apply_guarded(said.value, origin.residue)
+    form = plain(messages, origin, dialect)
+    value = apply_guarded(form.value, origin.residue)
     try:
         back = read(value, dialect)
     except DecodeError as error:
@@ -91,24 +91,24 @@ def _by(
         return [], [f"{place + index}: {reason}" for index in range(len(messages))]
     if len(back) != len(messages):
         return [], [f"{place + index}: they read {len(back)} messages" for index in range(len(messages))]
-    losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
-    losses += [f"{place}: in a result, {what}" for what in said.inner]
+    losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in form.dropped.items()]
+    losses += [f"{place}: in a result, {what}" for what in form.inner]
     for index, (message, again) in enumerate(zip(messages, back, strict=True)):
-        kept = [number for number in range(len(message.content)) if (index, number) not in said.dropped]
+        kept = [number for number in range(len(message.content)) if (index, number) not in form.dropped]
         rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
-        wanted, found = (_comparable(one, names, len(messages)) for one in (rest, again))
+        original, found = (_comparable(one, names, len(messages)) for one in (rest, again))
         # Only the path: the values may be private or long.
-        different = changes(found, wanted, same=same_literal)
+        different = changes(found, original, same=same_literal)
         losses += [f"{place + index}.{_path(change.path, kept)}" for change in different]
     return [value], losses
 
 
 def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> bool:
     """Return whether something in its origin is not written: another system's, or of one result among several."""
-    said = (message.metadata or {}).get(ORIGIN)
-    if not isinstance(said, dict) or not isinstance(said.get("codec"), str):
+    origin = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(origin, dict) or not isinstance(origin.get("codec"), str):
         return False
-    return (said["codec"] != dialect.name or index > 0) and not is_spelling(said)
+    return (origin["codec"] != dialect.name or index > 0) and not is_spelling(origin)
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:

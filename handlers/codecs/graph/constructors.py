@@ -136,9 +136,9 @@ def tool_message(
         raise InvalidContent("a tool message needs a result")
     id = id or uuid_id()
     first, *others = ToolResultMessage.from_results(content, batch_id=id)
-    said = {**(first.metadata or {}), **(metadata or {})}
+    merged = {**(first.metadata or {}), **(metadata or {})}
     return (
-        first.model_copy(update={"id": id, "metadata": said or None}),
+        first.model_copy(update={"id": id, "metadata": merged or None}),
         *(result.model_copy(update={"id": f"{id}#{number}"}) for number, result in enumerate(others, 2)),
     )
 

@@ -136,15 +136,15 @@ def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[Tool
         assert isinstance(block, ToolResultBlock)  # noqa: S101  # by what `places` is
         before = content[:place] if not results else ()
         after = content[place + 1 : end]
-        said = block.content
+        result_content = block.content
         if block.structured is not None and (before or after):
             # A model that reads content does not read structured JSON, so it becomes text.
-            said = (TextBlock(text=json.dumps(block.structured, ensure_ascii=False)),)
+            result_content = (TextBlock(text=json.dumps(block.structured, ensure_ascii=False)),)
             reader.add(f"content.{place}", "tool_result", "said")
         results.append(
             ToolResultMessage(
                 tool_call_id=block.tool_call_id,
-                content=(*before, *said, *after),
+                content=(*before, *result_content, *after),
                 structured=block.structured,
                 is_error=block.is_error,
                 status=block.status,
@@ -184,8 +184,8 @@ def _least(
 def _remembering(
     messages: tuple[LlmMessage, ...], origin: MessageOrigin, dialect: GraphDialect
 ) -> tuple[LlmMessage, ...]:
-    said = origin.to_json(dialect.name)
-    if said is None:
+    stored = origin.to_json(dialect.name)
+    if stored is None:
         return messages
     first, *others = messages
-    return (first.model_copy(update={"metadata": {**(first.metadata or {}), ORIGIN: said}}), *others)
+    return (first.model_copy(update={"metadata": {**(first.metadata or {}), ORIGIN: stored}}), *others)

@@ -11,14 +11,14 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResul
 __all__ = ("add_messages", "without_tools")
 
 
-def add_messages(said: Sequence[LlmMessage], new: Iterable[LlmMessage | Delta]) -> tuple[LlmMessage, ...]:
+def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delta]) -> tuple[LlmMessage, ...]:
     """Return the list with the new messages. Live deltas are left out, and so are messages whose id is already in the
     list or earlier in `new`.
 
     A message without an id is always new.
     """
-    result = [*said]
-    known = {message.id for message in said if message.id is not None}
+    result = [*existing]
+    known = {message.id for message in existing if message.id is not None}
     for message in new:
         if isinstance(message, Delta) or message.id in known:
             continue

@@ -83,7 +83,7 @@ class _Writer:
             if isinstance(message, ToolResultMessage) and not (self._origin.is_bare and message.tool_call_id == ""):
                 self._result(index, message)
             else:
-                self._said(index, 0, self._own(message))
+                self._add_blocks(index, 0, self._own(message))
         match self._written, self._messages[0].content:
             case [_], (TextBlock(text=text, annotations=None | ()),) if "string" in self._origin.spellings.get(
                 "content", frozenset()
@@ -104,12 +104,12 @@ class _Writer:
         end = len(message.content) - after
         if before > end:
             before, end = 0, len(message.content)
-        self._said(index, 0, message.content[:before])
+        self._add_blocks(index, 0, message.content[:before])
         path = f"content.{len(self._written)}"
         self._written.append(self._blocks.result(message, message.content[before:end], path))
-        self._said(index, end, message.content[end:])
+        self._add_blocks(index, end, message.content[end:])
 
-    def _said(self, index: int, start: int, content: tuple[Block, ...]) -> None:
+    def _add_blocks(self, index: int, start: int, content: tuple[Block, ...]) -> None:
         for place, block in enumerate(content, start):
             written = self._blocks.block(block, f"content.{len(self._written)}")
             if isinstance(written, str):

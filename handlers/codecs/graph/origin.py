@@ -44,41 +44,41 @@ class MessageOrigin:
             "calls": self.added_calls,
             "residue": [*self.residue],
         }
-        said = {key: value for key, value in flags.items() if value}
-        return {"codec": codec, **said} if said else None
+        stored = {key: value for key, value in flags.items() if value}
+        return {"codec": codec, **stored} if stored else None
 
 
 def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
     """Return the origin that this codec stored; an empty one if another system stored it, or if it is damaged."""
-    said = (message.metadata or {}).get(ORIGIN)
-    if not isinstance(said, dict) or said.get("codec") != codec:
+    stored = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(stored, dict) or stored.get("codec") != codec:
         return MessageOrigin()
     return MessageOrigin(
-        is_sparse=said.get("sparse") is True,
-        has_int_id=said.get("intId") is True,
-        spellings=_spellings(said.get("words")),
-        beside=_pairs(said.get("beside")),
-        is_bare=said.get("bare") is True,
-        added_calls=_count(said.get("calls")),
-        residue=tuple(patch for patch in _items(said.get("residue")) if isinstance(patch, list)),
+        is_sparse=stored.get("sparse") is True,
+        has_int_id=stored.get("intId") is True,
+        spellings=_spellings(stored.get("words")),
+        beside=_pairs(stored.get("beside")),
+        is_bare=stored.get("bare") is True,
+        added_calls=_count(stored.get("calls")),
+        residue=tuple(patch for patch in _items(stored.get("residue")) if isinstance(patch, list)),
     )
 
 
-def is_spelling(said: Mapping[str, JsonValue]) -> bool:
+def is_spelling(stored: Mapping[str, JsonValue]) -> bool:
     """Return whether an origin describes only spelling and omitted keys."""
-    adds = any(isinstance(patch, list) and len(patch) != 2 for patch in _items(said.get("residue")))
-    return said.keys() <= _SPELLINGS and not adds
+    adds = any(isinstance(patch, list) and len(patch) != 2 for patch in _items(stored.get("residue")))
+    return stored.keys() <= _SPELLINGS and not adds
 
 
 def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:
     """Return the metadata of the message's author, without any codec's origin."""
-    said = dict(metadata or {})
-    match said.get(ORIGIN):
+    stored = dict(metadata or {})
+    match stored.get(ORIGIN):
         case {"codec": str()}:
-            del said[ORIGIN]
+            del stored[ORIGIN]
         case _:
             pass
-    return said
+    return stored
 
 
 def _spellings(value: JsonValue) -> dict[str, frozenset[str]]:

@@ -16,7 +16,7 @@ from lanebus.handlers.codecs.graph.deltas import read_deltas
 
 __all__ = ("read_chunk",)
 
-_TOLD = ("event", "event_type", "thread_id", "run_id", "node_name", "sequence_id", "is_error", "timestamp")
+_EVENT_FIELDS = ("event", "event_type", "thread_id", "run_id", "node_name", "sequence_id", "is_error", "timestamp")
 """Fields of an event for UIs. Its state, content and data repeat what the model read and wrote, which readers of only
 the extension lane may not see.
 """
@@ -39,8 +39,8 @@ def read_chunk(value: JsonValue, codec: Codec) -> tuple[Publishable | Delta, ...
     if not isinstance(event, str) or not event:
         raise DecodeError("event", "a chunk needs its event")
     if event != "message":
-        told: JsonValue = {name: value[name] for name in _TOLD if value.get(name) is not None}
-        return (ExtensionMessage.of(f"graph.{event}", told),)
+        fields: JsonValue = {name: value[name] for name in _EVENT_FIELDS if value.get(name) is not None}
+        return (ExtensionMessage.of(f"graph.{event}", fields),)
     message = value.get("message")
     try:
         if isinstance(message, dict) and message.get("delta") is True:

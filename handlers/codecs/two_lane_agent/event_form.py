@@ -52,10 +52,10 @@ class EventForm:
         message = self.seen.message(position) or self.seen.result(call)
         if not isinstance(message, ToolResultMessage):
             return {"content": [], "details": None}
-        said = message.model_copy(update={"structured": None})  # it becomes `details`
+        unstructured = message.model_copy(update={"structured": None})  # it becomes `details`
         noted = _without_notes(message)[1].get("result")
         beside = noted if isinstance(noted, dict) else {}
-        content = self.message(said, "result", has_turn=False)["content"]
+        content = self.message(unstructured, "result", has_turn=False)["content"]
         return {"content": content, "details": message.structured, **beside}
 
 

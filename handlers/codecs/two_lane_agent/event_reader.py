@@ -12,7 +12,7 @@ from lanebus.bus.messages.json_parser import require_json
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.loop_events import LOOP_EVENTS
 from lanebus.handlers.codecs.two_lane_agent.other_events import OTHER_EVENTS
-from lanebus.handlers.codecs.two_lane_agent.reading_state import ReadingState, Told
+from lanebus.handlers.codecs.two_lane_agent.reading_state import EntryOrDelta, ReadingState
 from lanebus.handlers.codecs.two_lane_agent.seen import Seen
 
 __all__ = ("EventReader",)
@@ -37,7 +37,7 @@ class EventReader:
         """What was read so far, for an `EventWriter`."""
         return self._now.seen
 
-    def read(self, value: JsonValue) -> tuple[Told, ...]:
+    def read(self, value: JsonValue) -> tuple[EntryOrDelta, ...]:
         """Return the entries and live deltas of one event, in order.
 
         `TurnRequest` has none: it repeats the context, which the log has already.

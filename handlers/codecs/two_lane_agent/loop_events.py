@@ -8,7 +8,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.moment import read_moment
 from lanebus.handlers.codecs.two_lane_agent.reader import read_llm_message, read_message, read_usage
-from lanebus.handlers.codecs.two_lane_agent.reading_state import ReadingState, Told
+from lanebus.handlers.codecs.two_lane_agent.reading_state import EntryOrDelta, ReadingState
 from lanebus.handlers.codecs.two_lane_agent.seen import Spoken
 from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, DELTA, TRIGGER, to_ours
 from lanebus.handlers.json_fields import made
@@ -16,7 +16,7 @@ from lanebus.handlers.json_fields import made
 __all__ = ("LOOP_EVENTS",)
 
 
-def _agent_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _agent_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     fields.text("session_id")
     kind, tag = _continuation(fields)
     event: dict[str, object] = {
@@ -47,7 +47,7 @@ def _continuation(fields: Fields) -> tuple[str, str | None]:
     raise DecodeError(path, "is not a kind of continuation")
 
 
-def _agent_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _agent_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     loop_id = fields.text("loop_id")
     usage, moment, rejection = (
         read_usage(fields.object("usage")),
@@ -59,7 +59,7 @@ def _agent_end(now: ReadingState, fields: Fields) -> list[Told]:
     ]
     known = now.seen.of_loop(loop_id)
     new = [message for message in messages if now.take(message, known) is None]
-    told = [now.append(now.stamped(message, message.turn_id or now.turn(loop_id))) for message in new]
+    entries = [now.append(now.stamped(message, message.turn_id or now.turn(loop_id))) for message in new]
     answers = [each for each in now.seen.of_loop(loop_id).values() if isinstance(each, AssistantMessage)]
     event = AgentEnded(
         loop_id=loop_id,
@@ -69,10 +69,10 @@ def _agent_end(now: ReadingState, fields: Fields) -> list[Told]:
         rejection=rejection,
         timestamp=moment,
     )
-    return [*told, now.append(event)]
+    return [*entries, now.append(event)]
 
 
-def _turn_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _turn_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     turn_id = TurnId(loop_id=fields.text("loop_id"), turn_index=fields.whole("turn_index", bits=32))
     trigger = to_ours(TRIGGER, fields.text("triggered_by"), fields.at("triggered_by"))
     event = TurnStarted(turn_id=turn_id, trigger=trigger, timestamp=read_moment(fields))
@@ -80,7 +80,7 @@ def _turn_start(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(event)]
 
 
-def _turn_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _turn_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     loop_id = fields.text("loop_id")
     usage, moment = read_usage(fields.object("usage")), read_moment(fields)
     message = read_message(fields.any("message"), fields.at("message"))
@@ -90,12 +90,12 @@ def _turn_end(now: ReadingState, fields: Fields) -> list[Told]:
     ]
     turn_id = now.enter(message.turn_id or now.turn(loop_id))
     known = {at: each for at, each in now.seen.of_loop(loop_id).items() if (each.turn_id or turn_id) == turn_id}
-    told: list[Told] = []
+    entries: list[EntryOrDelta] = []
 
     def place(each: Spoken, mark: str | None) -> int:
         position = now.take(each, known)
         if position is None:
-            told.append(now.append(now.stamped(each, turn_id, mark)))
+            entries.append(now.append(now.stamped(each, turn_id, mark)))
         return position or now.position
 
     position = place(message, "absent" if message.turn_id is None else None)
@@ -107,10 +107,10 @@ def _turn_end(now: ReadingState, fields: Fields) -> list[Told]:
         tool_results=tuple(place(result, None) for result in results),
         timestamp=moment,
     )
-    return [*told, now.append(event)]
+    return [*entries, now.append(event)]
 
 
-def _message_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _message_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     loop_id = fields.text("loop_id")
     message = read_message(fields.any("message"), fields.at("message"))
     message_id = now.begin_message(loop_id)
@@ -118,7 +118,7 @@ def _message_start(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(MessageStarted(turn_id=now.turn(loop_id), message_id=message_id))]
 
 
-def _message_update(now: ReadingState, fields: Fields) -> list[Told]:
+def _message_update(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     loop_id, piece = fields.text("loop_id"), fields.object("delta")
     message = read_message(fields.any("message"), fields.at("message"))
     if len(piece.value) != 1:
@@ -132,15 +132,15 @@ def _message_update(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(delta)]
 
 
-def _message_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _message_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     loop_id = fields.text("loop_id")
     message = read_message(fields.any("message"), fields.at("message"))
     message_id = now.end_message(loop_id)
     turn_id = message.turn_id or now.turn(loop_id)
     stamped = now.stamped(message, turn_id, "told" if message.turn_id else None, message_id)
-    told = now.append(stamped)
+    entry = now.append(stamped)
     ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=now.position)
-    return [told, now.append(ended)]
+    return [entry, now.append(ended)]
 
 
 LOOP_EVENTS = {

@@ -84,9 +84,9 @@ def _agent_start(form: EventForm, event: AgentStarted) -> Object:
 
 
 def _agent_end(form: EventForm, event: AgentEnded) -> Object:
-    spoken = [each for each in form.seen.of_loop(event.loop_id).values() if isinstance(each, LlmMessage)]
+    llm_messages = [each for each in form.seen.of_loop(event.loop_id).values() if isinstance(each, LlmMessage)]
     messages: list[JsonValue] = [
-        form.message(message, f"messages.{index}", has_turn=True) for index, message in enumerate(spoken)
+        form.message(message, f"messages.{index}", has_turn=True) for index, message in enumerate(llm_messages)
     ]
     return {
         "type": "AgentEnd",

@@ -18,25 +18,25 @@ from lanebus.bus.messages.message import LlmMessage
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.moment import read_moment
 from lanebus.handlers.codecs.two_lane_agent.reader import read_blocks, read_usage
-from lanebus.handlers.codecs.two_lane_agent.reading_state import ReadingState, Told
+from lanebus.handlers.codecs.two_lane_agent.reading_state import EntryOrDelta, ReadingState
 from lanebus.handlers.json_fields import made
 
 __all__ = ("OTHER_EVENTS",)
 
 
-def _tool_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _tool_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     event = made(ToolStarted, _call(now, fields), fields.path)
     now.seen.arguments[event.tool_call_id] = fields.any("args")
     return [now.append(event)]
 
 
-def _tool_update(now: ReadingState, fields: Fields) -> list[Told]:
+def _tool_update(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     event = made(ToolUpdated, _call(now, fields), fields.path)
     _result(now, event.tool_call_id, fields.object("partial_result"))
     return [now.append(event)]
 
 
-def _tool_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _tool_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     child, is_error = fields.optional_text("child_loop_id"), fields.flag("is_error")
     call = {**_call(now, fields), "is_error": is_error, "child_loop_id": child}
     event = made(ToolEnded, call, fields.path)
@@ -51,7 +51,7 @@ def _result(now: ReadingState, call: str, result: Fields) -> None:
     now.seen.results[call] = {"details": None, **{name: result.value[name] for name in sorted(names)}}
 
 
-def _progress(now: ReadingState, fields: Fields) -> list[Told]:
+def _progress(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     return [now.append(made(Progress, {**_call(now, fields), "text": fields.text("text")}, fields.path))]
 
 
@@ -63,16 +63,16 @@ def _call(now: ReadingState, fields: Fields) -> dict[str, object]:
     }
 
 
-def _rejected(now: ReadingState, fields: Fields) -> list[Told]:
+def _rejected(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     return [now.append(InputRejected(loop_id=fields.text("loop_id"), reason=fields.text("reason")))]
 
 
-def _parallel_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _parallel_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     fields.text("session_id")
     return [now.append(ParallelLoopsStarted(loop_ids=fields.texts("loop_ids"), timestamp=read_moment(fields)))]
 
 
-def _parallel_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _parallel_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     fields.text("session_id")
     event = ParallelLoopsEnded(
         selected_loop_id=fields.text("selected_loop_id"),
@@ -83,7 +83,7 @@ def _parallel_end(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(event)]
 
 
-def _compaction_start(now: ReadingState, fields: Fields) -> list[Told]:
+def _compaction_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     event = CompactionStarted(
         loop_id=fields.text("loop_id"),
         estimated_tokens=fields.whole("estimated_tokens"),
@@ -93,7 +93,7 @@ def _compaction_start(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(event)]
 
 
-def _compaction_end(now: ReadingState, fields: Fields) -> list[Told]:
+def _compaction_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     event = CompactionEnded(
         loop_id=fields.text("loop_id"),
         messages_before=fields.whole("messages_before"),
@@ -106,7 +106,7 @@ def _compaction_end(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(event)]
 
 
-def _prune(now: ReadingState, fields: Fields) -> list[Told]:
+def _prune(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     """Read a prune. 001 names pruned messages only by timestamp; positions are added for those that are known."""
     moments = fields.wholes("pruned_timestamps")
     known = now.seen.of_loop(fields.text("loop_id")).items()
@@ -122,7 +122,7 @@ def _prune(now: ReadingState, fields: Fields) -> list[Told]:
     return [now.append(event)]
 
 
-def _revert(now: ReadingState, fields: Fields) -> list[Told]:
+def _revert(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
     """Read a revert. It moves the leaf if its target is known, and adds its summary. A refused revert does neither."""
     applied, summary = fields.flag("applied"), fields.optional_text("summary")
     node, abandoned = fields.optional_whole("target"), fields.wholes("abandoned_node_ids")
@@ -137,18 +137,18 @@ def _revert(now: ReadingState, fields: Fields) -> list[Told]:
     }
     checked = made(RevertApplied, event, fields.path)
     target = None if node is None else now.seen.node(node)
-    told: list[Told] = []
+    entries: list[EntryOrDelta] = []
     place: int | None = None
     if applied and target is not None:
-        told.append(now.append(LeafMove(to=target)))
+        entries.append(now.append(LeafMove(to=target)))
     if applied and summary is not None:
         branch = max(filter(None, map(now.seen.node, abandoned)), default=None)
-        told.append(now.append(BranchSummary(summary=summary, branch=branch)))
+        entries.append(now.append(BranchSummary(summary=summary, branch=branch)))
         place = now.position
-    told.append(now.append(checked.model_copy(update={"target": target, "summary": place})))
+    entries.append(now.append(checked.model_copy(update={"target": target, "summary": place})))
     if not applied and summary is not None:
         now.seen.summaries[now.position] = summary
-    return told
+    return entries
 
 
 OTHER_EVENTS = {

@@ -135,13 +135,13 @@ def _tags(fields: Fields) -> tuple[NodeTag, ...] | None:
 
 
 def _tag(tag: Fields) -> NodeTag:
-    said: dict[str, object] = {
+    values: dict[str, object] = {
         "kind": tag.text("kind"),
         "text": tag.text("text"),
         "created_at_turn": tag.whole("created_at_turn", bits=32),
         "abandoned_node_ids": tag.wholes("abandoned_node_ids"),
     }
-    return made(NodeTag, said, tag.path)
+    return made(NodeTag, values, tag.path)
 
 
 def _hint(fields: Fields) -> JsonValue:

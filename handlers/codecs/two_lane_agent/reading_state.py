@@ -12,9 +12,9 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.two_lane_agent.seen import Seen, Spoken
 
-__all__ = ("ReadingState", "Told")
+__all__ = ("EntryOrDelta", "ReadingState")
 
-Told = Publishable | Delta
+EntryOrDelta = Publishable | Delta
 
 
 class ReadingState:
@@ -24,16 +24,16 @@ class ReadingState:
         self.position = position
         self.seen = Seen()
         self._turns: dict[str, int] = {}
-        self._spoken: defaultdict[str, int] = defaultdict(int)
+        self._message_counts: defaultdict[str, int] = defaultdict(int)
         self._open: dict[str, str] = {}
 
-    def append(self, message: Told | AgentEvent) -> Told:
+    def append(self, message: EntryOrDelta | AgentEvent) -> EntryOrDelta:
         """Return the message or event, and give it the next position; a live delta has none."""
-        told = message.as_extension() if isinstance(message, AgentEvent) else message
-        if not isinstance(told, Delta):
+        entry = message.as_extension() if isinstance(message, AgentEvent) else message
+        if not isinstance(entry, Delta):
             self.position += 1
-        self.seen.add(self.position, told)
-        return told
+        self.seen.add(self.position, entry)
+        return entry
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -54,8 +54,8 @@ class ReadingState:
 
     def begin_message(self, loop_id: str) -> str:
         """Return a new id for the message that starts: 001's messages have none, and live deltas need one."""
-        self._spoken[loop_id] += 1
-        self._open[loop_id] = f"{loop_id}.message.{self._spoken[loop_id]}"
+        self._message_counts[loop_id] += 1
+        self._open[loop_id] = f"{loop_id}.message.{self._message_counts[loop_id]}"
         return self._open[loop_id]
 
     def open_message(self, loop_id: str) -> str:
@@ -71,8 +71,8 @@ class ReadingState:
         """Return the position in `known` of a message that is reported again, and remove it there: two messages may be
         equal.
         """
-        wanted = _bare(message)
-        position = next((place for place, each in known.items() if _bare(each) == wanted), None)
+        bare = _bare(message)
+        position = next((place for place, each in known.items() if _bare(each) == bare), None)
         if position is not None:
             del known[position]
         return position

@@ -36,7 +36,7 @@ class Seen:
         self.summaries: dict[int, str] = {}
         """Position of the event of a refused revert → the revert's summary."""
         self._loops: defaultdict[str, dict[int, None]] = defaultdict(dict)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, position: int, message: Publishable | Delta) -> None:
         """Add an entry of the log, or a live delta, whose position is ignored."""
@@ -54,7 +54,7 @@ class Seen:
     def tell_draft(self, message_id: str, message: Spoken) -> None:
         """Set a message as far as it was streamed. Later deltas do not extend it."""
         self.drafts[message_id] = message
-        self._told.add(message_id)
+        self._reported.add(message_id)
 
     def message(self, position: int | None) -> Spoken | None:
         """Return the message at a position; None if it is unknown."""
@@ -75,8 +75,8 @@ class Seen:
 
     def beside(self, call: str) -> Object:
         """Return what an event reported with a call's result, except for its content."""
-        told = self.results.get(call, {})
-        return {name: value for name, value in told.items() if name != "content" and value is not None}
+        reported = self.results.get(call, {})
+        return {name: value for name, value in reported.items() if name != "content" and value is not None}
 
     def node(self, node: int) -> int | None:
         """Return the position of the newest message that is this node of 001's tree."""
@@ -97,7 +97,7 @@ class Seen:
                 pass
 
     def _extend(self, delta: Delta) -> None:
-        if delta.kind == "cut" or delta.message_id in self._told:
+        if delta.kind == "cut" or delta.message_id in self._reported:
             return
         draft = self.drafts.get(delta.message_id)
         blocks = list(draft.content) if isinstance(draft, AssistantMessage) else []

@@ -38,17 +38,17 @@ SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
 """How long 001 keeps a session. Ours are all persistent, so nothing else uses it."""
 
 
-def to_ours(words: Mapping[str, T], theirs: str, path: str) -> T:
+def to_ours(names: Mapping[str, T], theirs: str, path: str) -> T:
     """Return our name for theirs.
 
     Raises:
         DecodeError: they have no such name.
     """
-    if theirs not in words:
-        raise DecodeError(path, f"{theirs[:40]!r} is none of {', '.join(words)}")
-    return words[theirs]
+    if theirs not in names:
+        raise DecodeError(path, f"{theirs[:40]!r} is none of {', '.join(names)}")
+    return names[theirs]
 
 
-def to_theirs(words: Mapping[str, T], ours: str) -> str:
+def to_theirs(names: Mapping[str, T], ours: str) -> str:
     """Return their name for ours: the first with this meaning."""
-    return next(theirs for theirs, mine in words.items() if mine == ours)
+    return next(theirs for theirs, name in names.items() if name == ours)

@@ -174,10 +174,10 @@ class MessageWriter:
         self.losses.append(f"{path}: its value")
         return 0
 
-    def _lose_rest(self, value: BaseModel, said: Collection[str], path: str) -> None:
+    def _lose_rest(self, value: BaseModel, kept: Collection[str], path: str) -> None:
         """Note every field that is set and that 001 does not have."""
         for name, field in type(value).model_fields.items():
             item: object = getattr(value, name)
             is_empty = item in (None, ()) or (name == "metadata" and item == {})
-            if name not in said and not is_empty and item != field.default:
+            if name not in kept and not is_empty and item != field.default:
                 self.losses.append(f"{path}.{field.serialization_alias or name}")

@@ -121,27 +121,27 @@ def _written(group: Sequence[Publishable], provider: str | None, model: str | No
         case ToolResultMessage():
             return _written_results([message for message in group if isinstance(message, ToolResultMessage)])
         case AssistantMessage() as answer:
-            return {**_spoken(answer, "assistant"), **_told(answer, provider, model)}
+            return {**_message(answer, "assistant"), **_answer_fields(answer, provider, model)}
         case SystemMessage() | DeveloperMessage() | UserMessage() as message:
-            return _spoken(message, message.role)
+            return _message(message, message.role)
         case _:
             return None
 
 
-def _spoken(message: LlmMessage, role: str) -> Object:
+def _message(message: LlmMessage, role: str) -> Object:
     name: Object = {} if message.name is None else {"name": message.name}
     return {"role": role, "content": written_parts(message.content), **name}
 
 
-def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> Object:
+def _answer_fields(answer: AssistantMessage, provider: str | None, model: str | None) -> Object:
     calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
-    told: Object = {
+    fields: Object = {
         "finish_reason": written_finish(answer, has_calls=calls),
         "usage": None if answer.usage is None else written_usage(answer.usage, answer.provider),
         "provider": None if answer.provider == provider else answer.provider,
         "model": None if answer.model == model else answer.model,
     }
-    return {name: item for name, item in told.items() if item is not None}
+    return {name: item for name, item in fields.items() if item is not None}
 
 
 def _written_results(results: Sequence[ToolResultMessage]) -> Object:

@@ -212,17 +212,17 @@ def _written_result(result: ToolResultBlock) -> Object:
                     image["image_media_type"] = media.mime_type
         case _:
             pass
-    said: JsonValue
+    value: JsonValue
     match content:
         case () if isinstance(result.structured, dict | list):
-            said = result.structured
+            value = result.structured
         case ():  # theirs is text, an object or a list
-            said = "" if result.structured is None else json.dumps(result.structured)
+            value = "" if result.structured is None else json.dumps(result.structured)
         case (TextBlock(text=text),):
-            said = text
+            value = text
         case _:
-            said = written_parts(content)
-    return {"tool_call_id": result.tool_call_id, "content": said, "is_error": result.is_error, **image}
+            value = written_parts(content)
+    return {"tool_call_id": result.tool_call_id, "content": value, "is_error": result.is_error, **image}
 
 
 def _read_thinking(thinking: JsonObject) -> Block:

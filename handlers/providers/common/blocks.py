@@ -37,7 +37,7 @@ def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """Return a deep copy, so that a caller who changes a request does not change the message."""
+    """Return a deep copy, so that a caller that changes a request does not change the message."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
@@ -73,9 +73,9 @@ def rendered_blocks(
     """Render the blocks that a place takes; each that is left out is a loss.
 
     Args:
-        render: returns the block on the wire, or why it cannot go, or None if there is nothing in it.
+        render: returns the block on the wire, or why it cannot be sent, or None if it is empty.
         taken: the classes of blocks that the place takes.
-        reason: why others cannot go.
+        reason: why others cannot be sent.
     """
     found: list[Json] = []
     for block in content:

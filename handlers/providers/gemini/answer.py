@@ -134,7 +134,7 @@ class GeminiAnswer(AnswerState):
             case None:
                 return []
             case TextBlock() | ThinkingBlock():
-                self._said(block, last)
+                self._add_text(block, last)
                 piece = Piece("text" if block.type == "text" else "thinking", block.text, len(self._blocks) - 1)
                 return [piece] if block.text else []
             case ToolCallBlock():
@@ -145,7 +145,7 @@ class GeminiAnswer(AnswerState):
                 self._blocks.append(block)
                 return []
 
-    def _said(self, block: TextBlock | ThinkingBlock, last: Block | None) -> None:
+    def _add_text(self, block: TextBlock | ThinkingBlock, last: Block | None) -> None:
         """Append text to the text before it. A block with a signature stays apart, as the signature covers only its own
         part.
         """

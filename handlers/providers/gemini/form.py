@@ -120,13 +120,13 @@ class _Form:
         body: Json = {}
         if self._system:
             body["systemInstruction"] = {"parts": [{"text": "\n\n".join(self._system)}]}
-        body["contents"] = self._said()
+        body["contents"] = self._alternating()
         body |= self._offered()
         if self._target.max_tokens is not None:
             body["generationConfig"] = {"maxOutputTokens": self._target.max_tokens}
         return body
 
-    def _said(self) -> list[JsonValue]:
+    def _alternating(self) -> list[JsonValue]:
         """Return the contents, the first of them a user's."""
         if not self._contents or self._contents[0][0] != "user":
             self._contents.insert(0, ("user", [{"text": PLACEHOLDER}]))

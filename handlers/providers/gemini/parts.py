@@ -154,7 +154,7 @@ def _response(message: ToolResultMessage, target: Target) -> Json:
     """
     text, value = joined(message.content), message.structured
     failed = is_failed(message)
-    if value is not None and (not text.strip() or _says(text, value)):
+    if value is not None and (not text.strip() or _has_same_json(text, value)):
         if not failed:
             same = copied(value)
             return same if isinstance(same, dict) else {"result": same}
@@ -162,7 +162,7 @@ def _response(message: ToolResultMessage, target: Target) -> Json:
     return {"result": target.error_prefix + (text if text.strip() else NO_OUTPUT) if failed else text}
 
 
-def _says(text: str, value: JsonValue) -> bool:
+def _has_same_json(text: str, value: JsonValue) -> bool:
     try:
         return parse_json(text) == value
     except DecodeError:

@@ -15,15 +15,15 @@ def normalised(usage: Json) -> Usage:
     Raises:
         DecodeError: the details of a count are not a list.
     """
-    prompt, tools, cached, said, thought, total = (count_of(field_at(usage, name)) for name in _COUNTS)
+    prompt, tools, cached, answered, thought, total = (count_of(field_at(usage, name)) for name in _COUNTS)
     # More cached than prompt tokens is impossible, but must not make a price negative.
     fresh = max(prompt + tools - cached, 0)
     return Usage(
         input=fresh,
-        output=said + thought,
+        output=answered + thought,
         reasoning=thought,
         cache_read=cached,
-        total_tokens=total or fresh + cached + said + thought,
+        total_tokens=total or fresh + cached + answered + thought,
         image_tokens=_of_kind(usage, "IMAGE"),
         audio_tokens=_of_kind(usage, "AUDIO"),
         raw={**usage},

@@ -71,7 +71,7 @@ def from_openai_chat(
     ]
     answer = OpenAIChatAnswer(model, rates, names)
     whole: Json = {**choice, "index": 0, "delta": {**message, "tool_calls": numbered}}
-    answer.take({**response, "object": _CHUNK, "choices": [whole]}, said="message")
+    answer.take({**response, "object": _CHUNK, "choices": [whole]}, content_key="message")
     return answer.message()
 
 
@@ -117,12 +117,12 @@ class OpenAIChatAnswer(AnswerState):
         """See `Answer.is_counted`. Some servers of this API send their counts with each chunk."""
         return self._usage is not None and self._stop is not None
 
-    def take(self, event: Json, *, said: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
+    def take(self, event: Json, *, content_key: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
         """See `Answer.take`.
 
         Args:
             event: the chunk's JSON.
-            said: the key of the first choice's content, for the paths of errors.
+            content_key: the key of the first choice's content, for the paths of errors.
         """
         require_json(event)
         if isinstance(error := event.get("error"), dict):
@@ -140,7 +140,7 @@ class OpenAIChatAnswer(AnswerState):
         for at, value in enumerate(choices):
             choice = as_object(value, f"choices.{at}")
             if choice.get("index") in (None, 0):
-                events += self._choose(choice, f"choices.{at}", said)
+                events += self._choose(choice, f"choices.{at}", content_key)
         usage = usage_of(event.get("usage"), self._rates)
         self._usage = usage or self._usage
         return [*events, usage] if usage else events
@@ -152,8 +152,8 @@ class OpenAIChatAnswer(AnswerState):
         content = tuple(block for part in parts if (block := self._block(part)) is not None)
         return self._message(PROVIDER, content, stop=self._stopped(), usage=self._usage, fault=fault)
 
-    def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:
-        path = f"{place}.{said}"
+    def _choose(self, choice: Json, place: str, content_key: str) -> list[ModelEvent]:
+        path = f"{place}.{content_key}"
         delta = as_object({} if (value := choice.get("delta")) is None else value, path)
         events: list[ModelEvent] = []
         for name, kind in _TEXTS.items():

@@ -62,8 +62,8 @@ def assistant_message(
                 thinking = as_text(block, target)
                 texts += [Text(thinking)] if thinking else []
                 left_out = left_out or thinking is None
-            case AudioBlock(transcript=str(said)) if said:
-                texts.append(Text(said))
+            case AudioBlock(transcript=str(transcript_text)) if transcript_text:
+                texts.append(Text(transcript_text))
                 losses.append("audio sent as its transcript: assistants cannot send it")
             case ToolCallBlock():
                 calls.append(_call(block, ids[len(calls)], names, losses))

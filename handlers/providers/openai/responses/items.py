@@ -134,8 +134,8 @@ def _input_part(part: Part) -> Json:
             where: Json = {"image_url": url} if url else {"file_id": file_id}
             return {"type": "input_image", **where, "detail": detail or "auto"}
         case File(data=data, url=url, file_id=file_id, filename=filename):
-            told = {"file_data": data, "file_url": url, "file_id": file_id, "filename": filename}
-            return {"type": "input_file", **{name: value for name, value in told.items() if value}}
+            fields = {"file_data": data, "file_url": url, "file_id": file_id, "filename": filename}
+            return {"type": "input_file", **{name: value for name, value in fields.items() if value}}
         case Audio():
             raise AssertionError("media.py returns no audio for this API")
         case _:

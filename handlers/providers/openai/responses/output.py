@@ -28,7 +28,7 @@ def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block
         case "message":
             signature = phase_signature(item, path)
             places = ((f"{path}.content.{at}", part) for at, part in enumerate(list_at(item, "content", path)))
-            return [_said(as_object(part, place), place, signature) for place, part in places]
+            return [_text_block(as_object(part, place), place, signature) for place, part in places]
         case "reasoning":
             return [thinking_block(item, path)]
         case "function_call":
@@ -46,7 +46,7 @@ def refuses(item: Json) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
 
 
-def _said(part: Json, path: str, signature: str | None) -> Block:
+def _text_block(part: Json, path: str, signature: str | None) -> Block:
     match part.get("type"):
         case "output_text":
             refs = refs_of(list_at(part, "annotations", path))

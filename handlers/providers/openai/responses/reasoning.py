@@ -36,14 +36,14 @@ def thinking_block(item: Json, path: str) -> ThinkingBlock | RedactedThinkingBlo
         DecodeError: it is not a reasoning item.
     """
     summaries = _texts(item, "summary", path)
-    told = summaries or _texts(item, "content", path)
+    texts = summaries or _texts(item, "content", path)
     text_at(item, "id", path, required=True)
     text_at(item, "encrypted_content", path)
     rest = {name: value for name, value in item.items() if name not in _APART and value is not None}
     signature = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
-    if not told:
+    if not texts:
         return RedactedThinkingBlock(data=signature)
-    return ThinkingBlock(text="\n\n".join(told), details=tuple(summaries) or None, signature=signature)
+    return ThinkingBlock(text="\n\n".join(texts), details=tuple(summaries) or None, signature=signature)
 
 
 def reasoning_item(block: ThinkingBlock | RedactedThinkingBlock) -> Json | None:

@@ -10,54 +10,57 @@ from lanebus.handlers.providers.common.request import Json
 __all__ = ("usage_of",)
 
 
-def usage_of(told: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
+def usage_of(value: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
     """Return the usage, from the spelling of either API; None if it is missing.
 
     Their input includes tokens read from the cache and written to it; ours does not. Reasoning is part of the output in
     both. The total is the provider's, else the sum.
 
     Args:
-        told: the JSON of the usage.
+        value: the JSON of the usage.
         rates: US dollars per million tokens; None leaves the cost unknown.
         path: where it stands, for errors.
 
     Raises:
         DecodeError: it is not an object.
     """
-    if told is None:
+    if value is None:
         return None
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         raise DecodeError(path, "usage is a JSON object")
-    into = _details(told, "prompt_tokens_details", "input_tokens_details")
-    out = _details(told, "completion_tokens_details", "output_tokens_details")
+    into = _details(value, "prompt_tokens_details", "input_tokens_details")
+    out = _details(value, "completion_tokens_details", "output_tokens_details")
     read, write = count_of(into.get("cached_tokens")), count_of(into.get("cache_write_tokens"))
-    asked, said = _count(told, "prompt_tokens", "input_tokens"), _count(told, "completion_tokens", "output_tokens")
+    asked, answered = (
+        _count(value, "prompt_tokens", "input_tokens"),
+        _count(value, "completion_tokens", "output_tokens"),
+    )
     usage = Usage(
         input=max(asked - read - write, 0),
-        output=said,
+        output=answered,
         reasoning=count_of(out.get("reasoning_tokens")),
         cache_read=read,
         cache_write=write,
-        total_tokens=count_of(told.get("total_tokens")) or asked + said,
+        total_tokens=count_of(value.get("total_tokens")) or asked + answered,
         image_tokens=_sum(into, out, "image_tokens"),
         audio_tokens=_sum(into, out, "audio_tokens"),
-        raw={**told},
+        raw={**value},
     )
     return priced(usage, rates)
 
 
-def _count(told: Json, *names: str) -> int:
-    return next((count_of(told[name]) for name in names if name in told), 0)
+def _count(value: Json, *names: str) -> int:
+    return next((count_of(value[name]) for name in names if name in value), 0)
 
 
-def _details(told: Json, *names: str) -> Json:
+def _details(value: Json, *names: str) -> Json:
     for name in names:
-        if isinstance(details := told.get(name), dict):
+        if isinstance(details := value.get(name), dict):
             return details
     return {}
 
 
 def _sum(into: Json, out: Json, name: str) -> int | None:
     """Return the sum over input and output; None if neither has this count."""
-    told = [count_of(details[name]) for details in (into, out) if details.get(name) is not None]
-    return sum(told) if told else None
+    counts = [count_of(details[name]) for details in (into, out) if details.get(name) is not None]
+    return sum(counts) if counts else None
