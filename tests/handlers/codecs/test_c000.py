@@ -1,4 +1,4 @@
-"""Given messages of seed 000, they are ours; given ours, they are that agent's, or it is told what is not."""
+"""Messages of seed 000 are read as ours, and ours are written as that agent's, or the loss is reported."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -158,7 +158,7 @@ def test_to_base64_gives_pairs_in_order() -> None:
     assert to_base64([TextBlock(text="a"), ImageBlock(media=MediaRef(kind="file_id", file_id="f"))]) == []
 
 
-def test_a_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path) -> None:
+def test_a_local_file_is_read_only_with_a_files_function(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"OggS\0\2")
     value = message("user", {"type": "audio", "audio": [f"file:{tmp_path / 'a'}"]})
     with pytest.raises(DecodeError):
@@ -183,7 +183,7 @@ def test_batches_side_by_side_stay_apart() -> None:
     assert CODING_AGENT.write(CODING_AGENT.read_all(values), False).values == values
 
 
-def test_a_batch_that_something_stands_between_is_told() -> None:
+def test_a_batch_with_other_messages_between_its_results_is_a_loss() -> None:
     one, two = CODING_AGENT.read(message("tool", result("a"), result("b")))
     assert CODING_AGENT.write([one, UserMessage(), two], True).losses == ("2.batchId",)
 
@@ -218,7 +218,7 @@ def test_usage_is_counted_and_its_cost_is_exact() -> None:
     require_read_back(CODING_AGENT, value)
 
 
-def test_a_cost_of_nothing_is_one_that_nobody_knows() -> None:
+def test_a_cost_of_zero_is_read_as_unknown() -> None:
     free = dict.fromkeys(("input", "output", "cache_read", "cache_write", "total"), 0.0)
     value = message("assistant", usage={**USAGE, "cost": {**free}}, stop_reason="stop", error="")
     found = read(value)
@@ -249,7 +249,7 @@ def test_a_stop_reason_is_one_of_our_words(word: str, reason: str) -> None:
     require_read_back(CODING_AGENT, message("assistant", stop_reason=word))
 
 
-def test_what_is_finer_than_a_millisecond_is_kept_beside() -> None:
+def test_fractions_of_a_millisecond_are_kept_in_the_origin() -> None:
     found = read(message("user", timestamp=1700000000.1234567))
     assert isinstance(found, UserMessage)
     assert found.timestamp == 1_700_000_000_123
@@ -292,7 +292,7 @@ def test_summaries_are_entries_that_the_context_is_built_with() -> None:
     assert ["<summary>\nS" in said[0], "<summary>\nB" in said[1]] == [True, True]
 
 
-def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> None:
+def test_signed_thinking_goes_back_to_the_author_passed_to_the_codec() -> None:
     thinking: Object = {"type": "thinking", "content": "t", "signature": "s"}
     value = message("assistant", thinking, {"type": "text", "content": "a"})
     told = coding_agent_codec(provider="anthropic", model="m")
@@ -332,7 +332,7 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
         (ExtensionMessage.of("custom", {"customType": "x", "contents": [], "y": 1}), "0.data.y"),
     ],
 )  # fmt: skip
-def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: str) -> None:
+def test_what_it_cannot_represent_is_refused_with_its_path(ours: Publishable, loss: str) -> None:
     with pytest.raises(Unsayable) as caught:
         CODING_AGENT.write([ours], False)
     assert [found for found in caught.value.losses if found.startswith(loss)]
@@ -403,7 +403,7 @@ def test_a_results_name_is_no_loss_where_its_call_is_written_too() -> None:
 
 @examples(300)
 @given(histories())
-def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
+def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:
     require_written_back(CODING_AGENT, said)
 
 

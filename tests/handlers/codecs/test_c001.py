@@ -1,4 +1,4 @@
-"""Seed 001's messages: what it accepts and refuses, and what it cannot say."""
+"""Seed 001's messages: what the codec accepts, refuses and cannot represent."""
 
 import json
 
@@ -128,7 +128,7 @@ def test_what_001_refuses_is_refused_with_the_path_to_its_fault(value: JsonValue
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "tool", "tool_result", "context", "User", ""])
-def test_a_role_that_001_has_not_is_refused(role: str) -> None:
+def test_a_role_that_001_does_not_have_is_refused(role: str) -> None:
     with pytest.raises(UnknownRole):
         TWO_LANE_AGENT.read({**user(), "role": role})
 
@@ -146,7 +146,7 @@ def test_a_role_that_001_has_not_is_refused(role: str) -> None:
         ({"role": "extension", "kind": "k", "data": 1, "turnId": TURN}, {"role": "extension", "kind": "k", "data": 1}),
     ],
 )
-def test_what_001_does_not_know_is_passed_over(value: JsonValue, kept: JsonValue) -> None:
+def test_fields_that_001_does_not_know_are_ignored(value: JsonValue, kept: JsonValue) -> None:
     assert TWO_LANE_AGENT.write([read(value)], False).values == (kept,)
 
 
@@ -162,7 +162,7 @@ def test_what_001_does_not_know_is_passed_over(value: JsonValue, kept: JsonValue
         {"role": "extension", "kind": "k", "data": None},
     ],
 )
-def test_what_001_says_comes_back_by_value(value: JsonValue) -> None:
+def test_messages_of_001_are_written_back_with_the_same_value(value: JsonValue) -> None:
     assert TWO_LANE_AGENT.write([read(value)], False).values == (value,)
 
 
@@ -177,7 +177,9 @@ def test_what_001_says_comes_back_by_value(value: JsonValue) -> None:
         ("provenanceHint", 7, "invalidProvenanceHint"),
     ],
 )
-def test_what_001_drops_in_silence_is_kept_where_no_provider_sees_it(key: str, value: JsonValue, kept_as: str) -> None:
+def test_malformed_fields_that_001_drops_are_kept_where_no_provider_sees_them(
+    key: str, value: JsonValue, kept_as: str
+) -> None:
     message = read(user(**{key: value}))
     assert isinstance(message, UserMessage)
     assert (message.turn_id, message.node_id, message.tags) == (None, None, None)
@@ -185,7 +187,7 @@ def test_what_001_drops_in_silence_is_kept_where_no_provider_sees_it(key: str, v
     assert TWO_LANE_AGENT.write([message], False).values == (user(**{key: value}),)
 
 
-def test_image_data_that_is_no_base64_stays_readable_and_goes_to_no_provider() -> None:
+def test_image_data_that_is_not_base64_stays_readable_and_is_not_sent() -> None:
     image: Json = {"type": "image", "data": "***", "mimeType": "image/png"}
     message = read(user(image))
     assert isinstance(message, UserMessage)
@@ -259,7 +261,7 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
         ),
     ],
 )
-def test_what_001_cannot_say_is_told_with_its_path(message: Publishable, losses: list[str]) -> None:
+def test_what_001_cannot_represent_is_a_loss_with_its_path(message: Publishable, losses: list[str]) -> None:
     with pytest.raises(Unsayable) as caught:
         TWO_LANE_AGENT.write([message], False)
     assert sorted(caught.value.losses) == sorted(losses)
@@ -278,7 +280,7 @@ def test_a_result_gets_its_tool_s_name_from_the_call() -> None:
     assert written.values[1] == result(toolName="grep", timestamp=2)
 
 
-def test_what_is_lost_of_one_message_does_not_touch_the_next() -> None:
+def test_a_loss_in_one_message_does_not_affect_the_next() -> None:
     said: list[Publishable] = [SystemMessage.text("be brief"), ExtensionMessage.of("k", 1)]
     written = TWO_LANE_AGENT.write(said, True)
     assert written.values == ({"role": "extension", "kind": "k", "data": 1},)

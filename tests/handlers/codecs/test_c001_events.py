@@ -1,4 +1,4 @@
-"""Seed 001's events: read as what the bus appends, written from its log."""
+"""Seed 001's events are read as entries and written from the log."""
 
 import pytest
 from pydantic import JsonValue
@@ -103,7 +103,7 @@ def test_a_whole_loop_comes_back_as_it_was() -> None:
     assert through(WHOLE).written == WHOLE
 
 
-def test_what_a_tool_told_beside_its_result_is_in_the_log_and_on_no_event_of_the_message() -> None:
+def test_details_beside_a_tool_result_are_in_the_log_and_in_no_message_event() -> None:
     found = through(WHOLE)
     (result,) = (message for message in messages(found) if isinstance(message, ToolResultMessage))
     assert result.metadata == {"origin": {"codec": "001", "result": {"details": {"hits": 1}}}}
@@ -127,20 +127,20 @@ def test_each_message_is_appended_once_stamped_and_named_by_its_position() -> No
     assert [each.message.delta for each in found.live if isinstance(each.message, Delta)] == ["He"]
 
 
-def test_a_reader_of_the_extension_lane_alone_sees_no_word_of_the_other() -> None:
+def test_a_reader_of_only_the_extension_lane_sees_no_content_of_the_llm_lane() -> None:
     said = "".join(each.message.to_json() for each in through(WHOLE).log if isinstance(each.message, ExtensionMessage))
     for word in ("Hi", "found", "for", "hits"):
         assert f'"{word}"' not in said
 
 
-def test_a_preview_ends_by_the_message_with_its_id() -> None:
+def test_a_preview_ends_with_the_message_of_its_id() -> None:
     found = through(WHOLE)
     started = [event.message_id for event in events(found) if isinstance(event, MessageStarted)]
     assert [message.id for message in messages(found)] == [*started, None]
     assert [each.message.message_id for each in found.live if isinstance(each.message, Delta)] == started[1:]
 
 
-def test_a_message_that_only_its_loop_s_end_tells_of_is_appended_before_it() -> None:
+def test_a_message_that_only_the_loop_end_contains_is_appended_before_it() -> None:
     said: list[JsonValue] = [agent_start(), agent_end(prompt("Hi"), prompt("Hi"), answer("Yes"))]
     found = through(said)
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage, AssistantMessage]
@@ -148,12 +148,12 @@ def test_a_message_that_only_its_loop_s_end_tells_of_is_appended_before_it() -> 
     assert ended.stop_reason == "stop"
 
 
-def test_what_was_said_twice_and_ended_once_is_two_messages() -> None:
+def test_a_message_started_twice_and_ended_once_is_two_messages() -> None:
     found = through([message_end(prompt("Hi")), agent_end(prompt("Hi"), prompt("Hi"))])
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage]
 
 
-def test_the_same_words_in_two_turns_are_two_messages() -> None:
+def test_the_same_text_in_two_turns_is_two_messages() -> None:
     said: list[JsonValue] = []
     for index in range(2):
         said += [turn_start(index), message_end(answer("ok")), turn_end(answer("ok"))]
@@ -163,7 +163,7 @@ def test_the_same_words_in_two_turns_are_two_messages() -> None:
     assert ends == [each.position for each in found.log if isinstance(each.message, LlmMessage)]
 
 
-def test_where_a_turn_was_told_otherwise_than_001_does_it_comes_back_so() -> None:
+def test_a_turn_in_an_unusual_place_of_an_event_is_written_back_there() -> None:
     said: list[JsonValue] = [message_end({**prompt("Hi"), "turnId": TURN}), turn_end(answer("Yes"))]
     assert through(said).written == said
 
@@ -178,7 +178,7 @@ def test_where_a_turn_was_told_otherwise_than_001_does_it_comes_back_so() -> Non
         ({"Branch": {"tag": ""}}, "branch", ""),
     ],
 )
-def test_a_loop_goes_on_from_another(kind: JsonValue, ours: str, tag: str | None) -> None:
+def test_a_loop_continues_another_one(kind: JsonValue, ours: str, tag: str | None) -> None:
     found = through([agent_start(kind=kind)])
     (event,) = events(found)
     assert isinstance(event, AgentStarted)
@@ -220,7 +220,7 @@ def revert(**fields: JsonValue) -> Json:
 NODES: list[JsonValue] = [message_end({**prompt(f"n{node}"), "nodeId": node}) for node in (1, 2)]
 
 
-def test_a_revert_moves_the_leaf_and_tells_what_was_learnt() -> None:
+def test_a_revert_moves_the_leaf_and_adds_its_summary() -> None:
     found = through([*NODES, revert()])
     assert [each.message for each in found.log[4:6]] == [
         LeafMove(to=1),
@@ -286,7 +286,7 @@ def test_pruned_messages_that_are_known_get_their_positions() -> None:
         (revert(abandoned_node_ids=[1, "n2"]), "abandoned_node_ids.1"),
     ],
 )
-def test_what_is_no_event_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:
+def test_a_malformed_event_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:
     reader = EventReader()
     with pytest.raises(DecodeError) as caught:
         reader.read(value)
@@ -294,7 +294,7 @@ def test_what_is_no_event_is_refused_with_the_path_to_its_fault(value: JsonValue
     assert reader.seen.entries == {}  # and nothing of it is taken in
 
 
-def test_an_event_that_001_has_not_is_refused_and_a_request_is_passed_over() -> None:
+def test_an_unknown_event_is_refused_and_a_turn_request_is_ignored() -> None:
     with pytest.raises(UnknownKind):
         EventReader().read({"type": "AgentSneezed"})
     assert EventReader().read({"type": "TurnRequest", "loop_id": LOOP, "payload": {}}) == ()
@@ -305,7 +305,7 @@ def test_an_event_that_001_has_not_is_refused_and_a_request_is_passed_over() -> 
 # --- our own log --------------------------------------------------------------------------------------------------
 
 
-def test_our_loop_s_log_is_told_in_001_s_order() -> None:
+def test_our_log_is_written_as_events_in_the_order_of_001() -> None:
     usage = Usage(input=10, output=5, total_tokens=15)
     call = ToolCallBlock(id="c", name="grep", arguments={"for": "x"})
     said = AssistantMessage(content=(call,), stop_reason="toolUse", model="m", provider="p", usage=usage, timestamp=2)
@@ -343,7 +343,7 @@ def objects(value: JsonValue) -> list[Json]:
     return [item for item in value if isinstance(item, dict)]
 
 
-def test_live_pieces_of_our_own_loop_carry_the_message_so_far() -> None:
+def test_live_deltas_are_written_with_the_message_so_far() -> None:
     writer, told = EventWriter(), list[JsonValue]()
     for number, (kind, text) in enumerate((("thinking", "hm"), ("text", "He"), ("text", "llo"), ("cut", "lost")), 1):
         delta = Delta.model_validate({"kind": kind, "message_id": "m", "turn_id": FIRST, "delta": text})
@@ -356,7 +356,7 @@ def test_live_pieces_of_our_own_loop_carry_the_message_so_far() -> None:
     assert last["message"]["content"] == [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Hello"}]
 
 
-def test_what_names_nothing_that_was_seen_is_passed_over() -> None:
+def test_events_that_name_unknown_entries_are_left_out() -> None:
     cut = TurnEnded(turn_id=FIRST, stop_reason="aborted", usage=Usage())
     for message in (
         cut.as_extension(),

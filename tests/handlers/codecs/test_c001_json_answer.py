@@ -1,4 +1,4 @@
-"""The JSON that a model was asked for."""
+"""`extract_json` reads the JSON that a model was asked to answer with."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_without_such_a_call_the_whole_text_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("text", "path"), [("", "content"), ("so: {}", "content"), ('{"a":NaN}', "content.a")])
-def test_a_text_that_is_no_json_is_told(text: str, path: str) -> None:
+def test_text_that_is_not_json_is_an_error(text: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         extract_json(AssistantMessage.of(text))
     assert caught.value.path == path

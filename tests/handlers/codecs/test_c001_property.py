@@ -1,4 +1,4 @@
-"""What seed 001 can say comes back through its JSON as it was; of the rest every loss is told."""
+"""What seed 001 can represent is read back unchanged; every other field is a reported loss."""
 
 import json
 import re
@@ -63,7 +63,7 @@ theirs: st.SearchStrategy[Publishable] = st.one_of(
 
 @examples(200)
 @given(theirs, st.sampled_from([TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL]))
-def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Codec) -> None:
+def test_what_001_can_represent_is_read_back_unchanged(message: Publishable, codec: Codec) -> None:
     (value,) = codec.write([message], False).values
     parsed = json.loads(json.dumps(value))
     assert codec.read(parsed) == (message,)
@@ -72,7 +72,7 @@ def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Code
 
 @examples(200)
 @given(st.lists(messages, max_size=3))
-def test_what_is_written_is_read_and_what_is_lost_is_told(said: list[Publishable]) -> None:
+def test_what_is_written_is_read_back_and_losses_are_reported(said: list[Publishable]) -> None:
     written = TWO_LANE_AGENT.write(said, True)
     again = [message for value in written.values for message in TWO_LANE_AGENT.read(json.loads(json.dumps(value)))]
     if written.losses:

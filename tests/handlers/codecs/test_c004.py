@@ -1,4 +1,4 @@
-"""Given messages of seed 004, they are ours; given ours, they are that system's, or it is told what is not."""
+"""Messages of seed 004 are read as ours, and ours are written as that system's, or the loss is reported."""
 
 import json
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ def test_a_result_is_text_or_parts_or_json(
     assert (found.content, found.structured, found.is_error) == (blocks, structured, True)
 
 
-def test_a_results_image_stands_behind_its_text() -> None:
+def test_the_image_of_a_result_comes_after_its_text() -> None:
     shown_as: Object = {"image_data": PNG, "image_media_type": "image/png"}
     result = part("tool_result", tool_call_id="c", content="see", is_error=False, **shown_as)
     value = message("tool", result, tool_call_id="c")
@@ -170,7 +170,7 @@ def test_a_results_image_stands_behind_its_text() -> None:
     assert ORIGIN not in (read(value).metadata or {})
 
 
-def test_the_envelope_tells_the_call_where_the_part_does_not() -> None:
+def test_the_message_names_the_call_if_the_part_does_not() -> None:
     found = read(message("tool", part("tool_result", content="1"), tool_call_id="c", name="f"))
     assert isinstance(found, ToolResultMessage)
     assert (found.tool_call_id, found.tool_name) == ("c", "f")
@@ -234,7 +234,7 @@ def test_input_never_has_the_cached_tokens_in_it(provider: str | None, own_input
     )
 
 
-def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> None:
+def test_signed_thinking_goes_back_to_the_author_passed_to_the_codec() -> None:
     history = [
         message("user", {"kind": "text", "text": "q"}),
         message("assistant", part("thinking", text="t", signature="s"), {"kind": "text", "text": "a"}),
@@ -251,7 +251,7 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
 
 
 @pytest.mark.parametrize("prefix", ["", "file:"])
-def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path, prefix: str) -> None:
+def test_a_local_file_is_read_only_with_a_files_function(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "a").write_bytes(b"\x89PNG\r\n\x1a\n")
     value = message("user", part("image", url=f"{prefix}{tmp_path / 'a'}"))
     with pytest.raises(DecodeError):
@@ -279,7 +279,7 @@ def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path, 
         (ExtensionMessage.of("x"), "0 (extension x)"),
     ],
 )
-def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: str) -> None:
+def test_what_it_cannot_represent_is_refused_with_its_path(ours: Publishable, loss: str) -> None:
     with pytest.raises(Unsayable) as caught:
         UNIVERSAL_CLIENT.write([ours], False)
     assert [found for found in caught.value.losses if found.startswith(loss)]
@@ -287,7 +287,7 @@ def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: s
     assert written.values[-1] == message("user", {"kind": "text", "text": "a"})
 
 
-def test_blocks_behind_one_that_is_left_out_keep_their_places_in_what_is_told() -> None:
+def test_losses_count_blocks_before_any_is_left_out() -> None:
     ours = UserMessage(content=(VideoBlock(media=PLACE), ImageBlock(media=PLACE, alt_text="a")))
     assert UNIVERSAL_CLIENT.write([ours], True).losses == ("0.content.0 (video)", "0.content.1.altText")
 
@@ -405,7 +405,7 @@ def test_a_message_that_was_changed_is_not_written_as_it_was_read() -> None:
     assert UNIVERSAL_CLIENT.write([changed], False).values == (message("user", {"kind": "text", "text": "after"}),)
 
 
-def test_what_another_codec_kept_is_told_as_lost() -> None:
+def test_the_origin_of_another_codec_is_a_loss() -> None:
     (found,) = UNIVERSAL_CLIENT.read({"role": "user", "content": "a"})
     assert isinstance(found, UserMessage)
     foreign = found.model_copy(update={"metadata": {ORIGIN: {"codec": "003", "edits": []}}})
@@ -414,7 +414,7 @@ def test_what_another_codec_kept_is_told_as_lost() -> None:
 
 @examples(300)
 @given(histories())
-def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
+def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:
     require_written_back(UNIVERSAL_CLIENT, said)
 
 
@@ -609,7 +609,7 @@ def test_a_value_that_was_never_json_is_refused_too(value: JsonValue) -> None:
         UNIVERSAL_CLIENT.read(value)
 
 
-def test_a_history_tells_which_of_its_messages_is_at_fault() -> None:
+def test_an_error_in_a_history_names_the_index_of_its_message() -> None:
     with pytest.raises(DecodeError) as caught:
         UNIVERSAL_CLIENT.read_all([message("user"), {"role": "user", "content": [{}]}])
     assert caught.value.path == "1.content.0.kind"
@@ -646,7 +646,7 @@ def test_a_forged_origin_makes_no_other_message_of_it(codec: Codec, role: JsonVa
 
 
 @pytest.mark.parametrize("structured", [0, False, 1.5, "", "x"])
-def test_a_result_that_is_a_number_is_its_text_and_that_is_told(structured: JsonValue) -> None:
+def test_a_result_that_is_a_number_becomes_text_which_is_a_loss(structured: JsonValue) -> None:
     said: list[Publishable] = [
         ToolResultMessage(tool_call_id="a", structured=structured, batch_id="b"),
         ToolResultMessage(tool_call_id="c", content=(TextBlock(text="kept"),), batch_id="b"),

@@ -1,4 +1,4 @@
-"""Live deltas of the graph framework are pieces of a preview, and never messages."""
+"""Live deltas of the graph framework become previews, never messages."""
 
 import pytest
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ def chunk(*content: JsonValue, **more: JsonValue) -> dict[str, JsonValue]:
     return {"message_id": "m", "role": "assistant", "content": [*content], "delta": True, **more}
 
 
-def test_each_piece_says_which_message_and_which_block_it_goes_on_with() -> None:
+def test_each_piece_names_the_message_and_the_block_that_it_extends() -> None:
     deltas = read_deltas(
         chunk(
             {"type": "text", "text": "Hel"},
@@ -37,7 +37,7 @@ def test_each_piece_says_which_message_and_which_block_it_goes_on_with() -> None
     )
 
 
-def test_reasoning_beside_the_content_is_thinking_where_no_block_says_it() -> None:
+def test_reasoning_beside_the_content_is_thinking_if_no_block_has_it() -> None:
     beside = read_deltas(chunk({"type": "text", "text": "a"}, reasoning="hm"))
     assert [delta.kind for delta in beside] == ["thinking", "text"]
     twice = read_deltas(chunk({"type": "reasoning", "summary": "hm"}, reasoning="hm"))
@@ -61,7 +61,7 @@ def test_a_number_is_an_id_too_and_text_is_content() -> None:
         (chunk(metadata={"a": float("nan")}), "metadata.a"),
     ],
 )
-def test_what_is_no_delta_is_refused(value: JsonValue, path: str) -> None:
+def test_a_malformed_delta_is_refused(value: JsonValue, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_deltas(value)
     assert caught.value.path == path

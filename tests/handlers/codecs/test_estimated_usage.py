@@ -1,4 +1,4 @@
-"""That a usage is an estimate: the native form keeps it, and no codec loses it in silence."""
+"""The mark of an estimated usage: the native form keeps it, other codecs report its loss."""
 
 import pytest
 
@@ -18,12 +18,12 @@ def test_the_native_form_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("name", list(CODECS))
-def test_a_codec_that_has_no_word_for_it_says_so(name: str) -> None:
+def test_a_codec_that_cannot_represent_it_reports_a_loss(name: str) -> None:
     losses = CODECS[name].write([GUESSED], True).losses
     assert [loss for loss in losses if "estimated" in loss] == ["0.usage.estimated"]
 
 
 @pytest.mark.parametrize("name", list(CODECS))
-def test_what_was_reported_loses_nothing_of_the_kind(name: str) -> None:
+def test_reported_usage_has_no_such_loss(name: str) -> None:
     losses = CODECS[name].write([GUESSED.model_copy(update={"usage": Usage(input=1)})], True).losses
     assert [loss for loss in losses if "estimated" in loss] == []

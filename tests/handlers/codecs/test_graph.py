@@ -1,4 +1,4 @@
-"""What both codecs of the graph framework promise: nothing is lost, or it is named."""
+"""Both codecs of the graph framework lose nothing without reporting it."""
 
 import json
 
@@ -59,7 +59,7 @@ def bare(message: Publishable) -> Publishable:
 @both
 @examples(300)
 @given(value=graph_messages)
-def test_without_its_origin_a_message_says_the_same_or_names_what_it_does_not(
+def test_without_its_origin_a_message_is_equal_or_its_losses_are_reported(
     codec: Codec, value: dict[str, JsonValue]
 ) -> None:
     messages = [bare(message) for message in codec.read(value)]

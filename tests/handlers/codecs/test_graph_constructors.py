@@ -1,4 +1,4 @@
-"""Constructors: what people have at hand becomes a message, or they are told why not."""
+"""The graph framework's constructors make messages, or say what is wrong with the arguments."""
 
 from typing import get_args
 
@@ -23,21 +23,21 @@ MEDIA = MediaRef(kind="url", url="https://example.com/a")
 
 
 @pytest.mark.parametrize("role", get_args(SpokenRole))
-def test_a_text_is_said_in_each_role(role: SpokenRole) -> None:
+def test_a_text_message_can_have_each_role(role: SpokenRole) -> None:
     message = text_message("hello", role)
     assert message.model_dump()["role"] == role
     assert message.content == (TextBlock(text="hello"),)
     assert message.timestamp is not None
 
 
-def test_an_id_is_made_where_none_is_given() -> None:
+def test_an_id_is_generated_if_none_is_passed() -> None:
     assert text_message("hello", id="mine").id == "mine"
     first, second = text_message("hello").id, text_message("hello").id
     assert first
     assert first != second
 
 
-def test_no_text_alone_is_a_tools_result() -> None:
+def test_text_alone_is_not_a_tool_result() -> None:
     with pytest.raises(InvalidContent, match="Unsupported role: tool"):
         text_message("hello", "tool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -52,7 +52,7 @@ def test_texts_and_blocks_keep_their_order() -> None:
     ("as_type", "kind"),
     [("image", ImageBlock), ("audio", AudioBlock), ("video", VideoBlock), ("document", DocumentBlock)],
 )
-def test_media_stand_behind_the_content_of_a_new_message(as_type: str, kind: type[ImageBlock]) -> None:
+def test_attached_media_are_added_to_the_end_of_a_new_message(as_type: str, kind: type[ImageBlock]) -> None:
     message = UserMessage.text("look")
     more = attach_media(message, MEDIA, as_type)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert more.content == (*message.content, kind(media=MEDIA))
@@ -87,7 +87,7 @@ def test_an_image_comes_from_a_url_or_from_base64() -> None:
         (None, ""),
     ],
 )
-def test_an_image_from_nowhere_or_from_a_local_place_is_refused(url: str | None, base64: str | None) -> None:
+def test_an_image_without_a_source_or_from_a_local_path_is_refused(url: str | None, base64: str | None) -> None:
     with pytest.raises(InvalidContent):
         image_message(url, base64)
 
@@ -112,6 +112,6 @@ def test_a_result_alone_is_no_batch() -> None:
     assert message.metadata is None
 
 
-def test_a_batch_of_nothing_is_refused() -> None:
+def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(InvalidContent):
         tool_message([])

@@ -1,4 +1,4 @@
-"""What is no message of the graph framework is refused with a typed error that names where the fault is."""
+"""Malformed messages of the graph framework raise a typed error that names the path."""
 
 import pytest
 from pydantic import JsonValue
@@ -183,14 +183,14 @@ def test_a_malformed_message_is_refused_and_the_fault_named(codec: Codec, value:
 
 @both
 @pytest.mark.parametrize("text", BAD_TEXTS.values(), ids=BAD_TEXTS)
-def test_what_is_no_json_never_becomes_a_message(codec: Codec, text: bytes) -> None:
+def test_invalid_json_never_becomes_a_message(codec: Codec, text: bytes) -> None:
     with pytest.raises(MessageError):
         codec.read(parse_json(text))
 
 
 @both
 @pytest.mark.parametrize("levels", range(45, 66))
-def test_what_is_read_can_be_kept_however_deep_it_is(codec: Codec, levels: int) -> None:
+def test_deeply_nested_messages_that_are_read_can_be_stored(codec: Codec, levels: int) -> None:
     for value in (
         user(parsed_content=deep(levels)),
         user(metadata={"origin": deep(levels)}),

@@ -1,4 +1,4 @@
-"""Lists of messages: what is new is added once, and tool calls that are over can be left out."""
+"""Lists of messages: a new message is added once, and finished tool calls can be left out."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ ANSWER = AssistantMessage.text("done")
 QUESTION = UserMessage.text("do it")
 
 
-def test_what_is_known_in_the_list_or_in_the_batch_is_not_added_again() -> None:
+def test_a_message_whose_id_is_in_the_list_or_the_batch_is_not_added_again() -> None:
     left, right = user("a"), [user("b"), user("a"), user("b")]
     assert add_messages([left], right) == (left, user("b"))
 
@@ -43,11 +43,11 @@ def test_adding_the_same_batch_twice_adds_what_has_an_id_once(left: list[LlmMess
     assert add_messages(once, [message for message in right if message.id]) == once
 
 
-def test_calls_that_are_over_are_left_out() -> None:
+def test_finished_calls_are_left_out() -> None:
     assert without_tools([QUESTION, CALLING, RESULT, CALLING, RESULT, ANSWER]) == (QUESTION, ANSWER)
 
 
-def test_calls_that_nobody_has_summed_up_stay() -> None:
+def test_calls_without_a_final_answer_stay() -> None:
     messages = (QUESTION, CALLING, RESULT)
     assert without_tools(messages) == messages
     interrupted = (QUESTION, CALLING, RESULT, QUESTION, ANSWER)

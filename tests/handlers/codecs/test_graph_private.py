@@ -1,4 +1,4 @@
-"""What the graph framework keeps beside the content reaches no provider."""
+"""No provider gets what the graph framework stores beside the content."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ HISTORY: list[dict[str, JsonValue]] = [
 
 @pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 @pytest.mark.parametrize("form", [to_anthropic, to_gemini, to_openai_chat, to_openai_responses])
-def test_what_stands_beside_the_content_is_on_no_wire(codec: Codec, form: Callable[..., ProviderRequest]) -> None:
+def test_fields_beside_the_content_are_never_sent(codec: Codec, form: Callable[..., ProviderRequest]) -> None:
     messages = [message for value in HISTORY for message in codec.read(value)]
     assert sum(CANARY in message.to_json() for message in messages) == len(HISTORY)
     body = json.dumps(form(context_of(*messages), model="m").body)

@@ -1,4 +1,4 @@
-"""How the two codecs spell what they write: each as its own page, unless the message was read otherwise."""
+"""The graph codecs write their own documented spelling, or the one that was read."""
 
 import hashlib
 
@@ -122,20 +122,20 @@ def lost(codec: Codec, *messages: Publishable) -> tuple[str, ...]:
         ),
     ],
 )
-def test_a_block_is_spelled_as_the_page_has_it_or_as_only_the_other_can_say_it(
+def test_a_block_is_spelled_as_documented_unless_only_the_other_spelling_can_represent_it(
     block: Block, first: Object, second: Object
 ) -> None:
     assert written(GRAPH_V1, block) == first
     assert written(GRAPH_V2, block) == second
 
 
-def test_one_citation_is_the_later_page_s_annotation() -> None:
+def test_a_single_citation_uses_the_later_spelling() -> None:
     block = AnnotationBlock(refs=(REF,))
     assert written(GRAPH_V2, block).keys() == {"type", "annotation"}
     assert written(GRAPH_V1, block).keys() == {"type", "kind", "refs"}
 
 
-def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
+def test_only_the_later_year_has_remote_calls() -> None:
     call = ToolCallBlock(id="c", name="n", remote=True)
     assert written(GRAPH_V2, call) == {
         "type": "remote_tool_call",
@@ -150,14 +150,14 @@ def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
     assert write(GRAPH_V2, calling)[0]["tools_calls"] is None
 
 
-def test_a_documents_text_is_the_later_year_s_alone() -> None:
+def test_only_the_later_year_has_the_text_of_documents() -> None:
     document = DocumentBlock(media=MEDIA, text="all of it")
     assert written(GRAPH_V2, document)["text"] == "all of it"
     assert lost(GRAPH_V1, UserMessage(content=(document,))) == ("0.content.0.text",)
 
 
 @both
-def test_calls_are_repeated_as_the_provider_has_them(codec: Codec) -> None:
+def test_calls_are_repeated_in_the_form_of_the_provider(codec: Codec) -> None:
     call = ToolCallBlock(id="c", name="n", arguments={"ä": 1})
     (value,) = write(codec, AssistantMessage(content=(call,), stop_reason="toolUse"))
     assert value["tools_calls"] == [{"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}]
@@ -227,7 +227,7 @@ def _content(value: Object) -> list[JsonValue]:
 
 
 @both
-def test_a_tool_s_message_without_a_result_is_kept_and_answers_no_call(codec: Codec) -> None:
+def test_a_tool_message_without_a_result_is_kept_and_answers_no_call(codec: Codec) -> None:
     value: Object = {"role": "tool", "content": [{"type": "text", "text": "?"}]}
     (message,) = codec.read(value)
     assert isinstance(message, ToolResultMessage)
@@ -251,7 +251,7 @@ def test_a_tool_s_message_without_a_result_is_kept_and_answers_no_call(codec: Co
         (None, None),
     ],
 )
-def test_a_moment_is_read_from_all_that_either_year_wrote_and_written_back(
+def test_a_moment_in_any_form_of_either_year_is_read_and_written_back(
     codec: Codec, moment: JsonValue, milliseconds: int | None
 ) -> None:
     value: Object = {"role": "user", "content": [], "timestamp": moment}
@@ -263,7 +263,7 @@ def test_a_moment_is_read_from_all_that_either_year_wrote_and_written_back(
     assert type(back["timestamp"]) is type(moment)
 
 
-def test_a_moment_of_ours_is_text_for_the_one_and_seconds_for_the_other() -> None:
+def test_our_timestamps_are_text_in_the_first_year_and_seconds_in_the_second() -> None:
     message = UserMessage(timestamp=1_735_787_045_123)
     assert write(GRAPH_V1, message)[0]["timestamp"] == "2025-01-02T03:04:05.123000Z"
     assert write(GRAPH_V2, message)[0]["timestamp"] == 1_735_787_045.123
@@ -271,7 +271,7 @@ def test_a_moment_of_ours_is_text_for_the_one_and_seconds_for_the_other() -> Non
 
 
 @both
-def test_a_number_is_an_id_of_ours_and_a_number_again(codec: Codec) -> None:
+def test_an_id_that_was_a_number_is_written_as_a_number(codec: Codec) -> None:
     value: Object = {"message_id": 2**63, "role": "user", "content": []}
     (message,) = codec.read(value)
     assert isinstance(message, LlmMessage)
@@ -302,7 +302,7 @@ def test_cached_tokens_are_taken_out_of_the_prompt_and_put_back(codec: Codec) ->
 
 
 @both
-def test_a_prompt_smaller_than_its_cache_is_what_it_says(codec: Codec) -> None:
+def test_a_prompt_count_below_its_cached_tokens_is_kept(codec: Codec) -> None:
     usages: Object = {"completion_tokens": 5, "prompt_tokens": 3, "total_tokens": 8, "cache_read_input_tokens": 70}
     value: Object = {"role": "assistant", "content": [], "usages": usages}
     (message,) = codec.read(value)
@@ -333,7 +333,7 @@ def test_what_was_changed_since_it_was_read_is_written_as_it_is_now(codec: Codec
 
 
 @both
-def test_the_other_codec_s_memory_is_not_written(codec: Codec) -> None:
+def test_the_origin_of_the_other_codec_is_not_written(codec: Codec) -> None:
     other = GRAPH_V2 if codec is GRAPH_V1 else GRAPH_V1
     value: Object = {"message_id": 7, "role": "user", "content": [], "reasoning": "private", "metadata": {"a": 1}}
     (message,) = other.read(value)
@@ -368,7 +368,7 @@ FORGED: list[Object] = [
 
 @both
 @pytest.mark.parametrize("memory", FORGED)
-def test_a_forged_memory_makes_no_other_message_of_it(codec: Codec, memory: Object) -> None:
+def test_a_forged_origin_does_not_change_the_message(codec: Codec, memory: Object) -> None:
     message = UserMessage(content=(TextBlock(text="hi"),), metadata={ORIGIN: {"codec": codec.name, **memory}})
     (back,) = write(codec, message)
     assert back == write(codec, UserMessage(content=message.content))[0]
@@ -376,7 +376,7 @@ def test_a_forged_memory_makes_no_other_message_of_it(codec: Codec, memory: Obje
 
 @both
 @pytest.mark.parametrize("memory", [{"beside": [[1, 0]]}, {"beside": [[0, 2]]}, {"bare": True}])
-def test_a_forged_memory_makes_no_result_of_what_stands_in_one(codec: Codec, memory: Object) -> None:
+def test_a_forged_origin_does_not_turn_content_into_a_result(codec: Codec, memory: Object) -> None:
     inner = (ToolResultBlock(tool_call_id="a"), ToolResultBlock(tool_call_id="b"))
     plain = ToolResultMessage(tool_call_id="" if "bare" in memory else "c", content=inner)
     forged = plain.model_copy(update={"metadata": {ORIGIN: {"codec": codec.name, **memory}}})
@@ -393,7 +393,7 @@ def test_a_forged_memory_makes_no_result_of_what_stands_in_one(codec: Codec, mem
     ],
     ids=["tokens", "pages", "depth"],
 )
-def test_what_is_beyond_them_is_refused_as_unsayable(codec: Codec, message: LlmMessage) -> None:
+def test_values_out_of_their_range_are_refused_as_unsayable(codec: Codec, message: LlmMessage) -> None:
     with pytest.raises(Unsayable, match="0: they have no such"):
         codec.write([message], False)
     other = UserMessage.text("a")
@@ -410,7 +410,7 @@ DAMAGED: list[Object] = [
 
 @both
 @pytest.mark.parametrize("said", DAMAGED)
-def test_a_damaged_memory_is_no_memory(codec: Codec, said: dict[str, JsonValue]) -> None:
+def test_a_damaged_origin_is_ignored(codec: Codec, said: dict[str, JsonValue]) -> None:
     message = UserMessage(content=(TextBlock(text="a"),))
     origin: JsonValue = {"codec": codec.name, **said}
     remembering = message.model_copy(update={"metadata": {ORIGIN: origin}})
@@ -443,13 +443,13 @@ def test_a_damaged_memory_is_no_memory(codec: Codec, said: dict[str, JsonValue])
         (ExtensionMessage.of("progress"), "0: they have no ExtensionMessage"),
     ],
 )
-def test_what_they_cannot_say_is_refused_by_its_path(codec: Codec, message: Publishable, path: str) -> None:
+def test_what_they_cannot_represent_is_refused_with_its_path(codec: Codec, message: Publishable, path: str) -> None:
     losses = lost(codec, message)
     assert any(loss.startswith(path) for loss in losses), losses
 
 
 @both
-def test_the_name_of_a_tool_is_no_loss_where_its_call_says_it(codec: Codec) -> None:
+def test_the_name_of_a_tool_is_no_loss_if_its_call_names_it(codec: Codec) -> None:
     call = AssistantMessage(content=(ToolCallBlock(id="c", name="n"),), stop_reason="toolUse")
     assert len(write(codec, call, ToolResultMessage(tool_call_id="c", tool_name="n"))) == 2
     assert lost(codec, call, ToolResultMessage(tool_call_id="c", tool_name="other")) == ("1.toolName",)
@@ -495,14 +495,14 @@ MARKED: dict[str, Object] = {
 @both
 @pytest.mark.parametrize("block", MARKED.values(), ids=MARKED)
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
-def test_what_a_block_says_is_kept_once(codec: Codec, block: Object, role: str) -> None:
+def test_the_origin_does_not_repeat_the_content_of_a_block(codec: Codec, block: Object, role: str) -> None:
     messages = codec.read({"role": role, "content": [block]})
     kept = "".join(message.to_json() for message in messages)
     assert kept.count(MARK) + kept.count("bWFyay01ZDFl") == 1
 
 
 @both
-def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
+def test_the_origin_does_not_repeat_fields_beside_the_blocks(codec: Codec) -> None:
     calls: JsonValue = [{"id": "c", "type": "function", "function": {"name": MARK, "arguments": "{}"}}]
     assert codec.read({"role": "assistant", "content": [], "tools_calls": calls})[0].to_json().count(MARK) == 1
     said: JsonValue = [{"type": "text", "text": MARK}]
@@ -513,14 +513,14 @@ def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
 
 
 @both
-def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec) -> None:
+def test_a_result_beside_text_is_kept_as_json_and_shown_to_the_model(codec: Codec) -> None:
     content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
     (message,) = codec.read({"role": "tool", "content": content})
     assert message.to_json().count(MARK) == 2
 
 
 @both
-def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> None:
+def test_every_result_of_a_batch_that_cannot_be_represented_is_a_loss(codec: Codec) -> None:
     said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep(70)) for call in "ac"]
     told = codec.write(said, True).losses
     assert {loss[0] for loss in told} == {"0", "1"}

@@ -1,4 +1,4 @@
-"""The graph framework's live stream: messages are messages, deltas previews, and events say nothing of either."""
+"""The graph framework's live stream: messages, previews, and events without content."""
 
 import pytest
 from pydantic import JsonValue
@@ -37,7 +37,7 @@ def test_a_piece_of_a_message_is_a_preview() -> None:
         {"event": "error", "data": {"reason": "secret"}, "metadata": {"a": "secret"}},
     ],
 )
-def test_an_event_names_what_happened_and_repeats_no_word_of_it(chunk: dict[str, JsonValue]) -> None:
+def test_an_event_names_what_happened_without_any_content(chunk: dict[str, JsonValue]) -> None:
     (event,) = read_chunk(chunk, GRAPH_V2)
     assert isinstance(event, ExtensionMessage)
     assert event.kind == f"graph.{chunk['event']}"
@@ -59,7 +59,7 @@ def test_an_event_names_what_happened_and_repeats_no_word_of_it(chunk: dict[str,
         ({"event": "state", "timestamp": float("inf")}, "timestamp"),
     ],
 )
-def test_what_is_no_chunk_is_refused(chunk: JsonValue, path: str) -> None:
+def test_a_malformed_chunk_is_refused(chunk: JsonValue, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_chunk(chunk, GRAPH_V2)
     assert caught.value.path == path

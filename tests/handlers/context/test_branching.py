@@ -1,4 +1,4 @@
-"""A session is branched, labelled and told shorter: only where that fits the log, and nothing is taken out of it."""
+"""Branches, labels and compactions are published only if they fit the log, and remove nothing from it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -61,9 +61,7 @@ async def test_what_follows_a_branch_continues_the_entry_that_it_names(tmp_path:
 
 
 @pytest.mark.parametrize("to", [0, -1, 3, 6, 99])
-async def test_a_branch_from_what_is_no_entry_of_the_lane_is_refused_and_nothing_is_published(
-    tmp_path: Path, to: int
-) -> None:
+async def test_a_branch_from_an_unknown_entry_is_refused_and_nothing_is_published(tmp_path: Path, to: int) -> None:
     async with opened(tmp_path) as session:
         # 3 is of the extension lane, 6 comes after the last.
         for attempt in (branch(session, to), branch_with_summary(session, to, "s"), label(session, to, "x")):
@@ -73,7 +71,7 @@ async def test_a_branch_from_what_is_no_entry_of_the_lane_is_refused_and_nothing
         assert (await session.head()).position == 5
 
 
-async def test_a_summary_tells_the_new_branch_what_happened_on_the_one_that_was_left(tmp_path: Path) -> None:
+async def test_the_new_branch_has_the_summary_of_the_one_that_was_left(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await branch_with_summary(session, 1, "S", metadata={"by": "me"})
         move, summary = (await messages(session))[-2:]
@@ -85,7 +83,7 @@ async def test_a_summary_tells_the_new_branch_what_happened_on_the_one_that_was_
         assert "<summary>\nS</summary>" in told
 
 
-async def test_a_revert_tells_the_extension_lane_why_and_not_what(tmp_path: Path) -> None:
+async def test_a_revert_publishes_its_category_and_not_its_summary_on_the_extension_lane(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await revert(session, 2, "a lesson", "failure", loop_id="s.main.1")
         move, summary, event = (await messages(session))[-3:]
@@ -99,7 +97,7 @@ async def test_a_revert_tells_the_extension_lane_why_and_not_what(tmp_path: Path
         assert "lesson" not in event.to_json()
 
 
-async def test_nothing_is_ever_taken_out_of_the_log(tmp_path: Path) -> None:
+async def test_nothing_is_ever_removed_from_the_log(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         before = await messages(session)
         await branch_with_summary(session, 1, "S")
@@ -110,7 +108,7 @@ async def test_nothing_is_ever_taken_out_of_the_log(tmp_path: Path) -> None:
         assert texts(await build_context(session, leaf=5)) == ["u:q1", "a:a1", "u:q2", "a:a2"]
 
 
-async def test_who_appends_meanwhile_makes_it_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_append_in_between_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as session:
         publish = session.publish
 
@@ -138,7 +136,7 @@ async def test_who_appends_meanwhile_makes_it_a_conflict(tmp_path: Path, monkeyp
 # --- shorter ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_compaction_keeps_from_the_entry_it_names_and_tells_how_large_it_was(tmp_path: Path) -> None:
+async def test_a_compaction_keeps_entries_from_first_kept_on_and_records_the_tokens_before(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await compact(session, "S", 4)
         compaction = (await messages(session))[-1]
@@ -148,7 +146,7 @@ async def test_a_compaction_keeps_from_the_entry_it_names_and_tells_how_large_it
         assert texts(await build_context(session))[1:] == ["u:q2", "a:a2"]
 
 
-async def test_a_compaction_tells_the_extension_lane_what_it_did_where_it_is_asked_to(tmp_path: Path) -> None:
+async def test_a_compaction_with_a_loop_id_publishes_its_event(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await compact(session, "S", 4, loop_id="s.main.1")
         event = (await messages(session))[-1]
@@ -176,7 +174,7 @@ async def test_a_kept_range_that_begins_with_a_result_is_repaired(tmp_path: Path
         assert texts(await build_context(session))[1:] == ["u:q3"]
 
 
-async def test_loops_are_told_shorter_all_in_one_step(tmp_path: Path) -> None:
+async def test_loops_are_compacted_in_one_publish(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         for loop in ("s.main.1", "s.main.2"):
             for turn in range(4):
@@ -194,7 +192,7 @@ async def test_loops_are_told_shorter_all_in_one_step(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_prune_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_prune_of_an_unknown_entry_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         with pytest.raises(UnknownTarget) as caught:
             await prune(session, [1, 3])
@@ -233,14 +231,14 @@ async def test_a_tree_knows_its_branches_their_paths_and_labels(tmp_path: Path) 
                 tree.path(position)
 
 
-async def test_a_label_that_was_taken_away_is_gone(tmp_path: Path) -> None:
+async def test_a_removed_label_is_gone(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await label(session, 4, "second")
         await label(session, 4, None)
         assert dict((await read_tree(session)).labels) == {}
 
 
-async def test_a_tree_of_before_is_as_it_was(tmp_path: Path) -> None:
+async def test_a_tree_as_of_an_earlier_position_is_unchanged(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await branch(session, 1)
         assert (await read_tree(session, at=4)).leaf == 4
@@ -250,7 +248,7 @@ async def test_a_tree_of_before_is_as_it_was(tmp_path: Path) -> None:
 # --- a context at a leaf ------------------------------------------------------------------------------------------
 
 
-async def test_a_context_at_a_leaf_is_read_without_a_word_in_the_log(tmp_path: Path) -> None:
+async def test_building_a_context_at_a_leaf_writes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await branch(session, 1)
         await session.publish(asks("other"))
@@ -262,7 +260,7 @@ async def test_a_context_at_a_leaf_is_read_without_a_word_in_the_log(tmp_path: P
 
 
 @pytest.mark.parametrize(("leaf", "at"), [(3, None), (6, None), (-1, None), (5, 4)])
-async def test_a_leaf_that_is_not_there_is_an_error_and_no_guess(tmp_path: Path, leaf: int, at: int | None) -> None:
+async def test_an_unknown_leaf_is_an_error(tmp_path: Path, leaf: int, at: int | None) -> None:
     async with opened(tmp_path) as session:
         with pytest.raises(UnknownLeaf) as caught:
             await build_context(session, leaf=leaf, at=at)

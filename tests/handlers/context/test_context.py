@@ -1,4 +1,4 @@
-"""Given entries of the LLM lane, the context is what a model may see of them."""
+"""The fold: entries of the LLM lane become the context that a model sees."""
 
 import dataclasses
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_the_last_of_model_changes_and_answers_names_the_model() -> None:
     assert context_of(changed, AssistantMessage()).model == "gpt"
 
 
-def test_the_last_thinking_level_holds_also_behind_a_compaction() -> None:
+def test_the_last_thinking_level_survives_a_compaction() -> None:
     context = context_of(
         ThinkingLevelChange(level="low"), ThinkingLevelChange(level="high"), asks("a"), Compaction(summary="S")
     )
@@ -164,7 +164,7 @@ def test_a_move_before_a_compaction_undoes_it() -> None:
 
 
 @pytest.mark.parametrize("target", [2, 3, 4, 99])
-def test_a_move_to_an_entry_that_is_not_there_before_it_is_recorded_and_moves_nothing(target: int) -> None:
+def test_a_move_to_an_unknown_or_later_entry_is_recorded_and_moves_nothing(target: int) -> None:
     # position 2 is of the extension lane, 3 is the move itself
     entries = [entry(1, asks("a")), entry(3, LeafMove(to=target)), entry(4, asks("b"))]
     context = Context("s")
@@ -181,7 +181,7 @@ def test_a_branch_summary_stands_in_its_place_and_an_empty_one_is_skipped() -> N
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_blank_summary_or_memo_says_nothing_and_what_it_covers_is_left_out_all_the_same(blank: str) -> None:
+def test_a_blank_summary_or_memo_adds_nothing_and_still_covers_entries(blank: str) -> None:
     compacted = context_of(asks("a"), asks("b"), Compaction(summary=blank, first_kept=2), BranchSummary(summary=blank))
     assert texts(compacted) == ["u:b"]
     assert texts(context_of(asks("a"), Compaction(summary=blank), asks("b"))) == ["u:b"]
@@ -191,12 +191,12 @@ def test_a_blank_summary_or_memo_says_nothing_and_what_it_covers_is_left_out_all
 # --- calls and results --------------------------------------------------------------------------------------------
 
 
-def test_results_stand_behind_their_call_in_its_order_however_they_came() -> None:
+def test_results_follow_their_calls_in_order_regardless_of_arrival() -> None:
     context = context_of(calls("x", "y"), asks("wait"), results("y", "2"), says("hm"), results("x", "1"))
     assert texts(context) == ["a:<x><y>", "t:1", "t:2", "u:wait", "a:hm"]
 
 
-def test_an_unanswered_call_has_a_made_up_error_until_its_result_comes() -> None:
+def test_an_unanswered_call_has_a_placeholder_until_its_result_arrives() -> None:
     before = context_of(asks("a"), calls("x"))
     assert texts(before) == ["u:a", "a:<x>", NONE]
     assert before.messages[2].model_dump()["is_error"] is True
@@ -217,7 +217,7 @@ def test_a_result_that_comes_before_its_call_is_left_out() -> None:
     assert texts(context_of(results("x", "1"), calls("x"))) == ["a:<x>", NONE]
 
 
-def test_the_results_of_a_failed_answer_go_with_it() -> None:
+def test_the_results_of_a_failed_answer_are_left_out_too() -> None:
     assert texts(context_of(asks("a"), calls("x", stop_reason="aborted"), results("x", "1"))) == ["u:a"]
 
 
@@ -249,7 +249,7 @@ def test_results_inside_a_user_message_stand_like_all_others() -> None:
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def test_an_unreadable_entry_is_recorded_told_and_passed_over() -> None:
+def test_an_unreadable_entry_is_recorded_as_a_fault_and_skipped() -> None:
     forged = ForgedEntry("s:llm", "2-0", "not written by the bus")
     unreadable = entry(2, asks("x"))._replace(message=DecodeFailure(forged, b"{}"))
     context = Context("s")

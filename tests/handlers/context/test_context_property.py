@@ -198,7 +198,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
 
 @examples(300)
 @given(lane_logs())
-def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entries: list[Envelope]) -> None:
+def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: list[Envelope]) -> None:
     context = Context("s")
     for index, envelope in enumerate(entries):
         context = evolve(context, envelope)
@@ -211,7 +211,7 @@ def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entr
 
 @examples(300)
 @given(lane_logs(), st.sampled_from(["drop", "text"]))
-def test_every_context_gives_a_legal_request_without_private_things(entries: list[Envelope], thinking: str) -> None:
+def test_every_context_makes_a_legal_request_without_private_data(entries: list[Envelope], thinking: str) -> None:
     context = Context("s")
     for envelope in entries:
         context = evolve(context, envelope)
@@ -222,7 +222,7 @@ def test_every_context_gives_a_legal_request_without_private_things(entries: lis
 
 @examples(100)
 @given(lane_logs())
-def test_a_snapshot_is_not_changed_by_what_follows_it(entries: list[Envelope]) -> None:
+def test_a_context_is_not_changed_by_later_entries(entries: list[Envelope]) -> None:
     context = Context("s")
     snapshots = [(context, list(context.messages), list(context.path))]
     for envelope in entries:

@@ -1,4 +1,4 @@
-"""Forks as handlers see them: the context is the parent's, what is counted is their own, an open loop goes on."""
+"""Handlers on forks: a fork has its parent's context, counts its own usage, and continues an open loop."""
 
 import json
 from collections.abc import Sequence
@@ -142,7 +142,7 @@ async def test_a_projection_says_whether_it_folds_a_fork_as_a_whole_or_its_own_e
             assert await rebuild(child, POSITIONS) == whole
 
 
-async def test_what_is_left_of_a_fork_is_its_own_too() -> None:
+async def test_a_trimmed_fork_still_folds_its_own_entries() -> None:
     async with fresh_bus() as bus:
         parent = bus.session("p")
         await parent.publish(*[says("x")] * 5)
@@ -157,7 +157,7 @@ async def test_what_is_left_of_a_fork_is_its_own_too() -> None:
 
 @given(histories, st.integers(0, 25))
 @examples(100)
-def test_what_was_open_at_the_fork_breaks_no_fold(history: Sequence[Publishable], cut: int) -> None:
+def test_work_that_was_open_at_the_fork_breaks_no_fold(history: Sequence[Publishable], cut: int) -> None:
     entries = log_of(*history)
     for projection in (USAGE, TURNS, SESSIONS):
         assert projection.forked is not None
@@ -317,7 +317,7 @@ def own_event(event: AgentEvent) -> bool:
     return (turn_id.loop_id if isinstance(turn_id, TurnId) else str(loop_id)).startswith("c.")
 
 
-async def test_a_worker_goes_on_with_a_fork_once_somebody_speaks_in_it() -> None:
+async def test_a_worker_continues_a_fork_after_a_user_message() -> None:
     async with fresh_bus() as bus:
         parent = bus.session("p")
         await parent.publish(asks("hello?"))

@@ -1,4 +1,4 @@
-"""Given what loops said, the blocks that tell them shorter; and answers that are of no use to a request."""
+"""Compaction blocks of loops, and answers that are of no use to a request."""
 
 from collections.abc import Sequence
 
@@ -95,7 +95,7 @@ def test_the_latest_loop_and_those_in_scope_get_blocks_but_none_a_second() -> No
     assert blocks_of({}, BlockSettings()) == {}
 
 
-def test_the_summary_may_be_another_s() -> None:
+def test_another_summarizer_can_be_passed() -> None:
     def in_short(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> list[LlmMessage]:
         return [asks(f"{len(messages)} in {tokens} of {estimator.text('1234')}")]
 
@@ -107,7 +107,7 @@ def test_the_summary_may_be_another_s() -> None:
 # --- lines --------------------------------------------------------------------------------------------------------
 
 
-def test_each_answer_is_told_in_a_line() -> None:
+def test_each_answer_becomes_one_line() -> None:
     calling = AssistantMessage(content=(ToolCallBlock(id="1", name="x"), ToolCallBlock(id="2", name="x")))
     long = says("x" * 201)
     assert lines(asks("q"), says("short", "too"), calling, long) == [
@@ -117,7 +117,7 @@ def test_each_answer_is_told_in_a_line() -> None:
     ]
 
 
-def test_what_there_was_no_room_for_is_counted() -> None:
+def test_messages_that_do_not_fit_are_counted() -> None:
     said = [asks("q"), says("1234"), asks("q"), says("5678"), results("x", "r")]
     assert lines(*said, tokens=5) == [
         "[Summary] 1234",
@@ -135,7 +135,7 @@ def test_a_text_is_cut_in_its_middle_only_where_it_is_too_long() -> None:
 # --- answers of no use --------------------------------------------------------------------------------------------
 
 
-def test_answers_at_the_end_that_no_model_can_go_on_from_are_left_out() -> None:
+def test_answers_at_the_end_that_no_model_can_continue_from_are_left_out() -> None:
     good = [asks("q"), says("a")]
     for bad in (says(" "), calls("x"), says("half", stop_reason="length"), AssistantMessage()):
         assert without_unusable_end([*good, bad, bad]) == tuple(good)

@@ -1,4 +1,4 @@
-"""Given loops told shorter and entries that were pruned, what a model reads, and that the log keeps everything."""
+"""Overlays: what a model reads of compacted loops and pruned entries. The log keeps everything."""
 
 import pytest
 from pydantic import JsonValue
@@ -51,47 +51,47 @@ def read(*messages: Publishable) -> list[str]:
 # --- a loop told shorter ------------------------------------------------------------------------------------------
 
 
-def test_of_a_loop_the_first_turns_stay_and_summaries_and_recent_turns_stand_for_the_others() -> None:
+def test_a_compacted_loop_has_its_first_turns_a_summary_and_its_recent_turns() -> None:
     overlay = told(first=0, between=section(1, 2, asks("S")), recent=section(3, 3, asks("q3"), says("a3, cut")))
     assert read(*conversation(4), overlay, asks("next")) == ["u:q0", "a:a0", "u:S", "u:q3", "a:a3, cut", "u:next"]
 
 
-def test_of_an_earlier_loop_only_its_summary_is_read_in_the_place_where_it_was() -> None:
+def test_an_earlier_loop_is_replaced_in_place_by_its_summary() -> None:
     overlay = told(between=section(0, 1, asks("S")))
     later = conversation(1, loop="s.main.2")
     assert read(asks("before"), *conversation(2), *later, overlay) == ["u:before", "u:S", "u:q0", "a:a0"]
 
 
-def test_what_a_loop_says_after_it_was_told_shorter_stands_as_it_is() -> None:
+def test_messages_of_a_loop_after_its_compaction_stay_unchanged() -> None:
     overlay = told(between=section(0, 1, asks("S")))
     assert read(*conversation(2), overlay, *turn(1, says("late")), *turn(2, asks("q2"))) == ["u:S", "a:late", "u:q2"]
 
 
-def test_the_last_block_of_a_loop_counts_and_may_show_what_an_older_one_hid() -> None:
+def test_the_last_block_of_a_loop_applies_and_may_show_what_an_older_one_hid() -> None:
     older = told(between=section(0, 2, asks("S1")))
     newer = told(first=1, between=section(2, 2, asks("S2")))
     assert read(*conversation(3), older, newer) == ["u:q0", "a:a0", "u:q1", "a:a1", "u:S2"]
 
 
-def test_a_block_of_a_loop_that_is_not_on_the_path_says_nothing() -> None:
+def test_a_block_of_a_loop_that_is_not_on_the_path_has_no_effect() -> None:
     overlay = told(between=section(0, 0, asks("S")))
     assert read(*conversation(1), LeafMove(to=None), asks("anew"), overlay) == ["u:anew"]
     assert read(*conversation(1), Compaction(summary="all"), overlay)[1:] == []
 
 
-def test_instructions_of_a_loop_hold_though_it_is_told_shorter() -> None:
+def test_instructions_survive_the_compaction_of_their_loop() -> None:
     instruction = turn(0, SystemMessage(content=(TextBlock(text="be brief"),)))
     context = context_of(*instruction, *conversation(1), told(between=section(0, 0, asks("S"))))
     assert [message.text_content() for message in context.system] == ["be brief"]
     assert texts(context) == ["u:S"]
 
 
-def test_a_result_whose_call_was_told_shorter_is_left_out() -> None:
+def test_a_result_whose_call_was_compacted_by_a_block_is_left_out() -> None:
     overlay = told(between=section(0, 0, asks("S")))
     assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:S"]
 
 
-def test_a_call_that_is_told_again_gets_the_result_that_comes_later() -> None:
+def test_a_call_repeated_in_a_block_gets_the_result_that_comes_later() -> None:
     overlay = told(recent=section(0, 0, asks("q"), calls("x")))
     assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:q", "a:<x>", "t:r"]
 
@@ -106,7 +106,7 @@ def test_a_context_from_before_an_overlay_shows_everything() -> None:
 # --- pruned entries -----------------------------------------------------------------------------------------------
 
 
-def test_a_memo_is_read_where_the_first_pruned_entry_stood() -> None:
+def test_a_memo_stands_in_place_of_the_first_pruned_entry() -> None:
     pruned = Prune(pruned=(2, 4), memo="tried b")
     assert read(asks("a"), asks("b"), asks("c"), asks("d"), pruned, asks("e")) == [
         "u:a",
@@ -124,7 +124,7 @@ def test_a_prune_of_a_call_takes_its_result_with_it() -> None:
     assert read(asks("a"), calls("x"), results("x", "r"), Prune(pruned=(2,))) == ["u:a"]
 
 
-def test_a_prune_of_what_is_not_there_prunes_the_rest_and_is_a_fault() -> None:
+def test_a_prune_with_an_unknown_entry_prunes_the_others_and_is_a_fault() -> None:
     context = context_of(asks("a"), asks("b"), Prune(pruned=(1, 9)))
     assert texts(context) == ["u:b"]
     (fault,) = context.faults
@@ -132,7 +132,7 @@ def test_a_prune_of_what_is_not_there_prunes_the_rest_and_is_a_fault() -> None:
     assert (fault.position, fault.error.target) == (3, 9)
 
 
-def test_what_comes_after_a_prune_is_not_pruned_by_it() -> None:
+def test_a_prune_does_not_cover_entries_after_it() -> None:
     assert read(asks("a"), Prune(pruned=(1, 3)), asks("c")) == ["u:c"]
 
 
@@ -167,7 +167,7 @@ BLOCK: dict[str, JsonValue] = {
 }
 
 
-def test_seed_001_s_block_is_read_and_written_and_stands_so_in_the_log() -> None:
+def test_the_block_of_seed_001_is_read_written_and_stored_in_the_same_form() -> None:
     block, left_out = read_block(BLOCK)
     assert left_out == ()
     assert write_block(block) == BLOCK
@@ -206,7 +206,7 @@ def test_extensions_that_a_section_copied_are_left_out_and_named() -> None:
         ({"createdAt": CREATED, "keep_last": None, "x": 1}, "x"),
     ],
 )
-def test_what_is_no_block_is_refused_with_the_place_of_the_fault(value: JsonValue, path: str) -> None:
+def test_a_malformed_block_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_block(value)
     assert caught.value.path == path

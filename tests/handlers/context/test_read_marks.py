@@ -1,4 +1,4 @@
-"""Who spoke while the model was thinking stands behind its answer, at every position and for every provider."""
+"""A user message sent while a model answers stands after the answer, at every position and for every provider."""
 
 from collections.abc import Sequence
 
@@ -36,13 +36,13 @@ def seen(message: AssistantMessage, position: int, *held: int) -> AssistantMessa
     return message.model_copy(update={"metadata": metadata})
 
 
-def test_who_spoke_meanwhile_stands_behind_the_answer() -> None:
+def test_a_message_sent_during_an_answer_stands_after_the_answer() -> None:
     assert texts(context_of(asks("one"), asks("two"), seen(says("One."), 1))) == ["u:one", "a:One.", "u:two"]
     later = context_of(asks("one"), asks("two"), seen(says("One."), 1), asks("three"), seen(says("Two, three."), 4))
     assert texts(later) == ["u:one", "a:One.", "u:two", "u:three", "a:Two, three."]
 
 
-def test_it_stands_behind_the_results_of_the_answer_s_calls_whether_they_are_there_or_not() -> None:
+def test_a_message_sent_during_an_answer_stands_after_the_results_of_its_calls() -> None:
     thought: list[Publishable] = [asks("one"), asks("two"), seen(calls("a", "b"), 1)]
     none = "t:No result provided"
     assert texts(context_of(*thought)) == ["u:one", "a:<a><b>", none, none, "u:two"]
@@ -51,7 +51,7 @@ def test_it_stands_behind_the_results_of_the_answer_s_calls_whether_they_are_the
     assert texts(whole) == ["u:one", "a:<a><b>", "t:A", "t:B", "u:two", "u:three"]
 
 
-def test_several_stay_in_their_order_and_behind_each_answer_that_did_not_read_them() -> None:
+def test_several_such_messages_keep_their_order_after_each_answer_that_did_not_read_them() -> None:
     context = context_of(
         asks("one"),
         asks("later"),
@@ -63,27 +63,27 @@ def test_several_stay_in_their_order_and_behind_each_answer_that_did_not_read_th
     assert texts(context) == ["u:one", "a:<a>", "t:A", "u:two", "a:B", "u:later"]
 
 
-def test_an_answer_that_failed_moves_nobody() -> None:
+def test_a_failed_answer_moves_no_message() -> None:
     cut = seen(says("h", stop_reason="aborted"), 1)
     assert texts(context_of(asks("one"), asks("two"), cut)) == ["u:one", "u:two"]
 
 
-def test_an_answer_without_a_mark_has_read_all_before_it() -> None:
+def test_an_answer_without_a_mark_has_read_everything_before_it() -> None:
     assert texts(context_of(asks("one"), asks("two"), says("Both."))) == ["u:one", "u:two", "a:Both."]
 
 
-def test_what_is_no_user_s_word_stays_where_it_is() -> None:
+def test_messages_that_are_not_a_users_are_not_moved() -> None:
     note = asks("note").with_turn_id(TURN)
     assert texts(context_of(asks("one"), note, seen(says("One."), 1))) == ["u:one", "u:note", "a:One."]
 
 
-def test_who_spoke_before_a_loop_was_stopped_stands_behind_the_note_of_it() -> None:
+def test_a_message_sent_before_a_loop_was_stopped_stands_after_the_note_that_ends_it() -> None:
     note = asks("[Agent stopped: x]").with_turn_id(TURN).model_copy(update={"metadata": {READ_UP_TO: 1}})
     assert texts(context_of(asks("one"), asks("two"), note)) == ["u:one", "u:[Agent stopped: x]", "u:two"]
 
 
 @pytest.mark.parametrize("mark", [True, "1", None, -1, 1.5])
-def test_a_mark_that_is_no_position_is_none(mark: JsonValue) -> None:
+def test_a_mark_that_is_not_a_position_is_ignored(mark: JsonValue) -> None:
     answer = says("One.").model_copy(update={"metadata": {READ_UP_TO: mark, DEFERRED: mark}})
     told = texts(context_of(asks("one"), answer))
     assert told == (["a:One.", "u:one"] if mark == -1 else ["u:one", "a:One."])
@@ -97,7 +97,7 @@ def test_a_branch_and_a_compaction_find_the_same_order() -> None:
     assert texts(context_of(*thought, Compaction(summary="x", first_kept=2)))[1:] == ["a:One.", "u:two"]
 
 
-def test_what_is_held_is_not_shown_and_nothing_else_is_lost() -> None:
+def test_held_messages_are_not_shown_and_nothing_else_is_lost() -> None:
     context = context_of(asks("one"), calls("a"), asks("then?"), results("a", "A"), calls("b"), asks("two"))
     shown = visible_context(context, {3})
     assert texts(shown) == ["u:one", "a:<a>", "t:A", "a:<b>", "t:No result provided", "u:two"]
@@ -169,7 +169,7 @@ def plain(entries: Sequence[Envelope]) -> list[Envelope]:
 
 @examples(300)
 @given(marked_logs())
-def test_the_order_is_what_the_rule_says_at_every_position(entries: list[Envelope]) -> None:
+def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -> None:
     context = Context("s")
     for envelope in plain(entries):
         context = evolve(context, envelope)
@@ -178,7 +178,7 @@ def test_the_order_is_what_the_rule_says_at_every_position(entries: list[Envelop
 
 @examples(200)
 @given(marked_logs())
-def test_the_order_is_the_same_if_it_is_derived_anew(entries: list[Envelope]) -> None:
+def test_the_order_is_the_same_after_deriving_the_context_again(entries: list[Envelope]) -> None:
     context = folded(entries)
     if not entries:
         return
@@ -202,6 +202,6 @@ def test_the_rules_of_every_provider_are_known() -> None:
 
 @examples(150)
 @given(marked_logs())
-def test_every_provider_takes_the_order(entries: list[Envelope]) -> None:
+def test_every_provider_accepts_the_order(entries: list[Envelope]) -> None:
     for name, provider in PROVIDERS.items():
         RULES[name](provider.to_request(folded(entries), model="m").body)

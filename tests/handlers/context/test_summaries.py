@@ -1,4 +1,4 @@
-"""What is told in place of history reaches every provider, and what only steers reaches none."""
+"""Summaries reach every provider; entries that only steer the context reach none."""
 
 import json
 

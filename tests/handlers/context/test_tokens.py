@@ -1,4 +1,4 @@
-"""How large a context is, when that is too large, and where it can be cut."""
+"""The size of a context, when it is too large, and where it can be cut."""
 
 import json
 from pathlib import Path
@@ -91,20 +91,20 @@ def test_seed_000_counts_characters_and_at_least_one_token(message: LlmMessage, 
 # --- a context ----------------------------------------------------------------------------------------------------
 
 
-def test_a_usage_tells_the_size_of_its_context_with_what_was_cached_or_without() -> None:
+def test_the_usage_is_the_size_of_the_context_with_or_without_cached_tokens() -> None:
     usage = Usage(input=100, output=50, cache_read=20, cache_write=10, reasoning=40, total_tokens=7)
     assert usage_tokens(usage) == 180
     assert usage_tokens(usage, cached=False) == 150
 
 
-def test_what_stands_behind_the_last_count_is_estimated() -> None:
+def test_messages_after_the_last_count_are_estimated() -> None:
     context = context_of(asks("a"), counted(100), asks("12345"), BranchSummary(summary="S"), asks("b"))
     told = branch_message(BranchSummary(summary="S"))
     assert told is not None
     assert context_tokens(context) == 100 + 6 + BY_BYTES.message(told) + 5
 
 
-def test_answers_that_failed_or_tell_no_usage_count_nothing() -> None:
+def test_failed_answers_and_answers_without_usage_are_no_count() -> None:
     failed = AssistantMessage(usage=Usage(input=999), stop_reason="error")
     assert context_tokens(context_of(counted(100), failed, counted(0, "1234"), asks("a"))) == 100 + 5 + 5
 
@@ -118,7 +118,7 @@ def test_without_a_count_everything_is_estimated_instructions_too() -> None:
 
 
 @pytest.mark.parametrize("overlay", [Compaction(summary="S", first_kept=2), Prune(pruned=(1,))])
-def test_a_count_from_before_history_was_told_shorter_is_not_believed(overlay: Compaction | Prune) -> None:
+def test_a_count_from_before_a_compaction_is_ignored(overlay: Compaction | Prune) -> None:
     context = context_of(asks("1"), counted(90_000), overlay, asks("2"))
     assert context_tokens(context) == sum(map(BY_BYTES.message, context.messages)) < 100
     assert context_tokens(context_of(asks("1"), counted(90_000), overlay, counted(50), asks("2"))) == 55
@@ -151,7 +151,7 @@ def test_a_cut_never_comes_between_a_call_and_its_result() -> None:
     assert first_to_keep(context_of()) is None
 
 
-def test_what_was_compacted_before_is_not_kept_a_second_time() -> None:
+def test_entries_that_were_compacted_are_not_kept_again() -> None:
     context = context_of(asks("1"), asks("2"), Compaction(summary="S", first_kept=2), asks("3"))
     assert first_to_keep(context, 10**6) == 2
 

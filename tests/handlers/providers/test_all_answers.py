@@ -1,4 +1,4 @@
-"""Whatever a provider answers, its readers give a message or say what is wrong with it, and nothing else."""
+"""Any provider's answer makes a message or raises a typed error."""
 
 import copy
 import json
@@ -111,7 +111,7 @@ _deep: JsonValue = json.loads("[" * 300 + "]" * 300)
 
 
 @pytest.mark.parametrize("name", _READERS)
-def test_what_is_spoilt_here_is_an_answer_when_it_is_whole(name: str) -> None:
+def test_the_unspoilt_samples_are_answers(name: str) -> None:
     read, whole, answer, events = _READERS[name]
     assert read(whole).content
     reader = answer()
@@ -152,7 +152,7 @@ def test_a_spoilt_stream_is_a_message_or_a_typed_error(name: str, data: st.DataO
     assert read_message(message.to_json()) == message
 
 
-def test_usage_that_cannot_be_read_spoils_no_more_than_its_event() -> None:
+def test_unreadable_usage_affects_only_its_event() -> None:
     reader = GeminiAnswer()
     reader.take({"candidates": [{"content": {"parts": [{"text": "a"}]}}], "usageMetadata": {"promptTokenCount": 7}})
     with pytest.raises(DecodeError, match="promptTokensDetails"):

@@ -1,4 +1,4 @@
-"""Whatever stands in the LLM lane, it is a request that each provider takes, and says what the context says."""
+"""Any LLM lane makes a legal request to each provider, with all of its content."""
 
 import json
 import math
@@ -72,7 +72,7 @@ def test_every_call_stands_with_its_result_and_every_text_in_its_order(name: str
 
 
 @pytest.mark.parametrize("name", FORMS)
-async def test_what_an_extension_says_is_on_no_wire(name: str) -> None:
+async def test_extension_messages_are_never_sent(name: str) -> None:
     said = ExtensionMessage.of("notification", {"text": CANARY})
     session = ListedSession(asks("a"), said, calls("x"), said, results("x", "1"), said)
     request = FORMS[name].to(await build_context(session), model="m")
@@ -81,7 +81,7 @@ async def test_what_an_extension_says_is_on_no_wire(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_thinking_that_cannot_go_back_is_told_once(name: str) -> None:
+def test_thinking_that_cannot_go_back_is_one_warning(name: str) -> None:
     thought = AssistantMessage(content=(ThinkingBlock(text="hm"), TextBlock(text="b")), provider="p", model="m")
     redacted = AssistantMessage(content=(RedactedThinkingBlock(data="xx"), TextBlock(text="c")))
     request = FORMS[name].to(context_of(asks("a"), thought, asks("d"), redacted), model="m", strict=True)
@@ -269,7 +269,7 @@ def _expected_texts(context: Context) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_blocks_say_beside_their_content_is_told_where_it_is_left_out(name: str) -> None:
+def test_details_of_blocks_that_are_left_out_are_warnings(name: str) -> None:
     ref = AnnotationRef(url="https://example.com")
     picture = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
     context = context_of(

@@ -1,4 +1,4 @@
-"""Given a context, the request is what Anthropic's API takes, and says all that the wire can carry."""
+"""A context becomes a request that Anthropic's API accepts, with everything that it can represent."""
 
 import json
 import re
@@ -151,7 +151,7 @@ def test_no_placeholder_stands_where_the_user_speaks_first() -> None:
     assert turns(asks("a")) == [("user", [text("a")])]
 
 
-def test_a_message_with_nothing_to_say_is_left_out_and_its_neighbours_meet() -> None:
+def test_an_empty_message_is_left_out_and_its_neighbours_are_joined() -> None:
     assert turns(asks("a"), says("", " "), asks("b")) == [("user", [text("a"), text("b")])]
 
 
@@ -160,7 +160,7 @@ def test_white_space_at_the_end_of_a_last_answer_is_cut_and_elsewhere_kept() -> 
     assert turns(asks("a"), says("b \n"), asks("c"))[1] == ("assistant", [text("b \n")])
 
 
-def test_results_stand_first_in_the_turn_behind_their_calls() -> None:
+def test_results_come_first_in_the_turn_after_their_calls() -> None:
     shape = turns(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
     assert [role for role, _ in shape] == ["user", "assistant", "user"]
     assert shape[2][1] == [
@@ -210,7 +210,7 @@ def test_a_result_is_an_error_if_its_status_says_so() -> None:
     assert answered(TextBlock(text="1"), status="failed") == {"content": "1", "is_error": True}
 
 
-def test_a_failed_result_is_sent_as_text_alone_and_what_is_left_out_is_told() -> None:
+def test_a_failed_result_is_sent_as_text_alone_with_a_warning_for_the_rest() -> None:
     notes = DocumentBlock(media=MediaRef.from_bytes(b"notes", mime_type="text/plain"))
     content = (TextBlock(text="1"), ImageBlock(media=PNG), DocumentBlock(media=PDF), notes)
     failed = ToolResultMessage(tool_call_id="x", content=content, is_error=True)
@@ -301,7 +301,7 @@ def test_thinking_goes_back_verbatim_to_the_model_that_wrote_it() -> None:
         AssistantMessage(content=(SIGNED, REDACTED, TextBlock(text="b"))),
     ],
 )
-def test_thinking_of_another_model_or_provider_is_left_out_or_told_as_text(other: AssistantMessage) -> None:
+def test_thinking_of_another_model_or_provider_is_left_out_or_sent_as_text(other: AssistantMessage) -> None:
     context = context_of(asks("a"), other)
     dropped = to_anthropic(context, model=MODEL)
     told = to_anthropic(context, model=MODEL, foreign_thinking="text")
@@ -386,7 +386,7 @@ _UNSENDABLE: list[tuple[Block, str]] = [
 
 
 @pytest.mark.parametrize(("block", "named"), _UNSENDABLE)
-def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(block: Block, named: str) -> None:
+def test_what_the_api_cannot_represent_is_left_out_with_a_warning(block: Block, named: str) -> None:
     request = request_for(asks("a"), says("b"), user("c", block))
     assert turns_of(request)[2] == ("user", [text("c")])
     assert len(request.warnings) == 1
@@ -394,14 +394,14 @@ def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(blo
 
 
 @pytest.mark.parametrize("where", [user("a", AUDIO), says("a", ImageBlock(media=PNG)), SystemMessage(content=(AUDIO,))])
-def test_strict_mode_refuses_what_the_wire_cannot_carry(where: LlmMessage) -> None:
+def test_strict_mode_refuses_what_the_api_cannot_represent(where: LlmMessage) -> None:
     with pytest.raises(ContentRefused) as refused:
         to_anthropic(context_of(where), model=MODEL, strict=True)
     assert refused.value.provider == "anthropic"
     assert len(refused.value.losses) == 1
 
 
-def test_strict_mode_takes_what_the_wire_can_carry() -> None:
+def test_strict_mode_accepts_what_the_api_can_represent() -> None:
     context = context_of(user("a", ImageBlock(media=PNG)), says(ThinkingBlock(text="hm"), "b"))
     assert to_anthropic(context, model=MODEL, strict=True) == to_anthropic(context, model=MODEL)
 
@@ -415,7 +415,7 @@ def test_an_image_that_a_model_made_is_left_out_with_a_warning() -> None:
 # --- what is sent -------------------------------------------------------------------------------------------------
 
 
-def test_marks_of_what_to_keep_are_set_on_demand_only() -> None:
+def test_cache_marks_are_set_only_on_demand() -> None:
     system = SystemMessage(content=(TextBlock(text="1"), TextBlock(text="2")))
     said = (system, asks("a"), calls("x", "y"), results("x", "1"), results("y", "2"))
     tools = [ToolSpec("f", "", {"type": "object"}), ToolSpec("g", "", {"type": "object"})]

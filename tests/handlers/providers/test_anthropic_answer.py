@@ -1,4 +1,4 @@
-"""Given what Anthropic's API answers, whole or as events, through the real SDK or not, the message is the same."""
+"""An answer of Anthropic's API makes the same message, whole or streamed, with or without the SDK."""
 
 import copy
 import json
@@ -112,7 +112,7 @@ def plain(message: AssistantMessage) -> AssistantMessage:
     return message.model_copy(update={"timestamp": None, "usage": message.usage.model_copy(update={"raw": None})})
 
 
-def test_a_response_says_who_answered_what_and_why_it_ended() -> None:
+def test_a_response_becomes_a_message_with_model_content_and_stop_reason() -> None:
     message = from_anthropic(WHOLE, model=MODEL, rates=Rates(input=Decimal(1), output=Decimal(2)))
     assert message.content == (
         ThinkingBlock(text="Let me see.", signature="c2ln"),
@@ -139,7 +139,7 @@ def test_a_response_says_who_answered_what_and_why_it_ended() -> None:
     assert usage.cost.total == Decimal(105) / 1_000_000
 
 
-def test_events_give_the_message_that_the_whole_response_is() -> None:
+def test_a_stream_builds_the_same_message_as_the_whole_response() -> None:
     answer = AnthropicAnswer(MODEL)
     for event in streamed():
         answer.take(event)
@@ -150,7 +150,7 @@ def test_events_give_the_message_that_the_whole_response_is() -> None:
     assert usage.raw == USAGE
 
 
-def test_what_was_taken_in_is_not_changed() -> None:
+def test_events_are_not_changed() -> None:
     events = streamed()
     before = copy.deepcopy(events)
     answer = AnthropicAnswer(MODEL)
@@ -183,7 +183,7 @@ async def test_the_real_sdk_gives_the_same_whole_and_streamed() -> None:
     assert plain(answer.message()) == expected
 
 
-def test_what_a_model_said_goes_back_to_it_as_it_came() -> None:
+def test_an_answer_goes_back_to_its_model_unchanged() -> None:
     context = context_of(asks("a"), from_anthropic(WHOLE, model=MODEL), results("toolu_1", "1"))
     body = to_anthropic(context).body
     require_legal(body)
@@ -192,7 +192,7 @@ def test_what_a_model_said_goes_back_to_it_as_it_came() -> None:
     assert cast("list[Json]", body["messages"])[1] == {"role": "assistant", "content": said}
 
 
-def test_what_the_provider_s_own_tools_did_goes_to_no_other_model() -> None:
+def test_blocks_of_the_providers_own_tools_go_to_no_other_model() -> None:
     request = to_anthropic(context_of(asks("a"), from_anthropic(WHOLE, model=MODEL)), model="claude-opus-4-5")
     assert "srvtoolu_1" not in json.dumps(request.body)
     unknown = "messages.1: unknown left out: assistants cannot send it"
@@ -220,7 +220,7 @@ def test_what_the_provider_s_own_tools_did_goes_to_no_other_model() -> None:
         ({"usage": [1]}, "usage"),
     ],
 )
-def test_what_is_no_response_is_refused_with_the_path_to_the_fault(change: Json, path: str) -> None:
+def test_a_malformed_response_is_refused_with_the_path_to_its_fault(change: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         from_anthropic({**WHOLE, **change})
     assert refused.value.path == path
@@ -243,7 +243,7 @@ def test_what_is_no_response_is_refused_with_the_path_to_the_fault(change: Json,
         {"type": "message_delta", "delta": []},
     ],
 )
-def test_what_is_no_event_is_refused(event: Json) -> None:
+def test_a_malformed_event_is_refused(event: Json) -> None:
     answer = AnthropicAnswer(MODEL)
     answer.take(streamed()[0])
     with pytest.raises(DecodeError):
@@ -251,13 +251,13 @@ def test_what_is_no_event_is_refused(event: Json) -> None:
     assert answer.message("it broke").error_message == "it broke"
 
 
-def test_a_citation_whose_numbers_are_none_names_no_place() -> None:
+def test_a_citation_with_invalid_numbers_has_no_page() -> None:
     cited: Json = {"type": "text", "text": "a", "citations": [{"url": "u", "start_page_number": True}]}
     [block] = from_anthropic({**WHOLE, "content": [cited]}).content
     assert block == TextBlock(text="a", annotations=(AnnotationRef(url="u"),))
 
 
-def test_an_error_in_the_stream_is_the_failed_message_with_what_was_said() -> None:
+def test_an_error_in_the_stream_makes_a_failed_message_with_the_content_so_far() -> None:
     answer = AnthropicAnswer()
     for event in streamed()[:4]:
         answer.take(event)
@@ -268,7 +268,7 @@ def test_an_error_in_the_stream_is_the_failed_message_with_what_was_said() -> No
     assert (answer.error_code, answer.is_complete) == ("overloaded_error", True)
 
 
-def test_input_that_is_told_as_a_call_begins_is_kept_if_its_deltas_are_empty() -> None:
+def test_input_at_the_start_of_a_call_is_kept_if_its_deltas_are_empty() -> None:
     answer = AnthropicAnswer()
     block: Json = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
     answer.take({"type": "content_block_start", "index": 0, "content_block": block})
@@ -277,5 +277,5 @@ def test_input_that_is_told_as_a_call_begins_is_kept_if_its_deltas_are_empty() -
     assert answer.message().content == (ToolCallBlock(id="t", name="f", arguments={"a": 1}),)
 
 
-def test_an_event_of_a_kind_we_do_not_know_says_nothing() -> None:
+def test_an_event_of_an_unknown_kind_is_ignored() -> None:
     assert AnthropicAnswer(MODEL).take({"type": "something_new", "x": 1}) == []

@@ -1,4 +1,4 @@
-"""Given a context, the request is what Gemini's API takes, and says all that the wire can carry."""
+"""A context becomes a request that Gemini's API accepts, with everything that it can represent."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def test_a_body_holds_instructions_and_contents_and_neither_model_nor_streaming(
     )
 
 
-def test_most_tokens_are_told_where_they_are_given() -> None:
+def test_max_tokens_are_sent_if_they_are_set() -> None:
     request = to_gemini(context_of(asks("hi")), model=MODEL, max_tokens=7)
     require_legal(request.body)
     assert request.body["generationConfig"] == {"maxOutputTokens": 7}
@@ -164,11 +164,11 @@ def test_a_request_that_would_not_begin_with_a_user_begins_with_a_placeholder() 
     assert contents() == [("user", [{"text": "..."}])]
 
 
-def test_a_message_with_nothing_to_say_is_left_out() -> None:
+def test_an_empty_message_is_left_out() -> None:
     assert contents(asks("a"), says(""), asks(" ")) == [("user", [{"text": "a"}])]
 
 
-def test_the_results_of_a_batch_stand_in_one_content_in_the_order_of_their_calls_and_before_all_else() -> None:
+def test_the_results_of_a_batch_come_first_in_one_content_in_the_order_of_their_calls() -> None:
     shape = contents(
         asks("a"),
         AssistantMessage(content=(ToolCallBlock(id="x", name="f"), ToolCallBlock(id="y", name="g"))),
@@ -219,7 +219,7 @@ def test_the_mark_of_an_error_may_be_another() -> None:
     assert contents_of(request)[2][1] == [response({"result": "FAILED: No result provided"})]
 
 
-def test_media_in_a_result_stand_in_its_response_where_the_model_takes_them_there() -> None:
+def test_media_in_a_result_are_part_of_its_response_if_the_model_accepts_that() -> None:
     parts: list[JsonValue] = [inline(PNG)]
     held: Wire = {"functionResponse": {"name": "tool", "response": {"result": "1"}, "parts": parts}}
     assert answered(TextBlock(text="1"), ImageBlock(media=PNG)) == [held]
@@ -227,7 +227,7 @@ def test_media_in_a_result_stand_in_its_response_where_the_model_takes_them_ther
 
 
 @pytest.mark.parametrize("model", ["gemini-2.5-pro", "models/gemini-1.5-flash", "gemma-3-27b-it"])
-def test_media_in_results_stand_behind_all_responses_for_older_models(model: str) -> None:
+def test_media_in_results_follow_all_responses_for_older_models(model: str) -> None:
     batch = [
         asks("a"),
         calls("x", "y"),
@@ -265,7 +265,7 @@ def test_arguments_are_sent_as_an_object(call: ToolCallBlock, sent: Wire, warned
     assert any("arguments" in warning for warning in request.warnings) is warned
 
 
-def test_illegal_names_are_made_legal_at_call_and_response_and_told() -> None:
+def test_illegal_names_are_made_legal_at_call_and_response_with_a_warning() -> None:
     request = request_for(asks("a"), says(ToolCallBlock(id="x", name="7 up")), results("x", "1"))
     (_, (call,)), (_, (told,)) = contents_of(request)[1:]
     sent = cast("Wire", call["functionCall"])["name"]
@@ -305,7 +305,7 @@ def test_thoughts_and_signatures_go_back_to_the_model_that_wrote_them_at_the_par
         AssistantMessage(content=SIGNED),
     ],
 )
-def test_another_model_s_signatures_go_nowhere_and_its_thoughts_as_text_if_at_all(other: AssistantMessage) -> None:
+def test_signatures_of_other_models_are_not_sent_and_their_thoughts_only_as_text(other: AssistantMessage) -> None:
     context = context_of(asks("a"), other)
     dropped, told = to_gemini(context, model=MODEL), to_gemini(context, model=MODEL, foreign_thinking="text")
     call: Wire = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": UNSIGNED}
@@ -358,11 +358,11 @@ def test_a_signature_that_cannot_be_one_is_left_out_with_a_warning() -> None:
     assert request.warnings == ("messages.1: signature left out: it is not base64",)
 
 
-def test_redacted_thinking_goes_nowhere() -> None:
+def test_redacted_thinking_is_not_sent() -> None:
     assert contents(asks("a"), says(RedactedThinkingBlock(data="xx"), "b"))[1][1] == [{"text": "b"}]
 
 
-def test_what_the_provider_s_own_tools_did_goes_back_to_the_model_that_had_it_done() -> None:
+def test_parts_of_the_providers_own_tools_go_back_to_the_model_that_used_them() -> None:
     ran = UnknownBlock(raw={"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": SIGNATURE})
     assert contents(asks("a"), says(ran, "b"))[1][1][0] == ran.raw
     request = request_for(asks("a"), says(ran, "b", model="gemini-2.5-pro"))
@@ -397,7 +397,7 @@ def test_media_have_the_part_that_fits(block: Block, part: Wire) -> None:
     assert not request.warnings
 
 
-def test_a_type_that_only_a_name_tells_is_told_as_a_guess() -> None:
+def test_a_media_type_guessed_from_a_name_is_a_warning() -> None:
     request = request_for(user(ImageBlock(media=MediaRef.from_url("https://example.com/a.JPG?size=1"))))
     assert contents_of(request)[0][1] == [
         {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://example.com/a.JPG?size=1"}}
@@ -405,7 +405,7 @@ def test_a_type_that_only_a_name_tells_is_told_as_a_guess() -> None:
     assert request.warnings == ("messages.0: type of image not known, sent as image/jpeg after its name",)
 
 
-def test_stored_media_go_out_as_what_they_were_looked_up_to_be() -> None:
+def test_stored_media_are_sent_as_what_they_were_resolved_to() -> None:
     stored = ImageBlock(media=MediaRef(kind="sha256", sha256="0" * 64))
     request = to_gemini(context_of(user(stored)), model=MODEL, media={"0" * 64: PNG})
     assert contents_of(request)[0][1] == [inline(PNG)]
@@ -431,7 +431,7 @@ _UNSENDABLE: list[tuple[Block, str]] = [
 
 
 @pytest.mark.parametrize(("block", "named"), _UNSENDABLE)
-def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(block: Block, named: str) -> None:
+def test_what_the_api_cannot_represent_is_left_out_with_a_warning(block: Block, named: str) -> None:
     request = request_for(asks("a"), says("b"), user("c", block))
     assert contents_of(request)[2] == ("user", [{"text": "c"}])
     assert len(request.warnings) == 1
@@ -447,7 +447,7 @@ def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(blo
         user(ImageBlock(media=MediaRef.from_url("https://example.com/a.png"))),
     ],
 )
-def test_strict_mode_refuses_what_the_wire_cannot_carry_or_would_guess(where: LlmMessage) -> None:
+def test_strict_mode_refuses_what_the_api_cannot_represent_or_has_to_guess(where: LlmMessage) -> None:
     with pytest.raises(ContentRefused) as refused:
         to_gemini(context_of(where), model=MODEL, strict=True)
     assert refused.value.provider == "google"

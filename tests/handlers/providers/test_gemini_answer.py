@@ -1,4 +1,4 @@
-"""Given what Gemini's API answers, whole or in pieces, the message says all of it."""
+"""An answer of Gemini's API, whole or streamed, makes a message with all of its content."""
 
 import json
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def read(*parts: Json, finish: str | None = "STOP", **fields: JsonValue) -> Assi
 # --- whole --------------------------------------------------------------------------------------------------------
 
 
-def test_a_response_says_who_answered_what_and_why_it_ended() -> None:
+def test_a_response_becomes_a_message_with_model_content_and_stop_reason() -> None:
     message = read({"text": "hm", "thought": True}, {"text": "Hello"})
     assert message.content == (ThinkingBlock(text="hm"), TextBlock(text="Hello"))
     assert (message.provider, message.model, message.response_id) == ("google", MODEL, "r1")
@@ -65,7 +65,7 @@ def test_a_response_says_who_answered_what_and_why_it_ended() -> None:
     assert message.usage is None
 
 
-def test_what_was_not_asked_for_by_name_has_the_name_of_its_answer() -> None:
+def test_without_a_requested_model_the_message_has_the_name_in_the_response() -> None:
     message = from_gemini(response({"text": "a"}))
     assert (message.model, message.metadata) == (f"{MODEL}-001", None)
 
@@ -89,7 +89,7 @@ def test_signatures_stay_with_the_parts_they_came_with() -> None:
     )
 
 
-def test_what_a_model_said_goes_back_to_it_as_it_came() -> None:
+def test_an_answer_goes_back_to_its_model_unchanged() -> None:
     parts: list[Json] = [
         {"text": "a", "thought": True},
         {"text": "b", "thoughtSignature": "c2ln"},
@@ -147,7 +147,7 @@ def test_sources_stand_with_the_text() -> None:
     assert text == TextBlock(text="a", annotations=refs)
 
 
-def test_of_several_candidates_the_first_counts() -> None:
+def test_only_the_first_candidate_is_read() -> None:
     first, second = response({"text": "a"}), response({"text": "b"})
     other = {**cast("list[Json]", second["candidates"])[0], "index": 1}
     message = from_gemini({**first, "candidates": [*cast("list[JsonValue]", first["candidates"]), other]})
@@ -197,7 +197,7 @@ def test_a_call_in_an_earlier_piece_counts_too() -> None:
     assert answer.message().stop_reason == "toolUse"
 
 
-def test_a_question_that_a_filter_refused_is_answered_by_the_reason() -> None:
+def test_a_prompt_that_a_filter_refused_makes_a_message_with_the_reason() -> None:
     message = from_gemini({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "no"}})
     assert (message.stop_reason, message.raw_stop_reason, message.content) == ("guardRail", "PROHIBITED_CONTENT", ())
     assert message.error_message == "no"
@@ -237,7 +237,7 @@ def test_cached_tokens_are_taken_out_of_the_input_and_thoughts_into_the_output()
     assert (usage.cost.total, usage.cost.source) == (Decimal(67 + 50) / 1_000_000, "caller")
 
 
-def test_a_total_that_was_not_told_is_the_sum_and_no_count_is_negative() -> None:
+def test_a_missing_total_is_the_sum_and_no_count_is_negative() -> None:
     usage = read(usageMetadata={"promptTokenCount": 10, "cachedContentTokenCount": 40, "candidatesTokenCount": 2}).usage
     assert usage is not None
     assert (usage.input, usage.cache_read, usage.output, usage.total_tokens) == (0, 40, 2, 42)
@@ -284,7 +284,7 @@ def plain(message: AssistantMessage) -> AssistantMessage:
     return message.model_copy(update={"timestamp": None})
 
 
-def test_a_stream_gives_the_message_that_the_whole_response_is() -> None:
+def test_a_stream_builds_the_same_message_as_the_whole_response() -> None:
     answer, told = told_by(CHUNKS)
     assert answer.is_complete
     assert plain(answer.message()) == plain(from_gemini(WHOLE, model=MODEL))
@@ -329,7 +329,7 @@ async def test_the_sdk_s_own_objects_give_the_same_in_either_spelling(by_alias: 
     assert (message.stop_reason, message.response_id, message.model) == ("toolUse", "r1", MODEL)
 
 
-def test_a_stream_that_breaks_off_keeps_what_was_said() -> None:
+def test_a_stream_that_breaks_off_keeps_the_content_so_far() -> None:
     answer, _ = told_by(CHUNKS[:5])
     assert not answer.is_complete
     message = answer.message("the connection broke")
@@ -338,11 +338,11 @@ def test_a_stream_that_breaks_off_keeps_what_was_said() -> None:
     assert message.usage is not None
 
 
-def test_a_chunk_without_anything_to_say_says_nothing() -> None:
+def test_an_empty_chunk_adds_nothing() -> None:
     assert GeminiAnswer().take({"candidates": [{}], "modelVersion": MODEL}) == []
 
 
-def test_what_was_taken_in_is_not_changed() -> None:
+def test_events_are_not_changed() -> None:
     before = json.dumps(CHUNKS)
     told_by(CHUNKS)
     assert json.dumps(CHUNKS) == before
@@ -387,7 +387,7 @@ def test_what_was_taken_in_is_not_changed() -> None:
         ({"promptFeedback": {"blockReason": 1}}, "promptFeedback.blockReason"),
     ],
 )
-def test_what_is_no_response_is_refused_with_the_path_to_the_fault(malformed: Json, path: str) -> None:
+def test_a_malformed_response_is_refused_with_the_path_to_its_fault(malformed: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         from_gemini(malformed)
     assert refused.value.path == path
@@ -398,7 +398,7 @@ def test_arguments_that_are_nested_too_deep_for_the_log_are_refused() -> None:
         read({"functionCall": {"name": "f", "args": {"a": json.loads("[" * 200 + "]" * 200)}}})
 
 
-def test_an_error_in_mid_stream_is_refused_with_its_words() -> None:
+def test_an_error_in_the_stream_raises_with_its_text() -> None:
     answer, _ = told_by(CHUNKS[:2])
     with pytest.raises(DecodeError, match="overloaded"):
         answer.take({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}})

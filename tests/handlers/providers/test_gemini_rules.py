@@ -1,4 +1,4 @@
-"""The referee of the Gemini form must itself refuse: each fault here is planted in a body that it takes."""
+"""The checker of Gemini requests refuses each fault that is planted in a legal body."""
 
 import copy
 from collections.abc import Callable
@@ -160,7 +160,7 @@ _RULES: dict[str, Plant] = {
 }
 
 
-def test_a_legal_body_is_taken() -> None:
+def test_a_legal_body_is_accepted() -> None:
     require_legal(_legal())
 
 

@@ -1,4 +1,4 @@
-"""Given a context, the request is what OpenAI's Chat Completions takes, and says all that the wire can carry."""
+"""A context becomes a request that Chat Completions accepts, with everything that it can represent."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_options_are_passed_on() -> None:
         (ToolChoice("named", "fs.read"), {"type": "function", "function": {"name": "fs_read"}}),
     ],
 )
-def test_a_choice_of_tools_is_said_and_without_tools_it_is_not(choice: ToolChoice, sent: JsonValue) -> None:
+def test_a_tool_choice_is_sent_only_with_tools(choice: ToolChoice, sent: JsonValue) -> None:
     tool = ToolSpec("fs.read", "", {})
     request = to_openai_chat(context_of(asks("hi")), model=MODEL, tools=[tool], tool_choice=choice)
     require_legal(request.body)
@@ -127,13 +127,13 @@ def test_a_choice_of_tools_is_said_and_without_tools_it_is_not(choice: ToolChoic
     assert "tool_choice" not in to_openai_chat(context_of(asks("hi")), model=MODEL, tool_choice=choice).body
 
 
-def test_without_a_model_the_context_names_it_and_else_nobody_does() -> None:
+def test_without_a_model_the_context_names_it_or_it_is_an_error() -> None:
     assert to_openai_chat(context_of(ModelChange(provider="openai", model="o9"), asks("hi"))).body["model"] == "o9"
     with pytest.raises(NoModel):
         to_openai_chat(context_of(asks("hi")))
 
 
-def test_a_request_for_an_empty_context_says_one_thing() -> None:
+def test_a_request_for_an_empty_context_has_one_placeholder() -> None:
     assert wire() == [said("...")]
 
 
@@ -174,12 +174,12 @@ def test_one_text_is_a_string_and_several_are_parts() -> None:
     assert wire(asks("a"), user("b", "", "c")) == [said("a"), said([text("b"), text("c")])]
 
 
-def test_a_users_empty_message_is_an_empty_text_and_one_that_lost_everything_is_none() -> None:
+def test_an_empty_user_message_is_empty_text_and_one_that_lost_everything_is_left_out() -> None:
     assert wire(user(), user("")) == [said(""), said("")]
     assert wire(asks("a"), user(DataBlock(mime_type="x/y"))) == [said("a")]
 
 
-def test_an_answer_of_nothing_is_left_out() -> None:
+def test_an_empty_answer_is_left_out() -> None:
     assert wire(asks("a"), says(""), asks("b")) == [said("a"), said("b")]
 
 
@@ -199,7 +199,7 @@ def test_an_answer_holds_its_texts_and_its_calls() -> None:
 # --- calls and results --------------------------------------------------------------------------------------------
 
 
-def test_each_result_is_a_message_behind_its_calls_in_their_order() -> None:
+def test_each_result_is_a_message_after_its_calls_in_their_order() -> None:
     found = wire(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
     assert "content" not in found[1]
     assert found[2:] == [
@@ -224,7 +224,7 @@ def test_texts_of_a_result_are_kept_and_json_stands_for_one_without() -> None:
     assert answered() == ""
 
 
-def test_a_failed_result_is_told_by_a_prefix() -> None:
+def test_a_failed_result_starts_with_a_prefix() -> None:
     one = TextBlock(text="1")
     assert answered(one, is_error=True) == "[TOOL ERROR] 1"
     assert answered(one, one, status="failed") == [text("[TOOL ERROR] 1"), text("1")]
@@ -314,7 +314,7 @@ def test_arguments_that_are_no_json_object_go_back_as_they_came_with_a_warning(r
         to_openai_chat(context, strict=True)
 
 
-def test_what_a_model_spoke_goes_back_as_its_transcript_with_a_warning() -> None:
+def test_audio_of_a_model_goes_back_as_its_transcript_with_a_warning() -> None:
     request = to_openai_chat(context_of(asks("a"), says(AudioBlock(media=MP3, transcript="hello"))))
     assert messages_of(request)[1] == {"role": "assistant", "content": "hello"}
     assert request.warnings == ("messages.1: audio sent as its transcript: assistants cannot send it",)
@@ -333,7 +333,7 @@ REDACTED = RedactedThinkingBlock(data="xx")
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_thinking_is_left_out_with_one_warning_or_told_as_text(provider: str) -> None:
+def test_thinking_is_left_out_with_one_warning_or_sent_as_text(provider: str) -> None:
     answer = AssistantMessage(content=(SIGNED, REDACTED, TextBlock(text="b")), provider=provider, model=MODEL)
     context = context_of(asks("a"), answer, asks("c"), answer)
     dropped = to_openai_chat(context, strict=True)
@@ -386,13 +386,13 @@ def test_media_have_the_part_that_fits(block: Block, part: Wire) -> None:
     assert not request.warnings
 
 
-def test_audio_that_cannot_go_is_told_by_its_transcript() -> None:
+def test_audio_that_cannot_be_sent_is_replaced_by_its_transcript() -> None:
     request = request_for(user(AudioBlock(media=STORED, transcript="hello")))
     assert messages_of(request) == [said([text("hello")])]
     assert request.warnings == ("messages.0: audio sent as its transcript: audio is taken inline alone",)
 
 
-def test_stored_media_go_as_what_they_were_looked_up_to() -> None:
+def test_stored_media_are_sent_as_what_they_were_resolved_to() -> None:
     context = context_of(user(ImageBlock(media=STORED)))
     request = to_openai_chat(context, model=MODEL, media={"0" * 64: PNG}, strict=True)
     assert messages_of(request) == [said([image()])]
@@ -420,7 +420,7 @@ _UNSENDABLE: list[tuple[Block, str]] = [
 
 
 @pytest.mark.parametrize(("block", "named"), _UNSENDABLE)
-def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(block: Block, named: str) -> None:
+def test_what_the_api_cannot_represent_is_left_out_with_a_warning(block: Block, named: str) -> None:
     context = context_of(asks("a"), says("b"), user("c", block))
     request = to_openai_chat(context)
     assert messages_of(request)[2] == said([text("c")])

@@ -1,4 +1,4 @@
-"""What Chat Completions answers is the same message, whole or piece by piece."""
+"""An answer of Chat Completions makes the same message, whole or streamed."""
 
 import json
 from base64 import b64encode
@@ -122,7 +122,7 @@ async def test_a_stream_through_the_sdk_is_the_same_message() -> None:
     assert isinstance(told[-1], Usage)
 
 
-def test_a_stream_cut_at_any_place_keeps_only_calls_that_were_told_to_their_end() -> None:
+def test_a_stream_cut_anywhere_keeps_only_complete_calls() -> None:
     for end in range(len(STREAM)):
         answer = OpenAIChatAnswer()
         folded(answer, STREAM[:end])
@@ -132,7 +132,7 @@ def test_a_stream_cut_at_any_place_keeps_only_calls_that_were_told_to_their_end(
         assert len([*message.tool_calls()]) == (0 if end < 7 else 1 if end < 9 else 2)
 
 
-def test_an_answer_is_complete_once_it_says_why_it_stopped() -> None:
+def test_an_answer_is_complete_once_it_has_a_stop_reason() -> None:
     answer = OpenAIChatAnswer()
     folded(answer, STREAM[:8])
     assert not answer.is_complete
@@ -223,7 +223,7 @@ def test_pieces_of_a_call_that_name_its_id_again_or_one_of_their_own_are_one_cal
 SOUND = b"RIFF\x24\x00\x00\x00WAVEfmt "
 
 
-async def test_what_a_model_speaks_is_sound_with_its_transcript() -> None:
+async def test_audio_of_a_model_is_an_audio_block_with_its_transcript() -> None:
     audio: Json = {"id": "audio_1", "expires_at": 1, "data": b64encode(SOUND).decode(), "transcript": "hello"}
     message = from_openai_chat(response({"content": None, "audio": audio}))
     assert message.content == (AudioBlock(media=MediaRef.from_bytes(SOUND), transcript="hello"),)
@@ -266,12 +266,12 @@ async def test_a_call_in_the_old_form_is_a_call_with_an_id_of_ours() -> None:
     assert spoken(told) == {0: '{"a": 1}'}
 
 
-def test_a_call_that_is_told_in_both_forms_is_one_call() -> None:
+def test_a_call_in_both_forms_is_one_call() -> None:
     both: Json = {"tool_calls": [call("c", "f", "{}")], "function_call": {"name": "f", "arguments": "{}"}}
     assert from_openai_chat(response(both)).content == (ToolCallBlock(id="c", name="f"),)
 
 
-def test_other_choices_and_other_objects_say_nothing() -> None:
+def test_other_choices_and_other_objects_are_ignored() -> None:
     answer = OpenAIChatAnswer()
     other: Json = {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}
     assert answer.take({**HEAD, "object": "chat.completion.chunk", "choices": [other]}) == []
@@ -279,7 +279,7 @@ def test_other_choices_and_other_objects_say_nothing() -> None:
     assert (answer.message().content, answer.is_complete) == ((), False)
 
 
-def test_an_error_in_the_stream_is_the_failed_message() -> None:
+def test_an_error_in_the_stream_makes_a_failed_message() -> None:
     answer = OpenAIChatAnswer()
     error: Json = {"error": {"message": "overloaded"}}
     folded(answer, [*STREAM[:5], error])
@@ -293,7 +293,7 @@ def test_an_error_in_the_stream_is_the_failed_message() -> None:
     assert not [*message.tool_calls()]
 
 
-def test_usage_costs_what_the_caller_says_and_nobody_charges_the_cache_twice() -> None:
+def test_usage_is_priced_at_the_callers_rates_and_cached_tokens_only_once() -> None:
     rates = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
     usage = from_openai_chat(WHOLE, rates=rates).usage
     assert usage is not None
@@ -303,7 +303,7 @@ def test_usage_costs_what_the_caller_says_and_nobody_charges_the_cache_twice() -
 
 
 @pytest.mark.parametrize("usage", [{}, {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}])
-def test_usage_that_makes_no_sense_is_never_less_than_nothing(usage: Json) -> None:
+def test_inconsistent_usage_is_never_negative(usage: Json) -> None:
     found = from_openai_chat(response({"content": "a"}, usage=usage)).usage
     assert found is not None
     assert (found.input, found.output) == (0, 0)
@@ -346,7 +346,7 @@ _MALFORMED: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("value", "path"), _MALFORMED)
-def test_what_is_no_response_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+def test_a_malformed_response_is_refused_with_the_path_to_its_fault(value: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         from_openai_chat(value)
     assert refused.value.path == path
@@ -365,13 +365,13 @@ _NO_CHUNKS: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("value", "path"), _NO_CHUNKS)
-def test_what_is_no_chunk_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+def test_a_malformed_chunk_is_refused_with_the_path_to_its_fault(value: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         OpenAIChatAnswer().take(value)
     assert refused.value.path == path
 
 
 @pytest.mark.parametrize("spoilt", ["\ud800", float("nan"), json.loads("[" * 70 + "]" * 70)])
-def test_what_the_log_could_not_hold_is_refused(spoilt: JsonValue) -> None:
+def test_what_the_log_cannot_store_is_refused(spoilt: JsonValue) -> None:
     with pytest.raises(DecodeError):
         OpenAIChatAnswer().take(chunk({"content": spoilt}))

@@ -1,4 +1,4 @@
-"""Whatever an answer of OpenAI's is spoilt by, it is a message or a typed error; nothing else comes out."""
+"""A spoilt answer of OpenAI's APIs makes a message or raises a typed error."""
 
 import copy
 import random

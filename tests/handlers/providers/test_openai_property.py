@@ -1,4 +1,4 @@
-"""Whatever stands in the LLM lane, its request to either of OpenAI's APIs is legal and keeps what is said."""
+"""Any LLM lane makes a legal request to both of OpenAI's APIs, with all of its content."""
 
 import json
 from typing import cast

@@ -1,4 +1,4 @@
-"""Given a context, the request is what OpenAI's Responses API takes, and says all that the wire can carry."""
+"""A context becomes a request that OpenAI's Responses API accepts, with everything that it can represent."""
 
 import json
 import re
@@ -129,7 +129,7 @@ def test_options_are_passed_on() -> None:
         (ToolChoice("named", "fs.read"), {"type": "function", "name": "fs_read"}),
     ],
 )
-def test_a_choice_of_tools_is_said_and_without_tools_it_is_not(choice: ToolChoice, sent: JsonValue) -> None:
+def test_a_tool_choice_is_sent_only_with_tools(choice: ToolChoice, sent: JsonValue) -> None:
     tool = ToolSpec("fs.read", "", {})
     request = to_openai_responses(context_of(asks("hi")), model=MODEL, tools=[tool], tool_choice=choice)
     require_legal(request.body)
@@ -142,7 +142,7 @@ def test_a_session_that_names_no_model_has_no_request() -> None:
         to_openai_responses(context_of(asks("hi")))
 
 
-def test_a_request_for_an_empty_context_says_one_thing() -> None:
+def test_a_request_for_an_empty_context_has_one_placeholder() -> None:
     assert items() == [said(text("..."))]
     assert items(SystemMessage.text("be kind"), user(), says("")) == [said(text("..."))]
 
@@ -201,14 +201,14 @@ def test_an_answers_texts_are_one_message_until_it_calls() -> None:
     assert found[2] == {"type": "function_call", "call_id": "x", "name": "read", "arguments": '{"ü": 1}'}
 
 
-def test_what_says_nothing_is_left_out_and_white_space_is_kept() -> None:
+def test_empty_text_is_left_out_and_white_space_is_kept() -> None:
     assert items(user(), user("", " "), says("")) == [said(text(" "))]
 
 
 # --- calls and results --------------------------------------------------------------------------------------------
 
 
-def test_each_result_stands_behind_its_calls_in_their_order() -> None:
+def test_results_follow_their_calls_in_order() -> None:
     found = items(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"))
     assert found[3:] == [
         {"type": "function_call_output", "call_id": "x", "output": "1"},
@@ -298,7 +298,7 @@ def test_a_signature_that_is_a_whole_item_is_read_too() -> None:
         answer(ThinkingBlock(text="so\n\nhm", signature='{"id": "rs_1", "summary": [1]}'), "b"),
     ],
 )
-def test_other_thinking_is_left_out_with_a_warning_or_told_as_text(other: AssistantMessage) -> None:
+def test_other_thinking_is_left_out_with_a_warning_or_sent_as_text(other: AssistantMessage) -> None:
     context = context_of(asks("a"), other)
     dropped = to_openai_responses(context, model=MODEL, strict=True)
     told = to_openai_responses(context, model=MODEL, foreign_thinking="text")
@@ -344,7 +344,7 @@ def test_thinking_goes_back_once_though_the_context_has_it_twice() -> None:
     assert [spoken(item)[0] for item in found] == ["message", "reasoning", "message", "message"]
 
 
-def test_thinking_that_nobody_has_kept_does_not_go_back() -> None:
+def test_thinking_that_the_provider_did_not_store_does_not_go_back() -> None:
     only_a_name = ThinkingBlock(text="hm", signature='{"id": "rs_1"}')
     context = context_of(asks("a"), answer(only_a_name, "b"))
     kept, not_kept = to_openai_responses(context), to_openai_responses(context, store=False)
@@ -416,7 +416,7 @@ _UNSENDABLE: list[tuple[Block, str]] = [
 
 
 @pytest.mark.parametrize(("block", "named"), _UNSENDABLE)
-def test_what_the_wire_cannot_carry_is_left_out_with_a_warning_that_names_it(block: Block, named: str) -> None:
+def test_what_the_api_cannot_represent_is_left_out_with_a_warning(block: Block, named: str) -> None:
     context = context_of(asks("a"), says("b"), user("c", block))
     request = to_openai_responses(context)
     assert items_of(request)[2] == said(text("c"))

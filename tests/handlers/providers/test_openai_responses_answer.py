@@ -1,4 +1,4 @@
-"""What the Responses API answers is the same message, whole or piece by piece."""
+"""An answer of the Responses API makes the same message, whole or streamed."""
 
 import json
 from decimal import Decimal
@@ -182,13 +182,13 @@ async def test_a_stream_through_the_sdk_is_the_same_message() -> None:
     assert told[-1] == answer.message().usage
 
 
-async def test_a_stream_whose_end_repeats_no_items_is_the_same_message() -> None:
+async def test_a_stream_whose_last_event_has_no_items_is_the_same_message() -> None:
     answer = OpenAIResponsesAnswer("gpt-5.2", None, NAMES)
     folded(answer, await responses_events([*STREAM[:-1], ended({**WHOLE, "output": []})]))
     assert untimed(answer.message()) == untimed(from_openai_responses(WHOLE, model="gpt-5.2", names=NAMES))
 
 
-def test_a_stream_cut_at_any_place_keeps_what_was_said_and_only_calls_that_were_told_to_their_end() -> None:
+def test_a_stream_cut_anywhere_keeps_its_text_and_only_complete_calls() -> None:
     ends = [
         at
         for at, told in enumerate(STREAM)
@@ -257,7 +257,7 @@ def test_a_refusal_is_text_and_stops_by_a_guard_rail() -> None:
         (ended(response(status="failed", error=None)), "the provider failed and did not say why"),
     ],
 )
-async def test_a_failure_in_the_stream_is_the_failed_message(last: Json, error: str) -> None:
+async def test_a_failure_in_the_stream_makes_a_failed_message(last: Json, error: str) -> None:
     answer = OpenAIResponsesAnswer()
     folded(answer, [*STREAM[:17], last])
     found = answer.message()
@@ -265,13 +265,13 @@ async def test_a_failure_in_the_stream_is_the_failed_message(last: Json, error: 
     assert (found.stop_reason, found.error_message, found.text_content()) == ("error", error, "Let me")
 
 
-def test_a_failed_response_keeps_no_call_that_was_not_told_to_its_end() -> None:
+def test_a_failed_response_keeps_only_complete_calls() -> None:
     cut = call("fc_2", "call_2", "add", "{", "incomplete")
     found = from_openai_responses(response(CALLED, cut, status="failed", error={"code": "x", "message": "boom"}))
     assert [block.id for block in found.tool_calls()] == ["call_1"]
 
 
-def test_reasoning_itself_is_thinking_where_it_is_told() -> None:
+def test_readable_reasoning_is_thinking() -> None:
     open_one = reasoning("rs_1", content=[{"type": "reasoning_text", "text": "hm"}])
     found = from_openai_responses(response(open_one, SAID))
     (block,) = found.thinking()
@@ -328,7 +328,7 @@ async def test_the_phase_of_a_message_goes_back_with_it() -> None:
     assert "signature" not in json.dumps(sent)
 
 
-def test_items_and_parts_we_do_not_know_are_kept_whole() -> None:
+def test_unknown_items_and_parts_are_kept_whole() -> None:
     search: Json = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
     part: Json = {"type": "output_hologram", "data": "x"}
     found = from_openai_responses(response(search, message("msg_1", part, text("a"))))
@@ -347,14 +347,14 @@ def test_sources_of_all_kinds_are_annotations() -> None:
     )
 
 
-def test_events_of_other_kinds_say_nothing() -> None:
+def test_events_of_other_kinds_are_ignored() -> None:
     answer = OpenAIResponsesAnswer()
     assert answer.take({"type": "response.new_thing", "output_index": 7}) == []
     assert answer.take({"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}) == []
     assert (answer.message().content, answer.is_complete) == ((), False)
 
 
-def test_usage_costs_what_the_caller_says() -> None:
+def test_usage_is_priced_at_the_callers_rates() -> None:
     rates = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
     usage = from_openai_responses(WHOLE, rates=rates).usage
     assert usage is not None
@@ -388,7 +388,7 @@ _MALFORMED: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("value", "path"), _MALFORMED)
-def test_what_is_no_response_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+def test_a_malformed_response_is_refused_with_the_path_to_its_fault(value: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         from_openai_responses(value)
     assert refused.value.path == path
@@ -419,14 +419,14 @@ _NO_EVENTS: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("value", "path"), _NO_EVENTS)
-def test_what_is_no_event_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+def test_a_malformed_event_is_refused_with_the_path_to_its_fault(value: Json, path: str) -> None:
     with pytest.raises(DecodeError) as refused:
         OpenAIResponsesAnswer().take(value)
     assert refused.value.path == path
 
 
 @pytest.mark.parametrize(("fields", "path"), [({"delta": "a"}, "content_index"), ({"content_index": 0}, "delta")])
-def test_a_piece_that_says_nothing_is_refused_by_the_path_to_its_fault(fields: Json, path: str) -> None:
+def test_a_piece_without_text_is_refused_with_the_path_to_its_fault(fields: Json, path: str) -> None:
     answer = OpenAIResponsesAnswer()
     folded(answer, [event("output_item.added", 0, item=message("msg_1"))])
     with pytest.raises(DecodeError) as refused:
@@ -434,13 +434,13 @@ def test_a_piece_that_says_nothing_is_refused_by_the_path_to_its_fault(fields: J
     assert refused.value.path == path
 
 
-def test_the_signature_of_thinking_is_json_that_anybody_may_keep() -> None:
+def test_the_signature_of_thinking_is_json_text() -> None:
     block = thinking_block(REASONED, "")
     assert isinstance(block, ThinkingBlock)
     assert json.loads(block.signature or "") == {"id": "rs_1", "encrypted_content": "gAAA"}
 
 
 @pytest.mark.parametrize("spoilt", ["\ud800", float("nan"), json.loads("[" * 70 + "]" * 70)])
-def test_what_the_log_could_not_hold_is_refused(spoilt: JsonValue) -> None:
+def test_what_the_log_cannot_store_is_refused(spoilt: JsonValue) -> None:
     with pytest.raises(DecodeError):
         OpenAIResponsesAnswer().take({"type": "response.new_thing", "data": spoilt})

@@ -1,4 +1,4 @@
-"""Costs by the providers' lists."""
+"""Costs by the providers' price lists."""
 
 from decimal import Decimal
 from importlib.metadata import version
@@ -19,7 +19,7 @@ def test_a_known_model_has_a_price_and_its_source() -> None:
     assert cost.input < Decimal(1200) / 1_000_000 * 3  # what was cached is cheaper
 
 
-def test_an_unknown_model_costs_an_unknown_sum_and_not_nothing() -> None:
+def test_an_unknown_model_has_an_unknown_cost() -> None:
     assert list_price(USAGE, provider="anthropic", model="no-such-model") is None
 
 

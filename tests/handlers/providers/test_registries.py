@@ -1,4 +1,4 @@
-"""Codecs and provider forms are there by name, and are imported when they are wanted."""
+"""Codecs and providers are found by name and imported on first use."""
 
 import json
 from functools import partial
@@ -48,7 +48,7 @@ def test_each_provider_goes_both_ways(name: str) -> None:
     assert not answer.is_complete
 
 
-def test_a_table_makes_a_value_once_and_only_when_it_is_wanted() -> None:
+def test_a_registry_loads_an_entry_once_and_only_when_it_is_used() -> None:
     made: list[str] = []
 
     def make(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Whether Anthropic's Messages API would take a request body: the SDK's types, then the rules that types cannot say."""
+"""Check whether Anthropic's Messages API accepts a body: the SDK's types, then rules that types cannot express."""
 
 import base64
 import binascii

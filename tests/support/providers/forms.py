@@ -1,4 +1,4 @@
-"""The provider forms side by side: how each request is made, and who says whether its API would take it."""
+"""All provider forms: how each request is made, and which checker decides whether its API accepts it."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack

@@ -1,4 +1,4 @@
-"""Whether OpenAI's Chat Completions would take a request body: the SDK's types, then the rules types cannot say."""
+"""Check whether Chat Completions accepts a body: the SDK's types, then rules that types cannot express."""
 
 import json
 import re

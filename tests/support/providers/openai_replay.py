@@ -1,4 +1,4 @@
-"""Streams as OpenAI's server would send them, read by the SDK's real client and given on as plain JSON."""
+"""Streams as OpenAI's server would send them, read by the SDK's client and returned as plain JSON."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Whether OpenAI's Responses API would take a request body: the SDK's types, then the rules that types cannot say."""
+"""Check whether the Responses API accepts a body: the SDK's types, then rules that types cannot express."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What both of OpenAI's APIs refuse though the types allow it: ids, names, arguments, media."""
+"""Rules of both OpenAI APIs that their types do not express: ids, names, arguments, media."""
 
 import base64
 import binascii
