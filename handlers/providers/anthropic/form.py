@@ -4,7 +4,6 @@ Source: the Messages API and the parameter types of its Python SDK (2.11).
 """
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Unpack
 
 from pydantic import JsonValue
@@ -66,21 +65,13 @@ class _Form:
 
     def __init__(self, target: Target) -> None:
         self._system: list[Json] = []
-        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._ids = WireIds(CALL_ID)
+        self.call_ids = self._ids.originals
+        self.names = WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
         self._last_blocks: deque[Json] = deque(maxlen=2)
         """The last block of each of the last two messages, if it can be marked for the cache."""
-
-    @property
-    def call_ids(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._ids.originals
-
-    @property
-    def tool_names(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._names.originals
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -94,7 +85,7 @@ class _Form:
         """See `Form`."""
         del index
         ids = self._ids.take_all(message)
-        blocks, left_out = assistant_blocks(message, ids, self._names, self._target, losses)
+        blocks, left_out = assistant_blocks(message, ids, self.names, self._target, losses)
         self._add("assistant", blocks)
         return left_out
 
@@ -141,12 +132,12 @@ class _Form:
         if not target.tools or (choice and choice.mode == "none"):
             return {}
         tools: list[JsonValue] = [
-            {"name": self._names.of(tool.name), "description": tool.description, "input_schema": copied(tool.schema)}
+            {"name": self.names.of(tool.name), "description": tool.description, "input_schema": copied(tool.schema)}
             for tool in target.tools
         ]
         if choice is None:
             return {"tools": tools}
-        named: Json = {"name": self._names.of(choice.name or "")} if choice.mode == "named" else {}
+        named: Json = {"name": self.names.of(choice.name or "")} if choice.mode == "named" else {}
         return {"tools": tools, "tool_choice": {"type": _CHOICE[choice.mode], **named}}
 
     def _add(self, role: str, blocks: list[Json]) -> None:

@@ -10,6 +10,7 @@ from lanebus.handlers.providers.common.errors import ContentRefused
 from lanebus.handlers.providers.common.request import Json, ProviderRequest
 from lanebus.handlers.providers.common.target import RequestOptions, Target
 from lanebus.handlers.providers.common.thinking import thinking_left_out
+from lanebus.handlers.providers.common.wire_ids import WireNames
 
 __all__ = ("Form", "build_request")
 
@@ -23,8 +24,8 @@ class Form(Protocol):
         ...
 
     @property
-    def tool_names(self) -> Mapping[str, str]:
-        """See `ProviderRequest.tool_names`."""
+    def names(self) -> WireNames:
+        """The names of the tools on the wire."""
         ...
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
@@ -85,7 +86,7 @@ def build_request(
         raise ContentRefused(target.provider, tuple(losses))
     faults = (f"entry {fault.position}: {fault.error}" for fault in context.faults)
     warnings = (*faults, *losses, *thinking_left_out(without_thinking))
-    return ProviderRequest(body, warnings, form.call_ids, form.tool_names)
+    return ProviderRequest(body, warnings, form.call_ids, form.names.originals)
 
 
 def _add(form: Form, index: int, message: LlmMessage, losses: list[str]) -> bool:

@@ -70,7 +70,8 @@ class _Form:
 
     def __init__(self, target: Target) -> None:
         self._system: list[str] = []
-        self._names = WireNames(FUNCTION_NAME, (tool.name for tool in target.tools))
+        self.call_ids: Mapping[str, str] = {}
+        self.names = WireNames(FUNCTION_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._contents: list[tuple[str, list[Json]]] = []
         self._ids: set[str] = set()
@@ -78,16 +79,6 @@ class _Form:
         """Calls whose results come next. The context has one result per call, in the order of the calls."""
         self._media: list[Json] = []
         """Media of results, which wait until all results of the batch are added."""
-
-    @property
-    def call_ids(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return {}
-
-    @property
-    def tool_names(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._names.originals
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -141,7 +132,7 @@ class _Form:
             return {}
         declarations: list[JsonValue] = [
             {
-                "name": self._names.of(tool.name),
+                "name": self.names.of(tool.name),
                 "description": tool.description,
                 "parametersJsonSchema": copied(tool.schema),
             }
@@ -152,7 +143,7 @@ class _Form:
             return tools
         config: Json = {"mode": _MODE[choice.mode]}
         if choice.mode == "named":
-            config["allowedFunctionNames"] = [self._names.of(choice.name or "")]
+            config["allowedFunctionNames"] = [self.names.of(choice.name or "")]
         return {**tools, "toolConfig": {"functionCallingConfig": config}}
 
     def _calls(self, message: AssistantMessage, losses: list[str]) -> list[WireCall]:
@@ -161,7 +152,7 @@ class _Form:
         for call in message.tool_calls():
             # The model knows neither our generated ids nor those of other providers.
             is_its_own = own and call.id and not is_minted(call.id) and call.id not in self._ids
-            calls.append(WireCall(called(call, self._names, losses), call.id if is_its_own else None))
+            calls.append(WireCall(called(call, self.names, losses), call.id if is_its_own else None))
             self._ids.add(call.id)
         return calls
 

@@ -3,7 +3,7 @@
 Source: the API's reference and the parameter types of its Python SDK (3.52).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 from pydantic import JsonValue
@@ -49,21 +49,13 @@ class _Form:
     """Builds the request, message by message."""
 
     def __init__(self, target: Target) -> None:
-        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._ids = WireIds(CALL_ID)
+        self.call_ids = self._ids.originals
+        self.names = WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._messages: list[JsonValue] = []
         self._moved: list[tuple[str, Sequence[Part]]] = []
         """Media of the last results, each with its call's id on the wire."""
-
-    @property
-    def call_ids(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._ids.originals
-
-    @property
-    def tool_names(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._names.originals
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -86,7 +78,7 @@ class _Form:
         del index
         self._add_moved()
         ids = self._ids.take_all(message)
-        wire, left_out = assistant_message(message, ids, self._names, self._target, losses)
+        wire, left_out = assistant_message(message, ids, self.names, self._target, losses)
         if wire:
             self._messages.append(wire)
         return left_out
@@ -116,14 +108,14 @@ class _Form:
                 {
                     "type": "function",
                     "function": {
-                        "name": self._names.of(tool.name),
+                        "name": self.names.of(tool.name),
                         "description": tool.description,
                         "parameters": copied(tool.schema),
                     },
                 }
                 for tool in target.tools
             ]
-        settings |= tool_choice(target, self._names, nested=True)
+        settings |= tool_choice(target, self.names, nested=True)
         if target.store is not None:
             settings["store"] = target.store
         if target.stream:

@@ -3,7 +3,6 @@
 Source: the API's reference and the parameter types of its Python SDK (3.52).
 """
 
-from collections.abc import Mapping
 from typing import Unpack
 
 from pydantic import JsonValue
@@ -51,22 +50,14 @@ class _Form:
     """Builds the request, message by message."""
 
     def __init__(self, target: Target) -> None:
-        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._ids = WireIds(CALL_ID)
+        self.call_ids = self._ids.originals
+        self.names = WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._instructions: list[str] = []
         self._input: list[JsonValue] = []
         self._reasoned: set[str] = set()
         """Ids of the reasoning items."""
-
-    @property
-    def call_ids(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._ids.originals
-
-    @property
-    def tool_names(self) -> Mapping[str, str]:
-        """See `Form`."""
-        return self._names.originals
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -86,7 +77,7 @@ class _Form:
     def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
         """See `Form`."""
         ids = self._ids.take_all(message)
-        items = AnswerItems(f"msg_{index}", self._names, self._target, losses, self._reasoned)
+        items = AnswerItems(f"msg_{index}", self.names, self._target, losses, self._reasoned)
         self._input += items.of(message, ids)
         return items.left_out
 
@@ -110,7 +101,7 @@ class _Form:
             settings["tools"] = [
                 {
                     "type": "function",
-                    "name": self._names.of(tool.name),
+                    "name": self.names.of(tool.name),
                     "description": tool.description,
                     "parameters": copied(tool.schema),
                     # The API's default is strict, which refuses most schemas that were not written for it.
@@ -118,7 +109,7 @@ class _Form:
                 }
                 for tool in target.tools
             ]
-        settings |= tool_choice(target, self._names, nested=False)
+        settings |= tool_choice(target, self.names, nested=False)
         if target.store is not None:
             settings["store"] = target.store
         if target.stream:

@@ -38,8 +38,8 @@ class AnswerItems:
     """An assistant message as items, in its order. Adjacent texts of one phase become one message item.
 
     The model's own thinking goes back as its original reasoning items. The API refuses a reasoning item without the
-    item that followed it, so such thinking is left out. Calls have only a `call_id`: the API refuses an `id` that
-    OpenAI did not make.
+    item that followed it. So thinking is left out if it ends the message, or if the item after it is left out. Calls
+    have only a `call_id`: the API refuses an `id` that OpenAI did not make.
     """
 
     def __init__(
