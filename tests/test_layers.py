@@ -41,6 +41,7 @@ HANDLERS = (
     "lazy",
     "json_text",
     "json_fields",
+    "persistent_list",
     "timestamps",
     "context",
     "projections",

@@ -90,11 +90,11 @@ def assistant_blocks(
             case ThinkingBlock(text=text, signature=str(signature)) if own and signature:
                 blocks.append({"type": "thinking", "thinking": text, "signature": signature})
             case ThinkingBlock() | RedactedThinkingBlock():
-                text = as_text(block, target)
-                if text is None:
+                thinking = as_text(block, target)
+                if thinking is None:
                     left_out = True
                 else:
-                    blocks.append({"type": "text", "text": text})
+                    blocks.append({"type": "text", "text": thinking})
             case ToolCallBlock():
                 blocks.append(_tool_use(block, next(remaining), names, losses))
             case UnknownBlock(raw=raw) if own and raw.get("type") in _SERVER_SIDE:

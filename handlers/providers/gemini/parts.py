@@ -115,11 +115,11 @@ def assistant_parts(
                 thought: Json = {"text": block.text, "thought": True}
                 parts += [_signed(thought, block.signature, losses)] if block.text or block.signature else []
             case ThinkingBlock() | RedactedThinkingBlock():
-                text = as_text(block, target)
-                if text is None:
+                thinking = as_text(block, target)
+                if thinking is None:
                     left_out = True
                 else:
-                    parts.append({"text": text})
+                    parts.append({"text": thinking})
             case ToolCallBlock():
                 parts.append(_function_call(block, next(remaining), own=own, losses=losses))
             case TextBlock() if own and block.text + (block.signature or ""):

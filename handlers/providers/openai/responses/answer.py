@@ -87,6 +87,7 @@ class OpenAIResponsesAnswer(AnswerState):
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 return self.end(as_object(event.get("response"), "response"), "response")
             case "error":
+                text_at(event, "message", "")  # refuse an error without readable text
                 self._fail(event, "code")
             case "response.output_item.added":
                 index, item = index_at(event, "output_index", ""), as_object(event.get("item"), "item")
