@@ -104,7 +104,7 @@ def apply_patch(source: JsonValue, patch: JsonValue) -> JsonValue:
                 case _:
                     raise TypeError
     except (LookupError, TypeError):
-        raise DecodeError("", "a patch that fits another value") from None
+        raise DecodeError("", "is not a patch for this value") from None
     return result[0]
 
 

@@ -131,7 +131,7 @@ def _require_own(context: Context, envelope: Envelope) -> None:
 
 def _require_next(context: Context, envelope: Envelope) -> None:
     if envelope.delta or isinstance(envelope.message, Delta):
-        raise Misplaced(envelope.session, envelope.position, "a live delta is no entry")
+        raise Misplaced(envelope.session, envelope.position, "a live delta is not an entry")
     if envelope.position <= context.position:
         raise Misplaced(envelope.session, envelope.position, f"the context is already at {context.position}")
 

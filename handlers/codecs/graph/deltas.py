@@ -49,7 +49,7 @@ def read_deltas(value: JsonValue) -> tuple[Delta, ...]:
         case None:
             pass
         case _:
-            raise DecodeError("content", "want a list of blocks, or text")
+            raise DecodeError("content", "must be a list of blocks, or text")
     if shape.reasoning and not any(isinstance(block, ThinkingBlock) for block in blocks):
         blocks.insert(0, ThinkingBlock(text=shape.reasoning))
     return tuple(_pieces(id, blocks))

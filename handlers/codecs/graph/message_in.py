@@ -78,7 +78,7 @@ def _content(content: JsonValue, reader: BlockReader) -> tuple[Block, ...]:
         case list():
             return tuple(reader.block(block, f"content.{index}") for index, block in enumerate(content))
         case _:
-            raise DecodeError("content", "want a list of blocks, or text")
+            raise DecodeError("content", "must be a list of blocks, or text")
 
 
 def _messages(

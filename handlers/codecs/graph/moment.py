@@ -25,15 +25,15 @@ def read_moment(value: JsonValue, path: str) -> int | None:
         case None:
             return None
         case bool():
-            raise DecodeError(path, "want seconds or ISO 8601 text")
+            raise DecodeError(path, "must be seconds or ISO 8601 text")
         case int() | float():
             found = _from_number(value)
         case str():
             found = milliseconds_of(parse_datetime(value, path))
         case _:
-            raise DecodeError(path, "want seconds or ISO 8601 text")
+            raise DecodeError(path, "must be seconds or ISO 8601 text")
     if found is None or abs(found) > _LIMIT:
-        raise DecodeError(path, "is no moment that a clock shows")
+        raise DecodeError(path, "is out of the range of a timestamp")
     return found
 
 

@@ -72,7 +72,7 @@ class MessageWriter:
         self._lose_rest(usage, _USAGE, f"{path}.usage")
         for name in ("model", "provider", "usage"):
             if getattr(message, name) is None:
-                self.losses.append(f"{path}.{name}: that it is unknown")
+                self.losses.append(f"{path}.{name}: is unknown")
         own: Object = {
             "stopReason": message.stop_reason,
             "model": message.model or "",
@@ -84,13 +84,13 @@ class MessageWriter:
     def _result(self, message: ToolResultMessage, path: str) -> Object:
         name = self._names.get(message.tool_call_id) if message.tool_name is None else message.tool_name
         if name is None:
-            self.losses.append(f"{path}.toolName: that it is unknown")
+            self.losses.append(f"{path}.toolName: is unknown")
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
 
     def _added(self, message: LlmMessage, path: str) -> Object:
         """Return the timestamp and the other fields that 001 adds to a message, if they are set."""
         if message.timestamp is None:
-            self.losses.append(f"{path}.timestamp: that there is none")
+            self.losses.append(f"{path}.timestamp: is missing")
         added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}
         if message.turn_id is not None:
             added["turnId"] = self._turn(message.turn_id, path)
@@ -118,7 +118,7 @@ class MessageWriter:
 
     def _turn(self, turn_id: TurnId, path: str) -> Object:
         if turn_id.turn_index >= 2**32:
-            self.losses.append(f"{path}.turnId: its value, which 001 reads as none")
+            self.losses.append(f"{path}.turnId: its value, which 001 ignores")
         return {"loopId": turn_id.loop_id, "turnIndex": turn_id.turn_index}
 
     def _content(self, blocks: tuple[Block, ...], path: str) -> Iterator[Object]:
@@ -164,7 +164,7 @@ class MessageWriter:
             return media.mime_type
         found = sniff(media.decoded())
         if found is None:
-            self.losses.append(f"{path}.media.mimeType: that it is unknown")
+            self.losses.append(f"{path}.media.mimeType: is unknown")
         return found or "application/octet-stream"
 
     def _u64(self, value: JsonValue, path: str) -> int:

@@ -121,7 +121,7 @@ class AnthropicAnswer(AnswerState):
             case {"type": str(kind)} if kind not in _KINDS:
                 pass
             case _:
-                raise DecodeError(text_of(event, "type"), "no event of the Messages API")
+                raise DecodeError(text_of(event, "type"), "is not an event of the Messages API")
         return []
 
     def message(self, fault: str | None = None) -> AssistantMessage:

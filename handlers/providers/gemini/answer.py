@@ -83,7 +83,7 @@ class GeminiAnswer(AnswerState):
         if (error := object_at(event, "error")) is not None:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
         if all(field_at(event, name) is None for name in _KNOWN):
-            raise DecodeError("", "no response of generateContent")
+            raise DecodeError("", "is not a response of generateContent")
         self.response_id = text_at(event, "responseId") or self.response_id
         self._model = text_at(event, "modelVersion") or self._model
         events: list[ModelEvent] = []

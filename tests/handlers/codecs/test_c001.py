@@ -223,7 +223,7 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
         (DeveloperMessage.text("x"), ["0: a developer message"]),
         (Compaction(summary="x"), ["0: a context entry"]),
         (UserMessage(name="ann", id="m1", timestamp=1, metadata={"a": 1}), ["0.id", "0.name", "0.metadata.a"]),
-        (UserMessage(), ["0.timestamp: that there is none"]),
+        (UserMessage(), ["0.timestamp: is missing"]),
         (UserMessage(timestamp=-1), ["0.timestamp: its value"]),
         (UserMessage.of("x", AudioBlock(media=INLINE)), ["0.content.1: a block audio"]),
         (UserMessage.of(ImageBlock(media=MediaRef.from_url("https://x/y"))), ["0.content.0: a block image"]),
@@ -235,10 +235,10 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
         (UserMessage.of(ToolCallBlock(id="c", name="n", tool_kind="k")), ["0.content.0.toolKind"]),
         (
             AssistantMessage(timestamp=1),
-            ["0.model: that it is unknown", "0.provider: that it is unknown", "0.usage: that it is unknown"],
+            ["0.model: is unknown", "0.provider: that it is unknown", "0.usage: that it is unknown"],
         ),
         (AssistantMessage(timestamp=1, model="m", provider="p", usage=Usage(image_tokens=1)), ["0.usage.image_tokens"]),
-        (ToolResultMessage(timestamp=1, tool_call_id="c"), ["0.toolName: that it is unknown"]),
+        (ToolResultMessage(timestamp=1, tool_call_id="c"), ["0.toolName: is unknown"]),
         (
             ToolResultMessage(timestamp=1, tool_call_id="c", tool_name="n", structured=[1], batch_id="b"),
             ["0.structured", "0.batchId"],
@@ -257,7 +257,7 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
         ),
         (
             UserMessage(timestamp=1, turn_id=TurnId(loop_id="l", turn_index=2**32)),
-            ["0.turnId: its value, which 001 reads as none"],
+            ["0.turnId: its value, which 001 ignores"],
         ),
     ],
 )
