@@ -235,7 +235,7 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
         (UserMessage.of(ToolCallBlock(id="c", name="n", tool_kind="k")), ["0.content.0.toolKind"]),
         (
             AssistantMessage(timestamp=1),
-            ["0.model: is unknown", "0.provider: that it is unknown", "0.usage: that it is unknown"],
+            ["0.model: is unknown", "0.provider: is unknown", "0.usage: is unknown"],
         ),
         (AssistantMessage(timestamp=1, model="m", provider="p", usage=Usage(image_tokens=1)), ["0.usage.image_tokens"]),
         (ToolResultMessage(timestamp=1, tool_call_id="c"), ["0.toolName: is unknown"]),
