@@ -56,8 +56,8 @@ def changes(
             if key in before and key in after:
                 yield from changes(before[key], after[key], (*path, key), same=same, removed_first=removed_first)
             else:
-                old, new = ((value[key],) if key in value else () for value in (before, after))
-                yield Change((*path, key), old, new)
+                was, now = ((value[key],) if key in value else () for value in (before, after))
+                yield Change((*path, key), was, now)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from changes(old, new, (*path, index), same=same, removed_first=removed_first)
