@@ -138,15 +138,9 @@ class Bus:
             SetupError: a setting cannot work; the error names the one to change.
             Unavailable: the server cannot be reached, or the embedded server did not start.
         """
-        bounds = bounds or Bounds()
+        bounds, limits = bounds or Bounds(), limits or Limits()
         async with open_resources(url, data_dir, namespace, media, bounds) as resources:
-            bus = cls(
-                resources,
-                archive=archive,
-                inline_limit_bytes=inline_limit_bytes,
-                limits=limits or Limits(),
-                bounds=bounds,
-            )
+            bus = cls(resources, archive=archive, inline_limit_bytes=inline_limit_bytes, limits=limits, bounds=bounds)
             async with bus._running():
                 yield bus
 
@@ -198,13 +192,29 @@ class Bus:
         )
         return Session(resources, self.session)
 
-    async def sessions(self) -> list[SessionHead]:
+    @property
+    def buckets(self) -> int:
+        """The number of buckets that the sessions are divided into; it never changes."""
+        return self._keys.buckets
+
+    def bucket_of(self, session_id: str) -> int:
+        """Return the bucket of a session, from 0; no I/O.
+
+        Raises:
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+        """
+        return self._keys.bucket(check_session_id(session_id))
+
+    async def sessions(self, *, bucket: int | None = None) -> list[SessionHead]:
         """Return the heads of all sessions, the most recently changed first.
+
+        Args:
+            bucket: only the sessions of this bucket, so that many sessions can be listed part by part. None means all.
 
         Raises:
             Unavailable: the server cannot be reached.
         """
-        heads = await self._log.heads(await self._log.sessions())
+        heads = await self._log.heads(await self._log.sessions(bucket))
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
     def consumer(

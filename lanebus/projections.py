@@ -1,7 +1,18 @@
-"""Projections: views of a session folded from its log. Built in: usage, turns and sessions; `project` runs your own."""
+"""Projections: views of a session folded from its log. Built in: usage, turns, sessions; `projection` makes yours."""
 
+from lanebus.handlers.projections.all_sessions import (
+    AllProjected,
+    AllSessionsBounds,
+    follow_all,
+    project_all,
+    rebuild_all,
+)
+from lanebus.handlers.projections.definition import ProjectionDecorator, projection
+from lanebus.handlers.projections.errors import InvalidProjection, ProjectionNotFound
+from lanebus.handlers.projections.following import follow
 from lanebus.handlers.projections.links import Links, read_links
-from lanebus.handlers.projections.projection import Projected, Projection, follow, look, project, rebuild
+from lanebus.handlers.projections.load import find_projection
+from lanebus.handlers.projections.projection import Projected, Projection, look, project, rebuild
 from lanebus.handlers.projections.retention import trim_session
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine, session_lines
 from lanebus.handlers.projections.tree_usage import TreeUsage, tree_usage
@@ -14,12 +25,17 @@ __all__ = (
     "SESSIONS",
     "TURNS",
     "USAGE",
+    "AllProjected",
+    "AllSessionsBounds",
+    "InvalidProjection",
     "Links",
     "Loop",
     "Mismatch",
     "ModelTotals",
     "Projected",
     "Projection",
+    "ProjectionDecorator",
+    "ProjectionNotFound",
     "SessionLine",
     "ToolRun",
     "Totals",
@@ -29,11 +45,16 @@ __all__ = (
     "UsageState",
     "UsageSummary",
     "Views",
+    "find_projection",
     "follow",
+    "follow_all",
     "look",
     "project",
+    "project_all",
+    "projection",
     "read_links",
     "rebuild",
+    "rebuild_all",
     "session_lines",
     "summary",
     "tree_usage",

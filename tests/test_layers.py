@@ -43,6 +43,7 @@ HANDLERS = (
     "json_fields",
     "persistent_list",
     "timestamps",
+    "load",
     "context",
     "projections",
     "providers",

@@ -88,6 +88,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/worker/worker.py:DRAIN_SECONDS",
             "handlers/agent/worker/worker.py:HEARTBEAT_SECONDS",
             "handlers/cli/commands/serve.py:PORT",
+            "handlers/projections/following.py:STORE_EVERY",
             "handlers/cli/terminal/values.py:INPUT_LIMIT_BYTES",
             "handlers/providers/anthropic/form.py:MAX_TOKENS",
         }

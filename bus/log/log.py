@@ -82,21 +82,26 @@ class Log:
                 found.update(zip(some, cast("list[bytes]", replies), strict=True))
         return found
 
-    async def sessions(self) -> list[str]:
-        """Return every session that was ever published to and not erased, in no particular order."""
+    async def sessions(self, bucket: int | None = None) -> list[str]:
+        """Return every session that was ever published to and not erased, in no particular order.
+
+        Args:
+            bucket: only those of this bucket; None means all.
+        """
         names: dict[str, None] = {}
-        for buckets in batched(range(self._keys.buckets), self.bounds.buckets):
+        chosen = range(self._keys.buckets) if bucket is None else (bucket,)
+        for buckets in batched(chosen, self.bounds.buckets):
             places = dict.fromkeys(buckets, b"0")
             while places:
                 commands = [
-                    ("HSCAN", self._keys.sessions(bucket), place, "COUNT", self.bounds.page_entries)
-                    for bucket, place in places.items()
+                    ("HSCAN", self._keys.sessions(each), place, "COUNT", self.bounds.page_entries)
+                    for each, place in places.items()
                 ]
                 replies = await call_all(self.pool, commands)
-                for bucket, reply in zip(tuple(places), replies, strict=True):
-                    places[bucket], found = cast("tuple[bytes, list[bytes]]", reply)
+                for scanned, reply in zip(tuple(places), replies, strict=True):
+                    places[scanned], found = cast("tuple[bytes, list[bytes]]", reply)
                     names |= dict.fromkeys(name.decode() for name in found[::2])
-                places = {bucket: place for bucket, place in places.items() if place != b"0"}
+                places = {each: place for each, place in places.items() if place != b"0"}
         names.pop(ALL_BYTES, None)
         return list(names)
 

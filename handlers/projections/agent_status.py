@@ -7,8 +7,6 @@ answered.
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.control import Approve, Control, Deny, parse_control
@@ -32,7 +30,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.projections.definition import projection
 
 __all__ = ("STATUS", "STATUS_KINDS", "Command", "LoopStatus", "Status")
 
@@ -251,6 +249,4 @@ def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
     return loop.model_copy(update={"calls_answered": {**loop.calls_answered, control.tool_call_id: command}})
 
 
-STATUS = Projection[Status](
-    name="status", version=1, state=TypeAdapter(Status), initial=Status(), evolve=_evolve, forked=Status()
-)
+STATUS = projection("status", version=1, forked=Status())(_evolve)

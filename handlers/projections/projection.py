@@ -1,30 +1,38 @@
-"""A view of a session as a fold over its log, kept with its checkpoint, and the fold's runner.
+"""A projection: a state that one function folds from a session's log, stored with its checkpoint. And its runner.
 
-Only the log is truth: a stored state shortens the next fold and may be lost at any time.
+Only the log is truth. A stored state shortens the next fold and may be lost at any time.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, MutableMapping, MutableSequence, MutableSet
 from contextlib import aclosing, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageError
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.handlers.projections.errors import InvalidProjection
 
 __all__ = (
     "Projected",
     "Projection",
     "fold",
-    "follow",
+    "folded",
     "load_stored",
     "look",
     "project",
+    "project_from",
     "project_kept",
     "rebuild",
     "start_of",
+    "store",
 )
 
 S = TypeVar("S")
@@ -32,73 +40,151 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True)  # with slots, `Projection[State](…)` would fail to note its type
 class Projection(Generic[S]):
-    """What is folded, and how. `name` and `version` say where its state is kept."""
+    """What is folded, and how. `@projection` makes one of a function."""
 
     name: str
+    """With `version` the place where the state is stored."""
     version: int
-    """goes up whenever `evolve` or the state's shape changes; what was stored under another one is not read"""
+    """Goes up whenever `evolve` or the shape of the state changes. A state of another version is never read."""
     state: TypeAdapter[S]
-    """of a frozen type whose JSON gives an equal value back"""
+    """Writes the state as JSON and reads an equal state back."""
     initial: S
     evolve: Callable[[S, Envelope], S]
-    """pure; sees every entry of both lanes in position order, and never a live delta"""
+    """Return the state after one more entry. Pure. It gets the selected entries in position order, never a live delta.
+    If it raises a `MessageError`, the entry is skipped and counted in `Projected.unreadable`."""
     forked: S | None = None
-    """What a fork begins with, where it counts only its own entries: what it shares was counted for its parent, and a
-    sum over all sessions has it once. None: a fork is folded from its first position, what it shares included."""
+    """The initial state of a fork that counts only its own entries: what it shares was counted for its parent, and a
+    sum over all sessions has it once. None: a fork is folded from its first position, shared entries included."""
+    lanes: frozenset[Lane] = ALL_LANES
+    """The lanes to read."""
+    kinds: frozenset[str] | None = None
+    """The kinds of messages to read, as for `Session.subscribe`. None means all. What is not read is not decoded."""
 
     @property
     def key(self) -> str:
         """Name and version, as `usage@3`."""
         return f"{self.name}@{self.version}"
 
-    def dump(self, state: S) -> bytes:
-        """The state as JSON, the same bytes for the same history."""
-        return self.state.dump_json(state, by_alias=True, exclude_none=True)
+    def dump(self, state: S, unreadable: int = 0) -> bytes:
+        """Return the state as JSON, the same bytes for the same history.
+
+        Args:
+            unreadable: skipped entries. A number above 0 follows the state, on a line of its own.
+
+        Raises:
+            InvalidProjection: the state cannot be written as JSON.
+        """
+        # The JSON of `Frozen` leaves None out everywhere; in a user's state, None may differ from the default.
+        try:
+            is_own = isinstance(state, Frozen)
+            data = self.state.dump_json(
+                state, by_alias=True, exclude_none=is_own, warnings="warn" if is_own else "error"
+            )
+        except PydanticSerializationError as error:
+            raise self._not_storable(str(error)) from None
+        return data if not unreadable else b"%s\n%d" % (data, unreadable)
+
+    def load(self, stored: bytes) -> tuple[S, int]:
+        """Return the state that `dump` wrote, and its number of skipped entries.
+
+        Raises:
+            ValueError: this version of the program did not write it.
+        """
+        data, _, unreadable = stored.partition(b"\n")
+        return self.state.validate_json(data), int(unreadable or 0)
+
+    def checked_dump(self, state: S, unreadable: int = 0) -> bytes:
+        """Return what `dump` does, after a check that it can be read.
+
+        Raises:
+            InvalidProjection: reading it back gives another state.
+        """
+        stored = self.dump(state, unreadable)
+        if isinstance(state, Frozen):
+            return stored  # strict: it reads back as it was written, and reading a large state costs as much again
+        try:
+            read = self.load(stored)[0]
+        except ValueError as error:
+            fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise self._not_storable(fault) from None
+        if read != state:
+            raise self._not_storable("it reads back as another value")
+        return stored
+
+    def agrees(self, stored: bytes, state: S, unreadable: int = 0) -> bool:
+        """Return whether `stored` is what `dump` writes of a state.
+
+        The JSON of a set has no fixed order, so a state that is not `Frozen` is also read and compared as a value.
+        """
+        if stored == self.dump(state, unreadable):
+            return True
+        if isinstance(state, Frozen):
+            return False
+        try:
+            return self.load(stored) == (state, unreadable)
+        except ValueError:
+            return False
+
+    def _not_storable(self, fault: str) -> InvalidProjection:
+        return InvalidProjection(
+            self.name,
+            f"its state is not what JSON stores and gives back: {fault}",
+            "Return a state of the annotated type, of values that JSON keeps, from every branch of the fold",
+        )
 
 
 @dataclass(frozen=True)
 class Projected(Generic[S]):
-    """A state, and the place it was folded up to; `START` is before the first entry."""
+    """A state and its place in the log."""
 
     state: S
     cursor: Cursor
+    """The last entry that was read for it; `START` is before the first entry."""
     counted_from: int | None = None
-    """The first entry that was folded, where those before it are gone and no state of them was stored. None: none is
-    missing."""
+    """The first entry that was folded, if the entries before it are gone and no state of them was stored. None means
+    that none is missing."""
+    unreadable: int = 0
+    """Entries that were skipped because they could not be read."""
 
     @property
     def position(self) -> int:
-        """Up to which it was folded."""
+        """The position of the last entry that was read; 0 if there is none."""
         return self.cursor.position
 
 
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state as of now: the stored one, and what was appended since. The result is stored.
+    """Return the present state: the stored one, and what was appended since. Store the result.
 
-    A log that is shorter than the checkpoint, and a stored state that cannot be read, are folded anew.
-    If another process stored a later state meanwhile, that one is given.
+    A log that is shorter than the checkpoint is folded anew, and so is a stored state that cannot be read. If another
+    process has stored a later state meanwhile, that one is returned. Cancelled, it stores the whole result or nothing.
 
     Raises:
+        InvalidProjection: the state cannot be stored as JSON.
+        CursorTrimmed: the first entries are gone, and no state of them was stored.
         BusError: the log could not be read.
     """
-    stored = await load_stored(session, projection)
+    return await project_from(session, projection, await load_stored(session, projection))
+
+
+async def project_from(session: Session, projection: Projection[S], stored: Projected[S] | None) -> Projected[S]:
+    """Return what `project` does, from the stored state that `load_stored` returned. Raise as `project`."""
     if stored is None:
         return await rebuild(session, projection)
     try:
         now = await fold(session, projection, stored)
     except LogRolledBack:
         return await rebuild(session, projection)
-    return now if now.position == stored.position else await _store(session, projection, now, stored.position)
+    return now if now.position == stored.position else await store(session, projection, now, stored.position)
 
 
 async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
-    """Return the state as of now. Nothing is stored, so a look holds no trim back.
+    """Return the present state. Nothing is stored, so a look holds no trim back.
 
-    If the beginning of the log can no longer be read and no state of it is stored, the rest is folded, and
-    `Projected.counted_from` says where that begins.
+    If the beginning of the log can no longer be read and no state of it is stored, the rest is folded.
+    `Projected.counted_from` then says where the rest begins.
 
     Args:
-        known: the result of an earlier look, to go on from. It is passed over if the log no longer holds its cursor.
+        known: the result of an earlier look, to continue from. It is ignored if the log no longer holds its cursor.
 
     Raises:
         BusError: the log could not be read.
@@ -116,7 +202,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
 
 
 async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state of what is left of a log whose beginning was trimmed away. Never stored: it is not that of the log.
+    """Return the state of what is left of a log whose beginning was trimmed away. It is never stored.
 
     Raises:
         BusError: the log could not be read.
@@ -129,40 +215,23 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state folded from its beginning, whatever is stored; it takes the place of what is stored.
+    """Return the state folded from the first entry, and store it in place of the stored one.
 
     Raises:
+        InvalidProjection: the state cannot be stored as JSON.
+        CursorTrimmed: the first entries are gone; the stored state stays.
         BusError: the log could not be read.
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
     start = await start_of(session, projection)
     now = await fold(session, projection, start)
     if now.position == start.position and checkpoint is None:
-        return now  # an empty session has nothing to keep
-    return await _store(session, projection, now, checkpoint.position if checkpoint else 0)
-
-
-async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[Projected[S], None]:
-    """The state as of now, then again after each new entry; never ends by itself.
-
-    The stored state is the one of the beginning: what is folded on top of it is in the log, and cheap to fold again.
-    After a log went back, the state is folded anew and its position is lower than the one before.
-    """
-    while True:
-        now = await project(session, projection)
-        yield now
-        try:
-            async with aclosing(session.follow(after=now.cursor)) as entries:
-                async for envelope in entries:
-                    now = Projected(projection.evolve(now.state, envelope), envelope.cursor)
-                    yield now
-        except LogRolledBack:
-            continue
-        return
+        return now  # an empty session has nothing to store
+    return await store(session, projection, now, checkpoint.position if checkpoint else 0)
 
 
 async def start_of(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state before the first entry that is folded.
+    """Return the state before the first entry that is folded.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -175,22 +244,55 @@ async def start_of(session: Session, projection: Projection[S]) -> Projected[S]:
 async def fold(
     session: Session, projection: Projection[S], start: Projected[S], *, until: int | None = None
 ) -> Projected[S]:
-    """A state with the entries behind it, up to a position; None is all of them. Nothing is stored.
+    """Return a state with the entries after it, up to a position. None means all of them. Nothing is stored.
 
     Raises:
         BusError: the log could not be read.
     """
-    state, cursor = start.state, start.cursor
-    async with aclosing(session.read(after=cursor, until=until)) as entries:
-        async for envelope in entries:
-            state, cursor = projection.evolve(state, envelope), envelope.cursor
-    return replace(start, state=state, cursor=cursor)
+    state, cursor, unreadable, evolve = _own(start.state), start.cursor, start.unreadable, projection.evolve
+    reading = session.pages(lanes=projection.lanes, kinds=projection.kinds, after=cursor, until=until)
+    async with aclosing(reading) as pages:
+        async for page in pages:
+            for envelope in page.envelopes:
+                try:
+                    state = evolve(state, envelope)
+                except MessageError:
+                    unreadable += 1
+                cursor = envelope.cursor
+            if page.cursor.is_after(cursor):  # the entries at the end of the page are not selected
+                cursor = page.cursor
+    return replace(start, state=state, cursor=cursor, unreadable=unreadable)
 
 
-async def _store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
-    """Store the state if the stored checkpoint is still at `expected`, else give the newer of both."""
+def folded(projection: Projection[S], now: Projected[S], envelope: Envelope) -> Projected[S]:
+    """Return a state with one more entry. Pure."""
+    try:
+        state, unreadable = projection.evolve(now.state, envelope), now.unreadable
+    except MessageError:
+        state, unreadable = now.state, now.unreadable + 1
+    return replace(now, state=state, cursor=envelope.cursor, unreadable=unreadable)
+
+
+def _own(state: S) -> S:
+    """Return a copy of a mutable state: a fold that changes it in place must not change the one it began with."""
+    is_mutable = issubclass(type(state), MutableMapping | MutableSequence | MutableSet)
+    return deepcopy(state) if is_mutable else state
+
+
+async def store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
+    """Store a state, unless the stored checkpoint is no longer at `expected`. Return the later state of the two.
+
+    Raises:
+        InvalidProjection: the state cannot be stored as JSON.
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached; the state may be stored.
+    """
     is_stored = await session.save_projection(
-        projection.name, projection.version, projection.dump(now.state), cursor=now.cursor, expected=expected
+        projection.name,
+        projection.version,
+        projection.checked_dump(now.state, now.unreadable),
+        cursor=now.cursor,
+        expected=expected,
     )
     if not is_stored:
         other = await load_stored(session, projection)
@@ -200,11 +302,12 @@ async def _store(session: Session, projection: Projection[S], now: Projected[S],
 
 
 async def load_stored(session: Session, projection: Projection[S]) -> Projected[S] | None:
-    """The stored state; None if there is none, or none that this version of the package can read."""
+    """Return the stored state; None if there is none that this version of the program can read."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     if checkpoint is None:
         return None
     try:
-        return Projected(projection.state.validate_json(checkpoint.state), checkpoint.cursor)
-    except ValidationError:
+        state, unreadable = projection.load(checkpoint.state)
+    except ValueError:  # ValidationError is one
         return None
+    return Projected(state, checkpoint.cursor, unreadable=unreadable)

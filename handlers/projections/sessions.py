@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 
-from pydantic import TypeAdapter
-
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import MessageError, SessionErased
 from lanebus.bus.messages.base import Frozen
@@ -15,8 +13,9 @@ from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from lanebus.handlers.projections.projection import Projected, Projection, look
+from lanebus.handlers.projections.projection import Projected, look
 from lanebus.handlers.projections.summary_calls import summary_call
 from lanebus.handlers.projections.views import Views
 
@@ -137,12 +136,5 @@ def _title(text: str) -> str | None:
     return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
 
 
-SESSIONS = Projection(
-    name="sessions",
-    version=3,
-    state=TypeAdapter(SessionLine),
-    initial=SessionLine(),
-    evolve=_evolve,
-    forked=SessionLine(),
-)
+SESSIONS = projection("sessions", version=3, forked=SessionLine())(_evolve)
 """Of a fork its own entries alone."""

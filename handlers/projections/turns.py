@@ -7,8 +7,6 @@ is kept. All times are seconds UTC by the server's clock, so those of imported h
 
 from collections.abc import Callable
 
-from pydantic import TypeAdapter
-
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -28,8 +26,8 @@ from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResul
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import added, settled, take_early, with_early
-from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.projections.turns_state import (
     Loop,
     Status,
@@ -297,12 +295,5 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = Projection(
-    name="turns",
-    version=3,
-    state=TypeAdapter(TurnsState),
-    initial=TurnsState(),
-    evolve=_evolve,
-    forked=TurnsState(),
-)
+TURNS = projection("turns", version=3, forked=TurnsState())(_evolve)
 """Of a fork its own turns alone."""

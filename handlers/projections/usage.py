@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import TypedDict
 
-from pydantic import TypeAdapter
-
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
@@ -20,8 +18,8 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.projections.summary_calls import summary_call
 
 __all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
@@ -232,12 +230,5 @@ def _agree(said: Usage, folded: Usage) -> bool:
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
-USAGE = Projection(
-    name="usage",
-    version=3,
-    state=TypeAdapter(UsageState),
-    initial=UsageState(),
-    evolve=_evolve,
-    forked=UsageState(has_forgotten=True),
-)
+USAGE = projection("usage", version=3, forked=UsageState(has_forgotten=True))(_evolve)
 """Of a fork its own calls alone."""

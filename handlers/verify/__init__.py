@@ -7,16 +7,18 @@ replay           fold projections from the log, and compare them with the stored
 
 from lanebus.handlers.verify.namespace import verify_all
 from lanebus.handlers.verify.problem import Problem, ProblemKind, Report
-from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, Replayed, differs, replay
+from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, BeginFold, Replayed, differs, fold_of, replay
 from lanebus.handlers.verify.session import verify_session
 
 __all__ = (
     "PROJECTION_NAMES",
+    "BeginFold",
     "Problem",
     "ProblemKind",
     "Replayed",
     "Report",
     "differs",
+    "fold_of",
     "replay",
     "verify_all",
     "verify_session",

@@ -1,20 +1,21 @@
 """Fold projections from the first entry, all in one read of the log, and compare them with the stored states."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
+from copy import deepcopy
+from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lanebus.bus.log.checkpoints import Checkpoint
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import Projected, Projection, start_of
+from lanebus.handlers.projections.projection import Projected, Projection, folded, start_of
 from lanebus.handlers.projections.sessions import SESSIONS
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 
-__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "Replayed", "differs", "replay")
+__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "BeginFold", "Replayed", "differs", "fold_of", "replay")
 
 S = TypeVar("S")
 
@@ -27,6 +28,11 @@ class Fold(Protocol):
     start: Cursor
     """it folds the entries after this cursor"""
 
+    @property
+    def unreadable(self) -> int:
+        """The number of entries that were skipped because they could not be read."""
+        ...
+
     def take(self, envelope: Envelope) -> None:
         """Fold the next entry."""
         ...
@@ -35,30 +41,51 @@ class Fold(Protocol):
         """Return the state, encoded as it is stored."""
         ...
 
+    def agrees(self, stored: bytes) -> bool:
+        """Return whether a stored state is this one."""
+        ...
+
+
+BeginFold = Callable[[Session], Awaitable[Fold]]
+"""Begins the fold of one projection for a session."""
+
 
 class _Folding(Generic[S]):
     """The `Fold` of one projection, from its start."""
 
     def __init__(self, projection: Projection[S], start: Projected[S]) -> None:
         self.name, self.version, self.start = projection.name, projection.version, start.cursor
-        self._projection, self._state = projection, start.state
+        self._projection, self._now = projection, start
+
+    @property
+    def unreadable(self) -> int:
+        return self._now.unreadable
 
     def take(self, envelope: Envelope) -> None:
-        self._state = self._projection.evolve(self._state, envelope)
+        self._now = folded(self._projection, self._now, envelope)
 
     def dump(self) -> bytes:
-        return self._projection.dump(self._state)
+        return self._projection.dump(self._now.state)
+
+    def agrees(self, stored: bytes) -> bool:
+        return self._projection.agrees(stored, self._now.state, self._now.unreadable)
 
 
-async def _begin(projection: Projection[S], session: Session) -> Fold:
-    return _Folding(projection, await start_of(session, projection))
+def fold_of(projection: Projection[S]) -> BeginFold:
+    """Return what `replay` needs of a projection: something that begins its fold."""
+
+    async def begin(session: Session) -> Fold:
+        start = await start_of(session, projection)
+        return _Folding(projection, replace(start, state=deepcopy(start.state)))  # the fold may change it in place
+
+    return begin
 
 
-_FOLDS: Mapping[str, Callable[[Session], Awaitable[Fold]]] = {
-    USAGE.name: partial(_begin, USAGE),
-    TURNS.name: partial(_begin, TURNS),
-    SESSIONS.name: partial(_begin, SESSIONS),
-    STATUS.name: partial(_begin, STATUS),
+_FOLDS: Mapping[str, BeginFold] = {
+    USAGE.name: fold_of(USAGE),
+    TURNS.name: fold_of(TURNS),
+    SESSIONS.name: fold_of(SESSIONS),
+    STATUS.name: fold_of(STATUS),
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
@@ -82,6 +109,8 @@ class Replayed(NamedTuple):
     agrees: bool | None
     """whether the stored state equals the fold at its checkpoint, byte for byte. None if nothing is stored, or its
     checkpoint is after the last entry folded"""
+    unreadable: int = 0
+    """entries that were skipped because they could not be read"""
 
     @property
     def key(self) -> str:
@@ -109,36 +138,43 @@ class _Replay:
         stored = None if self.stored is None else self.stored.position
         if stored is not None and self._agrees is None and stored <= until:
             self._agrees = False  # the log has no entry at the checkpoint
-        return Replayed(self.fold.name, self.fold.version, self.cursor, self.fold.dump(), stored, self._agrees)
+        fold = self.fold
+        return Replayed(fold.name, fold.version, self.cursor, fold.dump(), stored, self._agrees, fold.unreadable)
 
     def _compare(self) -> None:
         if self.stored is not None and self.cursor.position == self.stored.position:
             cursor = self.stored.cursor
             is_here = not self.cursor.incarnation or cursor.incarnation in {"", self.cursor.incarnation}
-            self._agrees = is_here and self.fold.dump() == self.stored.state
+            self._agrees = is_here and self.fold.agrees(self.stored.state)
 
 
 async def replay(
-    session: Session, names: Collection[str] = PROJECTION_NAMES, *, until: int, stored_only: bool = False
+    session: Session,
+    names: Iterable[str] = PROJECTION_NAMES,
+    *,
+    others: Iterable[BeginFold] = (),
+    until: int,
+    stored_only: bool = False,
 ) -> list[Replayed]:
     """Fold projections from their start, and compare them with the stored states. Nothing is stored.
 
     Args:
         session: the session.
-        names: names of projections, of `PROJECTION_NAMES`.
+        names: names of lanebus's own projections, of `PROJECTION_NAMES`.
+        others: further projections, from `fold_of`.
         until: last position to fold.
         stored_only: skip projections without a stored state.
 
     Returns:
-        One result per projection, in the order of `names`.
+        One result for each projection, in the order of the arguments.
 
     Raises:
         CursorTrimmed: the first entries were trimmed.
         BusError: the log could not be read.
     """
     replays: list[_Replay] = []
-    for name in names:
-        fold = await _FOLDS[name](session)
+    for begin in (*(_FOLDS[name] for name in names), *others):
+        fold = await begin(session)
         stored = await session.load_projection(fold.name, fold.version)
         if stored is not None or not stored_only:
             replays.append(_Replay(fold, stored))

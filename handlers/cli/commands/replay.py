@@ -12,7 +12,8 @@ from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.json_text import spliced
-from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, Replayed, differs, replay
+from lanebus.handlers.projections.load import find_projection
+from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, BeginFold, Replayed, differs, fold_of, replay
 
 __all__ = ("command",)
 
@@ -24,42 +25,61 @@ _COLUMNS = (
 )
 
 
+def _check_names(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if ":" not in name and name not in PROJECTION_NAMES:
+            known = ", ".join(PROJECTION_NAMES)
+            text = f"{name!r} is no projection. Use one of {known}, or MODULE:ATTRIBUTE for one of your own."
+            raise click.BadParameter(text, ctx, param)
+    return names
+
+
 @click.command("replay", cls=ViewCommand)
 @click.argument("session")
 @click.option("--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry.")
 @click.option(
     "--projection",
     "names",
-    type=click.Choice(PROJECTION_NAMES),
+    metavar=f"[{'|'.join(PROJECTION_NAMES)}|MODULE:ATTRIBUTE]",
+    callback=_check_names,
     multiple=True,
-    help="Only this one; may be given several times.",
+    help="Only this projection; may be given several times. One of your own is named as an agent is for `lanebus "
+    "worker`: module:attribute, or path/to/file.py:attribute.",
 )
 @click.pass_context
 def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
-    """Fold a session's projections anew from its first entry, print their states, and compare them with the stored
-    ones. The exit code is 1 if a stored one is not what the log gives. Nothing is stored.
+    """Fold projections of a session anew from its first entry, print their states, and compare them with the stored
+    ones. The exit code is 1 if a stored state is not what the log gives. Nothing is stored.
 
-    As JSON each line is a projection: its name and version, the position it was folded up to, where the stored one
-    stood, whether that agreed, and the state.
+    As JSON each line is a projection: its name and version, the position it was folded up to, the position of the
+    stored state, whether that agreed, how many entries could not be read and were skipped, and the state.
 
     \b
     Example: lanebus replay support-42
     Example: lanebus replay support-42 --until 12 --projection usage --json
+    Example: lanebus replay support-42 --projection errors.py:tool_errors
     """
     chosen = tuple(dict.fromkeys(names)) or PROJECTION_NAMES
-    replayed = on_session(ctx, session, partial(_replay, names=chosen, until=until))
+    others = [fold_of(find_projection(name)) for name in chosen if ":" in name]
+    own = [name for name in chosen if ":" not in name]
+    replayed = on_session(ctx, session, partial(_replay, names=own, others=others, until=until))
     _show(Output.of(ctx), session, replayed)
+    for each in replayed:
+        if each.unreadable:
+            tell(f"projection {each.key}: skipped entries that could not be read: {each.unreadable}")
     disagree = [each.key for each in replayed if each.agrees is False]
     for key in disagree:
         tell(differs(session, key))
     return 1 if disagree else 0
 
 
-async def _replay(session: Session, *, names: Sequence[str], until: int | None) -> list[Replayed]:
+async def _replay(
+    session: Session, *, names: Sequence[str], others: Sequence[BeginFold], until: int | None
+) -> list[Replayed]:
     last = (await session.head()).position
     if until is not None and until > last:
         raise BeyondEnd(session.id, until, last)
-    return await replay(session, names, until=until or last)
+    return await replay(session, names, others=others, until=until or last)
 
 
 def _show(output: Output, session: str, replayed: Sequence[Replayed]) -> None:
@@ -69,7 +89,8 @@ def _show(output: Output, session: str, replayed: Sequence[Replayed]) -> None:
     for each in replayed:
         place = {"session": session, "projection": each.name, "version": each.version}
         found = {"position": each.cursor.position, "stored": each.stored, "agrees": each.agrees}
-        output.json_text(spliced({**place, **found}, "state", each.state.decode()))
+        skipped = {"unreadable": each.unreadable}
+        output.json_text(spliced({**place, **found, **skipped}, "state", each.state.decode()))
 
 
 def _row(each: Replayed) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """`lanebus replay`: projections folded anew, and what was stored of them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
+import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
@@ -11,6 +13,7 @@ from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.keys import Keys
 from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection, project
 from lanebus.handlers.projections.sessions import SESSIONS
 from lanebus.handlers.projections.turns import TURNS
@@ -114,3 +117,61 @@ def test_what_cannot_be_replayed_is_one_line(lanebus: CommandLine) -> None:
         answer = lanebus("replay", *words)
         assert (answer.code, answer.out) == (code, "")
         assert answer.err
+
+
+OWN = """
+from lanebus import AssistantMessage, DecodeFailure
+from lanebus.errors import DecodeError
+from lanebus.projections import projection
+
+@projection("tokens", version=3)
+def tokens(total: int, message: AssistantMessage) -> int:
+    if message.usage.input == 7:
+        raise DecodeError("", "seven")
+    return total + message.usage.input
+
+number = 1
+"""
+
+
+async def test_a_projection_of_ones_own_is_folded_and_compared(lanebus: CommandLine, tmp_path: Path) -> None:
+    own = tmp_path / "own_projection.py"
+    own.write_text(OWN)
+    await speak(lanebus, 1, 7, 10)
+    words = ("replay", "s", "--projection", f"{own}:tokens")
+    answer = lanebus(*words)
+    assert answer.code == 0
+    assert "skipped entries that could not be read: 1" in answer.err
+    assert answer.object == {
+        **{"session": "s", "projection": "tokens", "version": 3, "position": 3},
+        **{"stored": None, "agrees": None, "unreadable": 1, "state": 11},
+    }
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        await project(bus.session("s"), find_projection(f"{own}:tokens"))
+    assert lanebus(*words).object["agrees"] is True
+    async with open_server(lanebus.data_dir) as server:
+        with Resp(server.socket) as redis:
+            redis("HSET", Keys().projection("s", "tokens", 3), "state", "12")
+    answer = lanebus(*words, "--projection", "usage")
+    assert (answer.code, [each["agrees"] for each in objects(answer.out)]) == (1, [None, False])
+    assert answer.err.endswith("remove it with: lanebus projections remove s tokens@3\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("lanebus.projections", "Use one of usage, turns, sessions, status, or MODULE:ATTRIBUTE"),
+        (":tokens", "want module:attribute"),
+        ("no_such_package:tokens", "there is no module 'no_such_package'"),
+        ("no_such_file.py:tokens", "there is no file 'no_such_file.py'"),
+        ("lanebus.projections:nothing", "has no attribute 'nothing'"),
+        ("lanebus.projections:project", "decorate its function with @projection"),
+    ],
+)
+def test_a_projection_that_is_not_there_is_one_line_that_says_what_to_write(
+    lanebus: CommandLine, target: str, reason: str
+) -> None:
+    lanebus("publish", "s", "a")
+    answer = lanebus("replay", "s", "--projection", target)
+    assert (answer.code, answer.out) == (2, "")
+    assert reason in answer.err

@@ -24,7 +24,8 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
-from lanebus.handlers.projections.projection import Projected, Projection, follow, project, rebuild
+from lanebus.handlers.projections.following import follow
+from lanebus.handlers.projections.projection import Projected, Projection, project, rebuild
 from lanebus.handlers.projections.sessions import SESSIONS
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE, UsageState
@@ -172,12 +173,12 @@ async def test_who_follows_a_log_that_goes_back_gets_the_state_folded_anew(
         session = bus.session("s1")
         await session.publish(*SOME)
 
-        async def went_back(*, after: Cursor) -> AsyncGenerator[Envelope, None]:
+        async def went_back(*, after: Cursor, **_: object) -> AsyncGenerator[Envelope, None]:
             monkeypatch.undo()
             raise LogRolledBack("s1", after.position, 2)
             yield  # makes it a generator
 
-        monkeypatch.setattr(session, "follow", went_back)
+        monkeypatch.setattr(session, "subscribe", went_back)
         positions: list[int] = []
         async with anyio.create_task_group() as tasks, aclosing(follow(session, POSITIONS)) as states:
             async for now in states:

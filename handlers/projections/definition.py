@@ -1,0 +1,260 @@
+"""`@projection`: a projection made of one annotated function."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Generic, Protocol, TypeVar, cast, get_origin, get_type_hints, overload
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+from lanebus.bus.errors import InvalidName, MessageError
+from lanebus.bus.log.checkpoints import check_name
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire.selection import Selection
+from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.fold_input import FoldInput, classes_of
+from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.projections.state_schema import structured_key
+
+__all__ = ("OWN_NAMES", "ProjectionDecorator", "projection")
+
+S = TypeVar("S")
+E = TypeVar("E")
+
+OWN_NAMES = frozenset({"usage", "turns", "sessions", "status"})
+"""The names of lanebus's own projections. A user's projection of such a name would overwrite their states."""
+
+_ABSTRACT: Mapping[object, Callable[[], object]] = {Mapping: dict, Sequence: tuple, AbstractSet: frozenset}
+
+_UNSET = object()
+
+
+class ProjectionDecorator(Protocol):
+    """Turns a function into a projection. `projection` returns one."""
+
+    @overload
+    def __call__(self, function: Callable[[S, E], S], /) -> Projection[S]: ...
+    @overload
+    def __call__(self, function: Callable[[S, E, Envelope], S], /) -> Projection[S]: ...
+
+
+def projection(
+    name: str,
+    *,
+    version: int,
+    initial: object = _UNSET,
+    forked: object = None,
+    lanes: Collection[Lane] | None = None,
+    kinds: Collection[str] | None = None,
+) -> ProjectionDecorator:
+    """Make a projection of a function `evolve(state, event) -> state`.
+
+        @projection("tool-errors", version=1)
+        def tool_errors(counts: Mapping[str, int], ended: ToolEnded) -> Mapping[str, int]:
+            return {**counts, ended.tool_name: counts.get(ended.tool_name, 0) + ended.is_error}
+
+    The annotation of `state` says how it is stored: a frozen dataclass, a pydantic model, or a builtin type of those.
+    The function returns a new state and leaves the old one as it is. It is pure: no clock, no I/O, no randomness.
+
+    The annotation of `event` says what the function gets. It may be a union of these; all else is not read:
+
+    - a message of the LLM lane, such as `AssistantMessage`, or a context entry, such as `Compaction`
+    - an agent event, such as `ToolEnded`, or a command, such as `Abort`; or a class of your own derived from
+      `AgentEvent` or `Control`, with its `KIND`
+    - `ExtensionMessage`, best with `kinds`
+    - `DecodeFailure`, an entry that cannot be read. Without it such an entry is skipped and counted in
+      `Projected.unreadable`. So is one for which the function raises a `MessageError`.
+    - `Envelope`, alone: every entry, with its place and time, and unreadable ones too
+
+    A third parameter, `envelope: Envelope`, gets the event's place and time.
+
+    Args:
+        name: where the state is stored, `[A-Za-z0-9_.-]{1,64}`; not one of lanebus's own: usage, turns, sessions,
+            status.
+        version: 1 or more. Raise it whenever the function or the state's type changes: then the log is folded anew.
+        initial: the state before the first event. By default that of the annotated type: `int()`, an empty mapping,
+            or the class called without arguments; None for a type that allows None.
+        forked: the initial state of a fork's own entries. By default a fork is folded with the entries it shares. A sum
+            over all sessions needs it, so that shared entries count once.
+        lanes: only entries of these lanes. None means those of the event's classes.
+        kinds: only messages of these kinds, as for `Session.subscribe`. None means those of the event's classes.
+
+    Returns:
+        A decorator. The function's name stands for a `Projection` afterwards, for `project`, `follow` and others.
+
+    Raises:
+        InvalidProjection: the name, the version, the function or its annotations cannot work. The decorator raises it
+            at once, and the text says what to change.
+    """
+    if isinstance(version, bool) or version < 1:
+        raise InvalidProjection(name, f"its version is {version!r}", "Use a whole number from 1 on")
+    try:
+        check_name(name)
+    except InvalidName:
+        raise InvalidProjection(name, "the name is not allowed", "Use 1 to 64 letters, digits and _ . -") from None
+
+    def define(function: Callable[..., S]) -> Projection[S]:
+        definition = _Definition[S](name, function)
+        adapter, given = definition.state, definition.given
+        chosen = frozenset(given.lanes if lanes is None else lanes)
+        wanted = given.kinds if kinds is None else frozenset((kinds,) if isinstance(kinds, str) else kinds)
+        try:
+            selection = Selection.of(chosen, wanted)
+        except MessageError as error:
+            raise InvalidProjection(name, str(error), "Leave out `lanes` and `kinds` to read all of them") from None
+        is_plain = given.is_envelope and lanes is None and kinds is None
+        return Projection(
+            name=name,
+            version=version,
+            state=adapter,
+            initial=definition.initial() if initial is _UNSET else definition.checked(initial, "initial"),
+            evolve=definition.evolve if is_plain else definition.selective(selection),
+            forked=None if forked is None else definition.checked(forked, "forked"),
+            lanes=chosen,
+            kinds=wanted,
+        )
+
+    return cast("ProjectionDecorator", define)
+
+
+class _Definition(Generic[S]):
+    """A function that is checked for being a fold."""
+
+    def __init__(self, name: str, function: Callable[..., S]) -> None:
+        self._name, self._function = name, function
+        if name in OWN_NAMES and not function.__module__.startswith("lanebus."):
+            raise self._fault("lanebus has a projection of this name", "Choose another name")
+        if _is_async(function):
+            raise self._fault("its fold is async", "Make it a plain def; a fold does no I/O")
+        if len(names := self._parameters()) not in {2, 3}:
+            found = ", ".join(names) or "none"
+            raise self._fault(f"its parameters are: {found}", "Declare evolve(state, event), or a third one: envelope")
+        hints = self._hints(names)
+        self._wants_envelope = len(names) == 3
+        if self._wants_envelope and hints[names[2]] is not Envelope:
+            raise self._fault(f"the third parameter, {names[2]}, is no Envelope", "Annotate it with Envelope")
+        if "return" in hints and hints["return"] != hints[names[0]]:
+            raise self._fault(
+                f"it takes a state of {_text(hints[names[0]])} and returns {_text(hints['return'])}",
+                "Give the first parameter and the return value the same annotation",
+            )
+        self.given = self._given(names[1], hints[names[1]])
+        self._hint = hints[names[0]]
+        self.state = self._adapter(self._hint)
+        self._allows_none = self._allows(None)
+
+    def initial(self) -> S:
+        """Return the state that its type has by itself."""
+        if self._allows_none:
+            return cast("S", None)
+        origin = get_origin(self._hint) or self._hint
+        try:
+            made = cast("Callable[[], object]", _ABSTRACT.get(origin, origin))()
+        except (TypeError, ValueError):
+            made = _UNSET
+        if made is _UNSET or not self._allows(made):
+            raise self._fault(f"{_text(self._hint)} has no default", "Give @projection(initial=…)")
+        return self.checked(made, "initial")
+
+    def checked(self, value: object, argument: str) -> S:
+        """Return a value if it is a state that JSON keeps."""
+        if not self._allows(value):
+            raise self._fault(
+                f"its {argument} state {value!r:.80} is no {_text(self._hint)}", f"Give {argument} a value of that type"
+            )
+        state = cast("S", value)
+        unused = Projection(name=self._name, version=1, state=self.state, initial=state, evolve=self._function)
+        unused.checked_dump(state)
+        return state
+
+    @property
+    def evolve(self) -> Callable[[S, Envelope], S]:
+        """The function itself, which takes envelopes: a call in between would cost on every entry."""
+        return self._function if not self._wants_envelope else self.selective(None)
+
+    def selective(self, selection: Selection | None) -> Callable[[S, Envelope], S]:
+        """Return the fold over envelopes that gives the function what it is annotated with."""
+        function, given, wants_envelope, allows_none = (
+            *(self._function, self.given),
+            *(self._wants_envelope, self._allows_none),
+        )
+
+        def evolve(state: S, envelope: Envelope) -> S:
+            if selection is not None and not selection.takes(envelope):
+                return state
+            if (event := given.read(envelope)) is None:
+                return state
+            new = function(state, event, envelope) if wants_envelope else function(state, event)
+            if new is None and not allows_none:
+                raise self._fault("the fold returned None", "Return the state from every branch")
+            return new
+
+        return evolve
+
+    def _parameters(self) -> list[str]:
+        """The names of the parameters that the fold is called with; those with a default may be left out."""
+        positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        parameters = inspect.signature(self._function).parameters.values()
+        names = [each.name for each in parameters if each.kind in positional and each.default is each.empty]
+        for each in parameters:
+            if each.kind not in positional and each.default is each.empty:
+                raise self._fault(f"its parameter {each} is not positional", "Declare evolve(state, event)")
+        return names
+
+    def _hints(self, names: Sequence[str]) -> dict[str, object]:
+        try:
+            hints: dict[str, object] = get_type_hints(self._function, include_extras=True)
+        except NameError as error:
+            raise self._fault(f"an annotation cannot be resolved: {error}", "Define the class in the module") from None
+        for name in names:
+            if name not in hints:
+                raise self._fault(f"its parameter {name} has no annotation", "Annotate state and event")
+        return hints
+
+    def _given(self, name: str, hint: object) -> FoldInput:
+        classes = classes_of(hint)
+        given = FoldInput(classes) if classes is not None else None
+        if given is None or given.foreign:
+            raise self._fault(
+                f"no entry of a log is {_text(hint)}, as its parameter {name} is annotated",
+                "Use message classes, event classes, DecodeFailure, or Envelope alone",
+            )
+        return given
+
+    def _adapter(self, hint: object) -> TypeAdapter[S]:
+        try:
+            adapter: TypeAdapter[S] = TypeAdapter(cast("type[S]", hint))
+            if inspect.isclass(hint) and issubclass(hint, Frozen):
+                return adapter  # its own JSON is a law; a schema of it costs milliseconds of every start
+            adapter.json_schema(mode="validation")
+            adapter.json_schema(mode="serialization")
+        except PydanticUserError as error:
+            fault = f"its state, {_text(hint)}, cannot be stored as JSON: {error.message.splitlines()[0]}"
+            raise self._fault(fault, "Use a frozen dataclass, a pydantic model or builtin types") from None
+        if (key := structured_key(adapter.core_schema)) is not None:
+            raise self._fault(
+                f"its state, {_text(hint)}, has a mapping whose keys are of type {key}, which JSON does not give back",
+                "Use text or numbers as keys",
+            )
+        return adapter
+
+    def _allows(self, value: object) -> bool:
+        try:
+            return self.state.validate_python(value) == value
+        except ValidationError:
+            return False
+
+    def _fault(self, fault: str, remedy: str) -> InvalidProjection:
+        return InvalidProjection(self._name, fault, remedy)
+
+
+def _is_async(function: object) -> bool:
+    """Whether calling it returns a coroutine or an async generator."""
+    called = getattr(function, "__call__", None)  # noqa: B004  # its kind is asked, not whether it is there
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (function, called))
+
+
+def _text(hint: object) -> str:
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)

@@ -1,0 +1,377 @@
+"""`@projection`: what it makes of a function, what the function is given, and which definitions it refuses."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, UserMessage
+from lanebus.bus.errors import DecodeError
+from lanebus.handlers.projections.definition import OWN_NAMES, projection
+from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.projection import Projected, Projection, folded, look, project
+from lanebus.handlers.verify import PROJECTION_NAMES
+from lanebus.messages import Abort, AgentEvent, Compaction, ToolEnded, TurnId
+from tests.support.agent.folding import log_of
+from tests.support.servers.real import AnyServer
+
+__all__ = ()
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Spent:
+    calls: int = 0
+    cost: Decimal | None = Decimal(0)
+
+
+class Words(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    said: tuple[str, ...] = ()
+
+
+class Needs(BaseModel):
+    name: str
+
+
+class Plain:
+    """No type that pydantic knows."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    what: Callable[[], int] | None = None
+
+
+class Deployed(AgentEvent):
+    KIND = "app.deployed"
+    version: str
+
+
+def ended(tool: str, *, is_error: bool) -> ExtensionMessage:
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    return ToolEnded(turn_id=turn, tool_call_id="1", tool_name=tool, is_error=is_error).as_extension()
+
+
+BROKEN = ExtensionMessage.of("agent.tool.ended", "nonsense")
+UNREAD = Envelope("s1", 9, Lane.EXTENSION, DecodeFailure(DecodeError("", "broken"), b"{"), 9.0, "test")
+
+
+@projection("tool-errors", version=1)
+def tool_errors(errors: Counts, event: ToolEnded) -> Counts:
+    return {**errors, event.tool_name: errors.get(event.tool_name, 0) + event.is_error}
+
+
+def run(projection: Projection[object], *entries: Envelope) -> Projected[object]:
+    """What the runner makes of entries."""
+    now = Projected(projection.initial, entries[0].cursor)
+    for envelope in entries:
+        now = folded(projection, now, envelope)
+    return now
+
+
+def state_of(found: object, *entries: Envelope) -> object:
+    assert isinstance(found, Projection)
+    return run(found, *entries).state  # pyright: ignore[reportUnknownArgumentType]  # of any state
+
+
+def test_a_function_of_a_state_and_an_event_is_a_projection() -> None:
+    assert (tool_errors.key, tool_errors.initial) == ("tool-errors@1", {})
+    entries = log_of(ended("a", is_error=True), UserMessage.text("hi"), ended("a", is_error=True))
+    assert state_of(tool_errors, *entries) == {"a": 2}
+
+
+def test_only_the_lane_and_kinds_of_the_event_are_read() -> None:
+    @projection("both", version=1)
+    def both(state: int, event: AssistantMessage | Compaction) -> int:
+        return state + 1
+
+    @projection("commands", version=1)
+    def commands(state: int, event: Abort | AgentEvent) -> int:
+        return state + 1
+
+    @projection("notes", version=1, kinds={"note"}, lanes={Lane.EXTENSION})
+    def notes(state: int, event: ExtensionMessage) -> int:
+        return state + 1
+
+    @projection("all", version=1)
+    def everything(state: int, event: Envelope) -> int:
+        return state + 1
+
+    assert (tool_errors.lanes, tool_errors.kinds) == (frozenset({Lane.EXTENSION}), frozenset({"agent.tool.ended"}))
+    assert (both.lanes, both.kinds) == (frozenset({Lane.LLM}), frozenset({"assistant", "compaction"}))
+    assert (commands.lanes, commands.kinds) == (frozenset({Lane.EXTENSION}), frozenset({"control.abort", "agent.*"}))
+    assert (notes.lanes, notes.kinds) == (frozenset({Lane.EXTENSION}), frozenset({"note"}))
+    assert (everything.lanes, everything.kinds) == (frozenset(Lane), None)
+    entries = log_of(UserMessage.text("hi"), Abort().as_extension(), ended("a", is_error=False))
+    assert [state_of(each, *entries) for each in (both, commands, notes, everything)] == [0, 2, 0, 3]
+
+
+def test_an_event_class_of_ones_own_is_read() -> None:
+    @projection("deployed", version=1)
+    def deployed(versions: tuple[str, ...], event: Deployed) -> tuple[str, ...]:
+        return (*versions, event.version)
+
+    entries = log_of(Deployed(version="2").as_extension(), ExtensionMessage.of("app.deployed", {"version": 3}))
+    assert run(deployed, *entries) == Projected(("2",), entries[-1].cursor, unreadable=1)  # type: ignore[arg-type]
+
+
+def test_a_third_parameter_is_given_the_events_envelope() -> None:
+    @projection("places", version=1)
+    def places(state: tuple[int, ...], event: ToolEnded, envelope: Envelope) -> tuple[int, ...]:
+        return (*state, envelope.position)
+
+    assert state_of(places, *log_of(BROKEN, ended("a", is_error=False), UserMessage.text("hi"))) == (2,)
+
+
+def test_events_that_cannot_be_read_are_skipped_and_counted() -> None:
+    now = run(tool_errors, UNREAD, *log_of(BROKEN, ended("a", is_error=True)))  # type: ignore[arg-type]
+    assert (now.state, now.unreadable) == ({"a": 1}, 2)
+
+
+def test_events_that_cannot_be_read_are_given_to_a_fold_that_asks() -> None:
+    @projection("faults", version=1)
+    def faults(state: tuple[bytes, ...], event: ToolEnded | DecodeFailure) -> tuple[bytes, ...]:
+        return (*state, event.raw) if isinstance(event, DecodeFailure) else state
+
+    now = run(faults, UNREAD, *log_of(BROKEN, ended("a", is_error=True)))  # type: ignore[arg-type]
+    assert (now.state, now.unreadable) == ((b"{", BROKEN.to_json_bytes()), 0)
+
+
+def test_a_message_error_of_the_fold_is_an_event_that_cannot_be_read() -> None:
+    @projection("picky", version=1)
+    def picky(state: int, envelope: Envelope) -> int:
+        raise DecodeError("", "not for me")
+
+    assert run(picky, UNREAD).unreadable == 1  # type: ignore[arg-type]
+
+
+def test_another_error_of_the_fold_comes_out() -> None:
+    @projection("wrong", version=1)
+    def wrong(state: int, envelope: Envelope) -> int:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        state_of(wrong, UNREAD)
+
+
+def test_the_initial_state_is_the_types_own() -> None:
+    @projection("model", version=1)
+    def model(state: Words, event: UserMessage) -> Words:
+        return state
+
+    @projection("record", version=1)
+    def record(state: Spent, event: UserMessage) -> Spent:
+        return state
+
+    @projection("newest", version=1)
+    def newest(state: str | None, event: UserMessage) -> str | None:
+        return event.text_content()
+
+    @projection("given", version=1, initial=Needs(name="a"), forked=Needs(name="b"))
+    def given(state: Needs, event: UserMessage) -> Needs:
+        return state
+
+    assert (model.initial, record.initial, newest.initial) == (Words(), Spent(), None)
+    assert (given.initial, given.forked) == (Needs(name="a"), Needs(name="b"))
+    assert state_of(newest, *log_of(UserMessage.text("hi"))) == "hi"
+
+
+def test_a_state_reads_back_as_it_was_written_none_included() -> None:
+    @projection("record", version=1)
+    def record(state: Spent, event: UserMessage) -> Spent:
+        return state
+
+    for state in (Spent(), Spent(3, None), Spent(1, Decimal("0.1"))):
+        assert record.load(record.checked_dump(state)) == (state, 0)
+
+
+def test_the_number_of_skipped_events_is_stored_on_a_line_of_its_own() -> None:
+    assert tool_errors.dump({"a\n": 1}) == b'{"a\\n":1}'
+    assert tool_errors.dump({"a\n": 1}, 2) == b'{"a\\n":1}\n2'
+    assert tool_errors.load(b'{"a\\n":1}\n2') == ({"a\n": 1}, 2)
+
+
+def test_lanebus_own_names_are_those_that_are_refused() -> None:
+    assert set(PROJECTION_NAMES) == OWN_NAMES
+
+
+def sync(state: int, event: UserMessage) -> int:
+    return state
+
+
+async def is_async(state: int, event: UserMessage) -> int:
+    return state
+
+
+async def is_generator(state: int, event: UserMessage) -> AsyncGenerator[int]:
+    yield state
+
+
+def no_state(state, event: UserMessage) -> int:  # type: ignore[no-untyped-def]  # pyright: ignore
+    return 1
+
+
+def no_event(state: int, event) -> int:  # type: ignore[no-untyped-def]  # pyright: ignore
+    return 1
+
+
+def one(state: int) -> int:
+    return state
+
+
+def four(state: int, event: UserMessage, envelope: Envelope, more: int) -> int:
+    return state
+
+
+def by_name(state: int, event: UserMessage, *, more: int) -> int:
+    return state
+
+
+def third(state: int, event: UserMessage, place: int) -> int:
+    return state
+
+
+def other_state(state: int, event: UserMessage) -> str:
+    return ""
+
+
+def returns_none(state: dict[str, int], event: UserMessage) -> None:
+    state["a"] = 1
+
+
+def no_message(state: int, event: Words) -> int:
+    return state
+
+
+def no_class(state: int, event: list[UserMessage]) -> int:
+    return state
+
+
+def mixed(state: int, event: Envelope | UserMessage) -> int:
+    return state
+
+
+def unknown(state: "Nowhere", event: UserMessage) -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+    return state  # pyright: ignore
+
+
+def plain(state: Plain, event: UserMessage) -> Plain:
+    return state
+
+
+def holder(state: Holder, event: UserMessage) -> Holder:
+    return state
+
+
+def tuple_keys(
+    state: dict[str, dict[tuple[str, int], int]], event: UserMessage
+) -> dict[str, dict[tuple[str, int], int]]:
+    return state
+
+
+def needs(state: Needs, event: UserMessage) -> Needs:
+    return state
+
+
+def pair(state: tuple[int, str], event: UserMessage) -> tuple[int, str]:
+    return state
+
+
+WRONG: list[tuple[Callable[..., object], str, str]] = [
+    (is_async, "its fold is async", "plain def"),
+    (is_generator, "its fold is async", "plain def"),
+    (no_state, "its parameter state has no annotation", "Annotate"),
+    (no_event, "its parameter event has no annotation", "Annotate"),
+    (one, "its parameters are: state", "evolve(state, event)"),
+    (four, "its parameters are: state, event, envelope, more", "evolve(state, event)"),
+    (by_name, "its parameter more: int is not positional", "evolve(state, event)"),
+    (third, "the third parameter, place, is no Envelope", "Envelope"),
+    (other_state, "takes a state of int and returns str", "same annotation"),
+    (returns_none, "returns NoneType", "same annotation"),
+    (no_message, "no entry of a log is Words", "message classes"),
+    (no_class, "no entry of a log is list", "message classes"),
+    (mixed, "no entry of a log is", "Envelope alone"),
+    (unknown, "'Nowhere' is not defined", "in the module"),
+    (plain, "its state, Plain, cannot be stored as JSON", "frozen dataclass"),
+    (holder, "its state, Holder, cannot be stored as JSON", "frozen dataclass"),
+    (tuple_keys, "keys are of type tuple", "text or numbers"),
+    (needs, "Needs has no default", "initial="),
+    (pair, "has no default", "initial="),
+]
+
+
+@pytest.mark.parametrize(("function", "fault", "remedy"), WRONG)
+def test_a_wrong_definition_is_refused_with_the_fault_and_the_remedy(
+    function: Callable[..., object], fault: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidProjection) as caught:
+        projection("mine", version=1)(function)
+    assert caught.value.projection == "mine"
+    assert fault in caught.value.fault
+    assert remedy in caught.value.remedy
+    assert str(caught.value) == f"projection 'mine': {caught.value.fault}. {caught.value.remedy}."
+
+
+def test_wrong_arguments_are_refused() -> None:
+    for name, version in (("a b", 1), ("", 1), ("a@1", 1), ("usage", 4), ("mine", 0), ("mine", True)):
+        with pytest.raises(InvalidProjection):
+            projection(name, version=version)(sync)
+    with pytest.raises(InvalidProjection, match="initial state 'one' is no int"):
+        projection("mine", version=1, initial="one")(sync)
+    with pytest.raises(InvalidProjection, match="forked state 'one' is no int"):
+        projection("mine", version=1, forked="one")(sync)
+    with pytest.raises(InvalidProjection, match="Leave out"):
+        projection("mine", version=1, kinds=())(sync)
+    with pytest.raises(InvalidProjection, match="Leave out"):
+        projection("mine", version=1, lanes=())(sync)
+
+
+def test_a_fold_that_returns_none_is_refused_as_it_does() -> None:
+    @projection("mine", version=1)
+    def forgets(state: int, event: UserMessage) -> int:
+        return None if state == 0 else 1  # type: ignore[return-value]  # pyright: ignore
+
+    with pytest.raises(InvalidProjection, match="returned None"):
+        state_of(forgets, *log_of(UserMessage.text("hi")))
+
+
+@pytest.mark.parametrize("state", ["text", {"a": "b"}, {("a", 1): 1}, None])
+def test_a_state_that_json_does_not_give_back_is_refused_when_it_is_stored(state: object) -> None:
+    with pytest.raises(InvalidProjection, match="JSON"):
+        tool_errors.checked_dump(state)  # type: ignore[arg-type]  # pyright: ignore
+
+
+def test_a_set_agrees_with_its_json_in_another_order() -> None:
+    @projection("names", version=1)
+    def names(state: frozenset[str], event: UserMessage) -> frozenset[str]:
+        return state
+
+    state = frozenset({"a", "b"})
+    assert names.agrees(b'["a","b"]', state)
+    assert names.agrees(b'["b","a"]', state)
+    assert not names.agrees(b'["b","a"]', state, 1)
+    assert not names.agrees(b'["b"]', state)
+    assert not names.agrees(b"{", state)
+
+
+@projection("mutable", version=1)
+def mutable(state: Counter[str], event: UserMessage) -> Counter[str]:
+    state[event.text_content()] += 1
+    return state
+
+
+async def test_a_fold_that_changes_its_state_leaves_the_one_it_began_with(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for name in ("a", "b"):
+            await bus.session(name).publish(UserMessage.text("x"))
+            assert (await project(bus.session(name), mutable)).state == Counter(x=1)
+        first = await look(bus.session("a"), mutable)
+        await bus.session("a").publish(UserMessage.text("x"))
+        assert (await look(bus.session("a"), mutable, known=first)).state == Counter(x=2)
+        assert first.state == Counter(x=1)
+        assert mutable.initial == Counter()
