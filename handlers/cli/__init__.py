@@ -1,9 +1,10 @@
 """The command line: `lanebus`.
 
-Start with `group.py`, which lists the commands, each a file in `commands/`. `entry.py` runs one; `terminal/` prints.
+Start with `group.py`: it lists the commands. Each command is a module in `commands/`. `entry.py` runs a command,
+`terminal/` prints its answer.
 
-Every expected error ends as one line on stderr and an exit code, see `exits.py`, and Ctrl-C and SIGTERM close what is
-open. `lanebus --help` imports neither the bus nor a command.
+Expected errors become one line on stderr and an exit code, see `exits.py`. Ctrl-C and SIGTERM close what is open.
+`lanebus --help` imports neither the bus nor a command.
 """
 
 import sys
@@ -13,9 +14,9 @@ __all__ = ("main",)
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and exit with its code."""
+    """Run the command line with the arguments of this process, and exit with its code."""
     try:
-        from lanebus.handlers.cli.entry import run_command_line  # noqa: PLC0415  # a Ctrl-C while it is imported is one too
+        from lanebus.handlers.cli.entry import run_command_line  # noqa: PLC0415  # Ctrl-C during the import exits with 130 too
 
         code = run_command_line()
     except KeyboardInterrupt:

@@ -1,7 +1,6 @@
-"""The bus and the session that a command is about.
+"""Open the bus or the session of a command.
 
-`on_bus` and `on_session` run one coroutine function on them from a command, and `open_bus` and `open_session` open them
-inside of one.
+A command calls `on_bus` or `on_session` to run one coroutine function. Coroutines use `open_bus` or `open_session`.
 """
 
 import asyncio
@@ -28,24 +27,24 @@ __all__ = ("on_bus", "on_session", "open_bus", "open_session")
 T = TypeVar("T")
 
 OPEN_SECONDS = 10.0
-"""How long a server of yours may take to answer at all."""
+"""seconds in which the server of `--url` must answer"""
 
 HINT_SECONDS = 3.0
-"""When the user is told what is waited for, where it is the embedded server: it may be loading a large log for long."""
+"""seconds after which a notice says that the embedded server is still starting: loading a large log takes long"""
 
-WAITING = "waiting for the embedded server, which does not answer yet; Ctrl-C ends"
+WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
 
 
 @asynccontextmanager
 async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
-    """The bus of the settings.
+    """Open the bus that the settings name.
 
     Raises:
         SetupError, Unavailable: as `Bus.open`.
-        ServerSilent: the server of the URL does not answer.
+        ServerSilent: the server of the URL did not answer within `OPEN_SECONDS`.
     """
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
-    with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as patience:
+    with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as timeout:
         async with Bus.open(
             settings.url,
             data_dir=settings.data_dir,
@@ -53,20 +52,22 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
             media=media_store_at(settings.media) if settings.media else None,
             archive=archive_store_at(settings.archive) if settings.archive else None,
         ) as bus:
-            patience.deadline = inf
+            timeout.deadline = inf
             if hint is not None:
                 hint.cancel()
             yield bus
-    if patience.cancelled_caught:
+    if timeout.cancelled_caught:
         raise ServerSilent(OPEN_SECONDS)
 
 
 @asynccontextmanager
 async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Session]:
-    """A session that has entries.
+    """Open a session that has entries.
 
     Raises:
-        InvalidSessionId, SessionEmpty, SessionErased: there can be, or is, no such session.
+        InvalidSessionId: this is no session id.
+        SessionEmpty: the session has no entries.
+        SessionErased: the session was erased.
         SetupError, Unavailable: as `Bus.open`.
     """
     async with open_bus(settings) as bus:
@@ -80,11 +81,12 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
 
 
 def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
-    """Open the bus of a command, and return what `do` gives for it.
+    """Open the bus of a command, call `do` with it, and return the result.
 
     Raises:
-        BusError: as `open_bus`, or as `do`.
-        KeyboardInterrupt, Terminated: the process was asked to end.
+        BusError: as `open_bus` and `do`.
+        KeyboardInterrupt: Ctrl-C was pressed.
+        Terminated: the process received SIGTERM.
     """
     settings = Settings.of(ctx)
 
@@ -96,7 +98,7 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
 
 
 def on_session(ctx: click.Context, session_id: str, do: Callable[[Session], Awaitable[T]]) -> T:
-    """The same for a session that has entries: raises as `open_session`."""
+    """Do the same with a session that has entries. Raises what `open_session` and `do` raise."""
     settings = Settings.of(ctx)
 
     async def main() -> T:

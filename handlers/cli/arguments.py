@@ -1,4 +1,4 @@
-"""What is typed at the command line, read: a turn by its name, and what the user says."""
+"""Parse arguments of the command line: turn ids and messages of the user."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,21 @@ __all__ = ("read_turn", "user_messages")
 
 
 def read_turn(text: str) -> TurnId:
-    """The turn of that name, as `lanebus tail` shows it; the type of an option that names one.
+    """Parse a turn id such as `support-42.main.3#0`. Serves as the type of an option.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: this is no turn id.
     """
     loop_id, _, index = text.rpartition("#")
     if not loop_id or not (index.isascii() and index.isdecimal()):
-        raise click.BadParameter(f"{text!r} is no turn: want one such as support-42.main.3#0")
+        raise click.BadParameter(
+            f"{text!r} is not a turn id: write one such as support-42.main.3#0, see `lanebus turns`"
+        )
     return TurnId(loop_id=loop_id, turn_index=int(index))
 
 
 def user_messages(texts: Sequence[str]) -> list[UserMessage]:
-    """The messages of a user with these texts.
+    """Make a user message of each text.
 
     Raises:
         click.UsageError: a text is empty.
@@ -32,7 +34,7 @@ def user_messages(texts: Sequence[str]) -> list[UserMessage]:
     """
     for text in texts:
         if not text.strip():
-            raise click.UsageError("there is nothing to publish: a text is empty")
+            raise click.UsageError("a message is empty: write its text")
         try:
             text.encode()
         except UnicodeError:

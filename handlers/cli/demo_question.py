@@ -1,4 +1,4 @@
-"""One question to the demo's agent, and what the bus has of it: both lanes, turns, cost."""
+"""Ask the demo agent one question, and print both lanes, the turns and the cost."""
 
 from contextlib import aclosing
 from secrets import token_hex
@@ -31,10 +31,10 @@ from lanebus.handlers.projections.usage import USAGE, UsageState, summary
 __all__ = ("NoAnswer", "ask_once")
 
 PATIENCE = 60.0
-"""seconds for an answer that takes one; more than a machine under load needs"""
+"""seconds to wait for the answer, which takes about one second; a machine under load needs more"""
 
 _WIDTH = 160
-"""columns, where there is no terminal to ask"""
+"""columns of the output if it is no terminal"""
 
 _LANES = (
     Column("#", is_number=True),
@@ -44,18 +44,18 @@ _LANES = (
 
 
 class NoAnswer(Unavailable):
-    """The demo's agent has not answered in time."""
+    """The demo agent did not answer in time."""
 
     def __init__(self, session: str, seconds: float) -> None:
-        super().__init__(f"session {session!r}: the agent has not answered within {seconds:g} s")
+        super().__init__(f"session {session!r}: the agent did not answer within {seconds:g} s: try again")
         self.session, self.seconds = session, seconds
 
 
 async def ask_once(settings: Settings, output: Output, question: str) -> None:
-    """Ask in a new session, wait until the loop has ended, and print the session.
+    """Publish the question to a new session, wait until the agent has ended its loop, and print the session.
 
     Raises:
-        NoAnswer: it did not end in time.
+        NoAnswer: the loop did not end within `PATIENCE` seconds.
     """
     async with open_bus(settings) as bus:
         session = bus.session(f"demo-{token_hex(4)}")
@@ -74,9 +74,9 @@ async def _ask(bus: Bus, session: Session, question: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
         await session.publish(UserMessage.text(question))
-        with anyio.move_on_after(PATIENCE) as patience:
+        with anyio.move_on_after(PATIENCE) as timeout:
             await _wait_ended(session)
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             raise NoAnswer(session.id, PATIENCE)
         worker.stop()
 
@@ -103,13 +103,13 @@ def _print(output: Output, session: str, entries: list[Envelope], turns: TurnsSt
 
 
 def _row(envelope: Envelope) -> tuple[str, str, str]:
-    said = ": ".join(filter(None, summarize(envelope)))
-    place = str(envelope.position)
-    return (place, said, "") if envelope.lane is Lane.LLM else (place, "", said)
+    text = ": ".join(filter(None, summarize(envelope)))
+    position = str(envelope.position)
+    return (position, text, "") if envelope.lane is Lane.LLM else (position, "", text)
 
 
 def _json(session: str, entries: list[Envelope], turns: TurnsState, usage: UsageState) -> str:
-    # Put together from what is JSON already.
+    # Built from text that is JSON already: entries and turns are not parsed again.
     lanes = ",".join(map(entry_json, entries))
     rows = ",".join(turn.to_json() for turn in turns.turns)
     total = compact(summary(usage.total.usage))

@@ -1,4 +1,4 @@
-"""From one system's messages to another's, or to a provider's request. Pure."""
+"""Convert one system's messages to another system's, or to a provider's request. Pure."""
 
 from collections.abc import Sequence
 
@@ -29,15 +29,15 @@ TARGETS = (*CODECS, NATIVE.name, *PROVIDERS)
 
 
 def codec_of(name: str) -> Codec:
-    """The codec of a source or target that has one."""
+    """Return the codec of this name. The source `pi` and the providers have none."""
     return NATIVE if name == NATIVE.name else CODECS[name]
 
 
 def read_messages(source: str, values: Values) -> list[Publishable]:
-    """The messages, in order.
+    """Decode the messages, in order.
 
     Raises:
-        BadInput: one cannot be read; its number and the path to the fault are named.
+        BadInput: a message cannot be decoded. The error names its number and the path to the fault.
     """
     messages: list[Publishable] = []
     for number, value in values.values:
@@ -49,7 +49,10 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
 
 
 def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
-    """The messages with an author on the answers that name none: to nobody else does signed thinking go back."""
+    """Set the author of assistant messages that name none.
+
+    Signed thinking is sent back only to the provider and model that wrote it.
+    """
     author = {"provider": provider, "model": model}
     return [
         message.model_copy(update=author)
@@ -60,7 +63,7 @@ def authored(messages: Sequence[Publishable], provider: str, model: str) -> list
 
 
 def context_of(messages: Sequence[Publishable]) -> Context:
-    """What a model would see of the messages, were they the first entries of a session."""
+    """Return the context of a session that holds just these messages."""
     context = Context("converted")
     for position, message in enumerate(messages, 1):
         if message.lane is Lane.LLM:
@@ -71,11 +74,17 @@ def context_of(messages: Sequence[Publishable]) -> Context:
 def request_of(
     messages: Sequence[Publishable], provider: str, *, model: str | None, max_tokens: int | None, lossy: bool
 ) -> ProviderRequest:
-    """The request that shows a model the messages. Its warnings name what it cannot carry, extension messages too.
+    """Make the request that shows a model the messages. Its warnings name everything that is left out.
+
+    Args:
+        provider: a name in `PROVIDERS`.
+        model: the model's name; None takes the one that the messages name.
+        max_tokens: most tokens of the answer; None is the provider's default.
+        lossy: leave out what the request cannot contain, such as extension messages.
 
     Raises:
-        NoModel: no model is given and the messages name none.
-        ContentRefused: something would be left out, and not `lossy`.
+        NoModel: `model` is None and the messages name no model.
+        ContentRefused: the request cannot contain something, and `lossy` is false.
     """
     context = context_of(messages)
     request = PROVIDERS[provider].to_request(context, model=model, max_tokens=max_tokens)
@@ -91,7 +100,7 @@ def request_of(
 
 
 def _read_pi(value: JsonValue) -> Sequence[Publishable]:
-    """A message of pi, or a line of one of its session files; what a line says of other lines is in the metadata."""
+    """Decode a message of pi, or a line of its session files. References to other lines go into the metadata."""
     if isinstance(value, dict) and "type" not in value:
         return (read_pi_message(value, entry_id=None, written=None, rest={}),)
     match PI.read(value).message:

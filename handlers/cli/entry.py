@@ -1,4 +1,4 @@
-"""From the arguments to an exit code."""
+"""Run one command, and turn its errors into an exit code."""
 
 import sys
 import warnings
@@ -16,15 +16,15 @@ __all__ = ("run_command_line",)
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Every expected error is told on stderr; one that nobody expected is raised as it is.
+    """Run one command. Print expected errors to stderr; raise unexpected ones.
 
     Args:
-        arguments: None are those of the process.
+        arguments: None takes those of the process.
 
     Returns:
-        The exit code: see `exits.py`.
+        The exit code, see `exits.py`.
     """
-    # A message may hold what an ASCII terminal cannot show: then it is shown escaped, and nothing breaks.
+    # Characters that the terminal's encoding lacks are printed escaped instead of raising.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -39,14 +39,14 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         except click.Abort:
             return INTERRUPTED
         except (Exception, KeyboardInterrupt) as error:
-            found = exit_code(error)
-            if found is None:
+            error_code = exit_code(error)
+            if error_code is None:
                 raise
-            return found
+            return error_code
     return code or 0
 
 
-def _show_warning(  # noqa: PLR0917  # as Python calls it
+def _show_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -54,6 +54,6 @@ def _show_warning(  # noqa: PLR0917  # as Python calls it
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """One line, without the place in our code that a Python warning shows."""
+    """Print a warning as one line, without the file and line number that Python adds."""
     del category, filename, lineno, file, line
     tell(f"warning: {message}")

@@ -1,4 +1,4 @@
-"""What the command line refuses by itself."""
+"""Errors of the command line."""
 
 from pathlib import Path
 
@@ -17,31 +17,31 @@ __all__ = (
 
 
 class SessionEmpty(StreamError):
-    """Nothing was ever published to the session that is to be shown; most often its name is misspelt."""
+    """The session has no entries. Most often its name is misspelt."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} has no entries; `lanebus sessions` lists those that have")
+        super().__init__(f"session {session!r} has no entries: `lanebus sessions` lists the sessions that exist")
         self.session = session
 
 
 class BeyondEnd(StreamError):
-    """A position that the session has not reached."""
+    """The session has not reached this position."""
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        super().__init__(f"session {session!r} has no entry {position}: its last one is {last}")
+        super().__init__(f"session {session!r} has no entry {position}: use a position up to {last}")
         self.session, self.position, self.last = session, position, last
 
 
 class NoSuchLetter(StreamError):
-    """No group has a dead letter of that id (any more)."""
+    """No group has a dead letter with this id. It may have been redriven or dropped."""
 
     def __init__(self, letter: str) -> None:
-        super().__init__(f"there is no dead letter {letter}; `lanebus dead list` lists those that there are")
+        super().__init__(f"there is no dead letter {letter}: `lanebus dead list` lists the ids")
         self.letter = letter
 
 
 class InputLineRefused(MessageError):
-    """A line of the input is no message; nothing of the input was published."""
+    """A line of the input is not a message. Nothing was published."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"line {number}: {reason}; nothing was published")
@@ -49,7 +49,7 @@ class InputLineRefused(MessageError):
 
 
 class FileUnread(MessageError):
-    """A file that was named could not be read."""
+    """A file could not be read."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -57,7 +57,7 @@ class FileUnread(MessageError):
 
 
 class FileUnwritten(Unavailable):
-    """A file that was named could not be written; what was there before is untouched."""
+    """A file could not be written. An earlier file of this name is unchanged."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -65,19 +65,21 @@ class FileUnwritten(Unavailable):
 
 
 class ServerSilent(Unavailable):
-    """The server takes connections and does not answer; nothing was published."""
+    """The server accepts connections but does not answer. Nothing was published."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the server has not answered for {seconds:g} s; is it stopped, or loading a large log?")
+        super().__init__(
+            f"the server did not answer within {seconds:g} s: check that it runs, or wait until it has loaded its log"
+        )
         self.seconds = seconds
 
 
 class NotAnswered(Unavailable):
-    """No worker has answered a command in time. It stands in the log, and is answered by the next one that comes."""
+    """No worker answered a command in time. The command stays in the log, and the next worker answers it."""
 
     def __init__(self, session: str, position: int, seconds: float) -> None:
         super().__init__(
-            f"session {session!r}: no worker has answered the command at position {position} for {seconds:g} s; "
-            f"it stays in the log"
+            f"session {session!r}: no worker answered the command at position {position} within {seconds:g} s: start "
+            "one with `lanebus worker`, the command stays in the log"
         )
         self.session, self.position, self.seconds = session, position, seconds

@@ -1,4 +1,4 @@
-"""How a command ends: each expected error as one line on stderr and an exit code, and never as a traceback."""
+"""Exit codes. An expected error becomes one line on stderr and a code, never a traceback."""
 
 import errno
 import os
@@ -12,23 +12,24 @@ __all__ = ("FAILED", "INTERRUPTED", "READER_GONE", "SETTINGS", "TERMINATED", "Te
 
 FAILED = 1
 SETTINGS = 2
-"""also click's code for a wrong usage"""
+"""settings that cannot work; also click's code for wrong usage"""
 INTERRUPTED = 130
 READER_GONE = 141
-"""128 + SIGPIPE, what a program gives that the signal ended: a shell with `pipefail` sees the same as of any other"""
+"""128 + SIGPIPE, as for other programs: a shell with `pipefail` treats both alike"""
 TERMINATED = 143
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Terminated(Exception):
-    """The process was asked to end, by SIGTERM, and what it had open is closed."""
+    """The process received SIGTERM, and everything it had open is closed."""
 
 
 def exit_code(error: BaseException) -> int | None:
-    """The code for an error, after telling the user about it; None for one that nobody expected.
+    """Print an expected error to stderr, and return its exit code. None means that the error is unexpected.
 
-    `bus` is imported here and not above: it takes most of a start, and an error of its own has imported it already.
+    `bus` is imported here and not at the top: the import takes most of the start time, and errors of the bus have
+    imported it already.
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
@@ -39,7 +40,7 @@ def exit_code(error: BaseException) -> int | None:
         return READER_GONE
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         silence()
-        _tell(f"what was to be said could not be written: {error.strerror}")
+        _tell(f"the output could not be written: {error.strerror}")
         return FAILED
     if isinstance(error, BaseExceptionGroup):
         return _of_group(cast("BaseExceptionGroup[BaseException]", error))
@@ -52,11 +53,11 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def silence() -> None:
-    """Whoever read our output is gone: what is left of it goes nowhere, so that the end of the process is silent."""
+    """Discard the rest of stdout: its reader is gone, and Python would report that again when the process ends."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
 
 
 def _tell(text: str) -> None:
@@ -65,7 +66,7 @@ def _tell(text: str) -> None:
 
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:
-    """The code of a group is that of its first error, if all of them are expected; then only that one is told."""
+    """If all errors of the group are expected, print the first one and return its code; else return None."""
     from lanebus.bus.errors import BusError  # noqa: PLC0415
 
     expected = (KeyboardInterrupt, Terminated, BrokenPipeError, BusError)

@@ -1,4 +1,4 @@
-"""Options that every command takes, before or after its name: which bus, and how to print."""
+"""Options of every command, before or after its name: which bus to open, and how to print."""
 
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -8,37 +8,44 @@ from click.core import ParameterSource
 
 __all__ = ("BusCommand", "BusGroup", "Settings", "ViewCommand", "WithBusOptions")
 
-_GIVEN = "lanebus.handlers.cli.given"
+_BUS = "lanebus.handlers.cli.bus"
 
 
-class _Given(NamedTuple):
-    value: str
+class _Value(NamedTuple):
+    text: str
     is_typed: bool
-    """by the user of this very command; else it comes from the environment"""
+    """on the command line; else it comes from the environment"""
 
 
-def _given(ctx: click.Context) -> dict[str, _Given]:
-    # `meta` is one dict for a command and all groups around it, so that the later, inner one takes precedence.
-    return cast("dict[str, _Given]", ctx.meta.setdefault(_GIVEN, {}))
+def _values(ctx: click.Context) -> dict[str, _Value]:
+    # A command and the groups around it share one `meta`, so the innermost option overwrites the outer ones.
+    return cast("dict[str, _Value]", ctx.meta.setdefault(_BUS, {}))
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         source = ctx.get_parameter_source(param.name)
-        _given(ctx)[param.name] = _Given(value, source is ParameterSource.COMMANDLINE)
+        _values(ctx)[param.name] = _Value(value, source is ParameterSource.COMMANDLINE)
 
 
 def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
-    """The innermost command must not look into the environment again, over what was typed before its name."""
+    """Return the options that name the bus.
+
+    Only the outermost group reads the environment: a variable must not override an option typed before the command.
+    """
     texts = {
         "url": (
             "URL",
-            "A Redis or Valkey server of yours, as redis://localhost:6379; or redis+cluster:// or redis+sentinel://.",
+            "Redis or Valkey server, such as redis://localhost:6379, redis+sentinel://… or redis+cluster://…; "
+            "default: the embedded server.",
         ),
-        "data_dir": ("DIRECTORY", "Where the embedded server keeps its log."),
-        "namespace": ("NAME", "The beginning of every key; 'lanebus' if not given."),
-        "media": ("PLACE", "Where large media are: a directory, or s3://bucket; with the log if not given."),
-        "archive": ("PLACE", "Where sessions are archived: a directory, or s3://bucket; nowhere if not given."),
+        "data_dir": (
+            "DIRECTORY",
+            "Log of the embedded server; default: lanebus in the user's data directory, such as ~/.local/share.",
+        ),
+        "namespace": ("NAME", "Prefix of every key on the server; default: lanebus."),
+        "media": ("PLACE", "Store of large media: a directory or s3://bucket; default: the server."),
+        "archive": ("PLACE", "Archive of sessions: a directory or s3://bucket; default: none."),
     }
     return [
         click.Option(
@@ -47,48 +54,48 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
             help=f"{text}  [env var: LANEBUS_{name.upper()}]",
             envvar=f"LANEBUS_{name.upper()}" if with_environment else None,
             expose_value=False,
-            callback=_remember,
+            callback=_store,
         )
         for name, (metavar, text) in texts.items()
     ]
 
 
 class Settings(NamedTuple):
-    """Which bus a command is to open."""
+    """The bus that a command opens."""
 
     url: str | None
     data_dir: Path | None
     namespace: str
     media: str | None = None
-    """a directory or a URL; None is the bus's own server"""
+    """a directory or a URL; None stores media on the server"""
     archive: str | None = None
-    """a directory or a URL; None is nowhere"""
+    """a directory or a URL; None means no archive"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
-        """What was typed, else what the environment says.
+        """Read the settings from the command line, else from the environment.
 
-        A typed directory wins over an URL of the environment. Where the environment names both, the URL wins: an image
-        may name a directory for whoever gives no URL.
+        A typed directory overrides a URL of the environment. If the environment names both, the URL wins: a container
+        image can then set a default directory.
 
         Raises:
             click.UsageError: both a URL and a directory were typed.
         """
-        given = _given(ctx)
-        url, data_dir, namespace = given.get("url"), given.get("data_dir"), given.get("namespace")
-        media, archive = given.get("media"), given.get("archive")
+        values = _values(ctx)
+        url, data_dir, namespace = values.get("url"), values.get("data_dir"), values.get("namespace")
+        media, archive = values.get("media"), values.get("archive")
         if url and data_dir and data_dir.is_typed:
             if url.is_typed:
                 raise click.UsageError(
-                    "--url and --data-dir exclude each other: a server of yours, or the embedded one"
+                    "--url and --data-dir exclude each other: --url names your server, --data-dir the embedded one"
                 )
             url = None
         return cls(
-            url.value if url else None,
-            Path(data_dir.value) if data_dir and not url else None,
-            namespace.value if namespace else "lanebus",
-            media.value if media else None,
-            archive.value if archive else None,
+            url.text if url else None,
+            Path(data_dir.text) if data_dir and not url else None,
+            namespace.text if namespace else "lanebus",
+            media.text if media else None,
+            archive.text if archive else None,
         )
 
 
@@ -97,7 +104,7 @@ class WithBusOptions(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        # The last one is --help, which stays the last.
+        # --help stays the last.
         return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
 
 
@@ -106,7 +113,7 @@ class BusCommand(WithBusOptions):
 
 
 class BusGroup(WithBusOptions, click.Group):
-    """A group of such commands."""
+    """A group of commands that open the bus."""
 
 
 def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -115,11 +122,11 @@ def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 class ViewCommand(BusCommand):
-    """A command that shows something, as a table or as JSON: `Output.of` chooses."""
+    """A command that prints a table or JSON, with `--table` and `--json`. `Output.of` chooses."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        texts = {"json": "Print JSON, also on a terminal.", "table": "Print tables, also into a file or pipe."}
+        texts = {"json": "Print JSON, even to a terminal.", "table": "Print tables, even to a file or a pipe."}
         options = [
             click.Option([f"--{name}"], is_flag=True, help=text, expose_value=False, callback=_choose)
             for name, text in texts.items()

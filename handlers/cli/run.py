@@ -1,4 +1,4 @@
-"""An async command in a process that may be told to end."""
+"""Run a coroutine function of a command, and cancel it on Ctrl-C or SIGTERM."""
 
 import asyncio
 import signal
@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
-    """What `main` gives. On Ctrl-C or SIGTERM it is cancelled, and what it has open is closed.
+    """Run `main`, and return its result. Ctrl-C and SIGTERM cancel it, which closes what it has open.
 
     Raises:
-        KeyboardInterrupt, Terminated: it was.
+        KeyboardInterrupt: Ctrl-C was pressed.
+        Terminated: the process received SIGTERM.
     """
 
     async def guarded() -> T:
-        # Ctrl-C needs nothing: asyncio cancels the main task for it.
+        # Ctrl-C needs no handler: asyncio cancels the main task.
         with anyio.CancelScope() as scope, on_sigterm(scope.cancel):
             return await main()
         raise Terminated
@@ -35,22 +36,22 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
 
 @contextmanager
 def on_sigterm(callback: Callable[[], object]) -> Generator[None]:
-    """In this block SIGTERM calls back, and does nothing else. The innermost block counts."""
-    if sys.platform == "win32":  # which has no such signal
+    """In this block, SIGTERM only calls `callback`. In nested blocks, only the innermost callback is called."""
+    if sys.platform == "win32":  # has no SIGTERM handlers
         yield
         return
     loop = asyncio.get_running_loop()
-    before = _callbacks.get()
+    outer = _callbacks.get()
     loop.add_signal_handler(signal.SIGTERM, callback)
     token = _callbacks.set(callback)
     try:
         yield
     finally:
         _callbacks.reset(token)
-        if before is None:
+        if outer is None:
             loop.remove_signal_handler(signal.SIGTERM)
         else:
-            loop.add_signal_handler(signal.SIGTERM, before)
+            loop.add_signal_handler(signal.SIGTERM, outer)
 
 
 _callbacks: ContextVar[Callable[[], object] | None] = ContextVar("lanebus_sigterm", default=None)

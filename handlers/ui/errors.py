@@ -1,4 +1,4 @@
-"""What can keep the page from being served."""
+"""Errors that prevent the page from being served."""
 
 from lanebus.bus.errors import SetupError
 
@@ -6,18 +6,18 @@ __all__ = ("AddressRefused", "PortInUse", "ServeMissing")
 
 
 class PortInUse(SetupError):
-    """Another program listens on this address already."""
+    """Another program listens on this address."""
 
     def __init__(self, host: str, port: int) -> None:
-        super().__init__(f"{host}:{port} is in use by another program; choose another port, or 0 for any free one")
+        super().__init__(f"{host}:{port} is in use by another program: choose another port, or 0 for a free one")
         self.host, self.port = host, port
 
 
 class AddressRefused(SetupError):
-    """The system does not let us listen on this address."""
+    """The operating system refused to listen on this address."""
 
     def __init__(self, host: str, port: int, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another host or port")
+        super().__init__(f"cannot listen on {host}:{port} ({reason}): choose another host or port")
         self.host, self.port, self.reason = host, port, reason
 
 
@@ -25,5 +25,5 @@ class ServeMissing(SetupError):
     """The packages of the extra `serve` are not installed."""
 
     def __init__(self, package: str) -> None:
-        super().__init__(f"{package!r} is not installed; the page needs: pip install 'lanebus[serve]'")
+        super().__init__(f"{package!r} is not installed: run pip install 'lanebus[serve]'")
         self.package = package

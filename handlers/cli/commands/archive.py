@@ -1,4 +1,4 @@
-"""`lanebus archive`: sessions into sealed files."""
+"""`lanebus archive`: copy entries of sessions to compressed files."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,25 +26,29 @@ _COLUMNS = (
 
 
 @click.command("archive", cls=ViewCommand)
-@click.argument("sessions", nargs=-1, metavar="SESSION…")
-@click.option("--all", "is_all", is_flag=True, help="Every session.")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]…")
+@click.option("--all", "is_all", is_flag=True, help="Archive every session.")
 @click.option(
-    "--before", type=click.IntRange(min=1), metavar="POSITION", help="Only what stands before it; all if not given."
+    "--before",
+    type=click.IntRange(min=1),
+    metavar="POSITION",
+    help="Archive only entries before this position; default: all.",
 )
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, before: int | None) -> None:
-    """Write what the sessions hold, and the archive does not yet, into sealed files at --archive: an entry a line, as
-    JSON, compressed; zcat reads them. Nothing leaves the log, which may be trimmed then: readers that are given the
-    same --archive find in it what was trimmed away. Done again, it goes on where it stopped.
+    """Copy entries that are not archived yet to gzip files in --archive. A file holds one entry per line, as JSON.
+
+    The log does not change. After `lanebus trim`, commands with the same --archive read the trimmed entries from
+    there. A repeated or interrupted archive continues after the last archived entry.
 
     \b
     Example: lanebus archive support-42 --archive ./archive
     Example: lanebus archive --all --archive s3://bucket/lanebus
     """
     if is_all == bool(sessions):
-        raise click.UsageError("give sessions, or --all")
+        raise click.UsageError("give either SESSION or --all")
     if Settings.of(ctx).archive is None:
-        raise click.UsageError("there is no archive: say where it is with --archive, or LANEBUS_ARCHIVE")
+        raise click.UsageError("no archive is set: name one with --archive or LANEBUS_ARCHIVE")
     on_bus(ctx, partial(_archive, sessions=sessions, before=before, output=Output.of(ctx)))
 
 
@@ -73,5 +77,7 @@ def _show(output: Output, archived: Archived) -> None:
     numbers = (archived.position, archived.entries, len(archived.segments))
     output.row(_COLUMNS, (archived.session, *map(count, numbers), size(archived.size_bytes)), flush=True)
     if archived.orphans:
-        others = count(len(archived.orphans))
-        tell(f"{archived.session}: others archived it at the same time; {others} files of ours are not used")
+        unused = count(len(archived.orphans))
+        tell(
+            f"{archived.session}: another process archived it at the same time; {unused} files written here are unused"
+        )

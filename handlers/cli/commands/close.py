@@ -1,4 +1,4 @@
-"""`lanebus close`: a session takes no further messages."""
+"""`lanebus close`: make a session accept no further messages."""
 
 import click
 
@@ -14,21 +14,22 @@ __all__ = ("command",)
 @click.command("close", cls=BusCommand)
 @click.argument("session")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]…")
-@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the note that ends the log.")
-@click.option("--key", help="Your own name for this; closed again under it, nothing is added.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason; recorded in the `session.closed` event.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
 @click.option(
-    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the session's last entry is another."
+    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."
 )
 @click.pass_context
 def command(
     ctx: click.Context, session: str, messages: tuple[str, ...], *, reason: str, key: str | None, expected: int | None
 ) -> None:
-    """Close a session: in one step with the last MESSAGES of the user, if there are any, it takes no further ones.
-    What is in it stays. At its end stands a note `session.closed` with the reason, for readers however late they come.
+    """Close a session: it accepts no further messages until `lanebus reopen`. Its entries stay readable.
+
+    Each MESSAGE is appended as a last user message, then the event `session.closed` with the reason, all in one step.
 
     \b
     Example: lanebus close support-42 --reason solved "Thanks, that was it."
     """
-    said = user_messages(messages)
-    receipt = on_session(ctx, session, lambda it: it.close(*said, reason=reason, key=key, expected=expected))
+    last = user_messages(messages)
+    receipt = on_session(ctx, session, lambda it: it.close(*last, reason=reason, key=key, expected=expected))
     show_state(Output.of(ctx), session, receipt, is_closed=True)

@@ -1,4 +1,4 @@
-"""`lanebus context`: what a model sees."""
+"""`lanebus context`: print the request that a model receives."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,24 +33,29 @@ __all__ = ("command",)
 @click.command("context", cls=BusCommand)
 @click.argument("session")
 @click.option(
-    "--provider", type=click.Choice(list(PROVIDERS)), default="anthropic", help="In whose form.", show_default=True
+    "--provider", type=click.Choice(list(PROVIDERS)), default="anthropic", help="API of the request.", show_default=True
 )
 @click.option(
-    "--at", type=click.IntRange(min=1), metavar="POSITION", help="As the model saw it at this entry; now if not given."
+    "--at", type=click.IntRange(min=1), metavar="POSITION", help="Use the entries up to this position; default: all."
 )
 @click.option(
     "--turn",
     type=read_turn,
     metavar="TURN",
-    help="What the model was asked in this turn, such as support-42.main.3#0: with its tools and options, in the form "
-    "that it had if no other is named.",
+    help="Print the request of this past turn, such as support-42.main.3#0, with its tools and options; in its own "
+    "API unless --provider is given.",
 )
-@click.option("--model", metavar="NAME", help="Ask this model; the session's own if not given.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of the answer; 4096 if nothing tells.")
+@click.option("--model", metavar="NAME", help="Model of the request; default: the last model of the session.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    help=f"Most tokens of the answer; default: as in --turn, else {DEFAULT_MAX_TOKENS}.",
+)
 @click.option(
     "--tools",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A JSON list of the tools to offer: name, description, schema.",
+    metavar="FILE",
+    help="JSON file with a list of tools to offer: name, description, schema.",
 )
 @click.pass_context
 def command(
@@ -64,11 +69,11 @@ def command(
     max_tokens: int | None,
     tools: Path | None,
 ) -> None:
-    """Print the request that shows a model what a session holds: its whole JSON body.
+    """Print the JSON body of the request that a model receives for a session.
 
-    It is made from the LLM lane alone, with media of the media store inline. What the provider cannot take is left
-    out, with a warning on stderr. Gemini's body names no model: that is in its URL. With --turn, what the model was
-    offered beside comes from the events that tell it.
+    It contains the LLM lane only, with stored media inline. Content that the provider does not support is left out,
+    with a warning on stderr. Gemini's body names no model, because its URL does. With --turn, tools and options come
+    from the events of that turn.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12
@@ -76,10 +81,10 @@ def command(
     """
     if turn is not None:
         if at is not None:
-            raise click.UsageError("--at and --turn each say what is meant: want one of them")
-        asked = on_session(ctx, session, partial(read_request, turn_id=turn))
+            raise click.UsageError("--at and --turn exclude each other: give one of them")
+        past = on_session(ctx, session, partial(read_request, turn_id=turn))
         is_named = ctx.get_parameter_source("provider") is not ParameterSource.DEFAULT
-        request = _asked_form(asked, provider if is_named else None, model, max_tokens, _read_tools(tools))
+        request = _past_request(past, provider if is_named else None, model, max_tokens, _read_tools(tools))
     else:
         definitions = _read_tools(tools)
         context, media = on_session(ctx, session, partial(_context, at=at))
@@ -97,7 +102,7 @@ def command(
 
 
 async def _context(session: Session, *, at: int | None) -> tuple[Context, Mapping[str, MediaRef]]:
-    """The context, and the media that its messages only name."""
+    """Return the context, and the stored media that its messages refer to."""
     last = (await session.head()).position
     if at is not None and at > last:
         raise BeyondEnd(session.id, at, last)
@@ -105,18 +110,18 @@ async def _context(session: Session, *, at: int | None) -> tuple[Context, Mappin
     return context, await resolve_media(context.messages, session.media)
 
 
-def _asked_form(
-    asked: AskedRequest, provider: str | None, model: str | None, max_tokens: int | None, tools: Sequence[ToolSpec]
+def _past_request(
+    past: AskedRequest, provider: str | None, model: str | None, max_tokens: int | None, tools: Sequence[ToolSpec]
 ) -> ProviderRequest:
-    """The body of a request that was made, but for what is asked for otherwise."""
-    definition = asked.definition
+    """Rebuild the request of a past turn, with the options that the user overrides."""
+    definition = past.definition
     if definition is None:
-        tell("warning: the log does not tell which tools and options the request had")
+        tell("warning: the log does not say which tools and options the request had")
     if definition is not None and provider in {None, definition.api} and not (model or max_tokens or tools):
-        own = asked.form()
+        own = past.form()
         if own is not None:
             return own
-    request = asked.request
+    request = past.request
     return PROVIDERS[provider or (definition and definition.api) or "anthropic"].to_request(
         request.context,
         model=model or (definition.model if definition is not None else None),
@@ -136,5 +141,5 @@ def _read_tools(path: Path | None) -> list[ToolSpec]:
     except OSError as error:
         raise FileUnread(path, error.strerror or str(error)) from error
     if not isinstance(value, list):
-        raise DecodeError(str(path), "wants a JSON list of objects")
+        raise DecodeError(str(path), "write a JSON list of objects")
     return [ToolSpec.read(tool, f"{path}: {index}") for index, tool in enumerate(value)]

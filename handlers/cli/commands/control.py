@@ -1,4 +1,4 @@
-"""`lanebus control`: tell the agent that works on a session to stop, to listen, to wait or to go on."""
+"""`lanebus control`: send a command to the agent of a session."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,15 +24,16 @@ from lanebus.handlers.cli.terminal.receipt import receipt_json
 __all__ = ("command",)
 
 _OPTIONS = {"reason": "reason", "to": "to", "loop_id": "loop", "by": "by"}
-"""field of a command → its option"""
+"""field of a control message → the option that sets it"""
 
 _WIDEST = max(map(len, COMMAND_SPECS))
 _LIST = "\n".join(f"{name:<{_WIDEST}}  {spec.help}" for name, spec in COMMAND_SPECS.items())
 
-_HELP = f"""Tell the agent of a session something: VERB, with the text to steer or follow up with, or with the turn and
-the call to approve or deny. The session's worker answers it when it takes effect, and --wait shows the answer.
+_HELP = f"""Send a command to the agent of a session. steer and follow-up need TEXT, the user's message. approve and
+deny need TURN and CALL, the ids of the turn and the tool call. A worker answers each command but follow-up in the log.
 
 \b
+COMMAND is one of:
 {_LIST}
 
 \b
@@ -44,76 +45,84 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
 
 @click.command("control", cls=BusCommand, help=_HELP)
 @click.argument("session")
-@click.argument("verb", type=click.Choice(list(COMMAND_SPECS)))
-@click.argument("words", nargs=-1, metavar="[WORD]…")
-@click.option("--when", type=click.Choice(["now", "turn", "next"]), help="abort: now or turn. steer: now or next.")
-@click.option("--reason", metavar="TEXT", help="Why.")
-@click.option("--to", metavar="NAME", help="Whom a handoff is to.")
-@click.option("--loop", "loop_id", metavar="ID", help="Abort only this loop.")
-@click.option("--by", metavar="NAME", help="Who asks, for those who read the log.")
-@click.option("--key", help="Your own name for this; sent again under it, nothing is added.")
+@click.argument("name", metavar="COMMAND", type=click.Choice(list(COMMAND_SPECS)))
+@click.argument("arguments", nargs=-1, metavar="[TEXT | TURN CALL]")
 @click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait until a worker has answered, at most so long."
+    "--when",
+    type=click.Choice(["now", "turn", "next"]),
+    help="abort: now (default), or turn, after the current turn. steer: next (default), in the next request, or now.",
+)
+@click.option("--reason", metavar="TEXT", help="Reason, recorded in the log.")
+@click.option("--to", metavar="NAME", help="handoff: the person who takes over.")
+@click.option("--loop", "loop_id", metavar="ID", help="abort: only this loop; default: the running one.")
+@click.option("--by", metavar="NAME", help="Sender of the command, recorded in the log.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait this long for a worker's answer, and print it; default: do not wait.",
 )
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
     session: str,
-    verb: str,
-    words: tuple[str, ...],
+    name: str,
+    arguments: tuple[str, ...],
     *,
     key: str | None,
     wait: float | None,
     **options: str | None,
 ) -> None:
-    given = {name: value for name, value in options.items() if value is not None}
-    _check(verb, words, given, wait)
-    control, said = _read(verb, words, given)
-    receipt, answer = on_session(ctx, session, partial(_control, control=control, said=said, key=key, wait=wait))
-    what = "is there already, under this key:" if receipt.is_duplicate else "told at"
-    told = f": {answer.outcome}" if answer else ""
-    why = f" ({answer.reason})" if answer and answer.reason else ""
+    fields = {field: value for field, value in options.items() if value is not None}
+    _check(name, arguments, fields, wait)
+    control, message = _read(name, arguments, fields)
+    receipt, answer = on_session(ctx, session, partial(_control, control=control, message=message, key=key, wait=wait))
+    what = "already sent under this key at" if receipt.is_duplicate else "sent at"
+    outcome = f": {answer.outcome}" if answer else ""
+    reason = f" ({answer.reason})" if answer and answer.reason else ""
     Output.of(ctx).answer(
         {**receipt_json(session, receipt), "outcome": answer and answer.outcome, "reason": answer and answer.reason},
-        f"{session}: {what} position {receipt.position}{told}{why}",
+        f"{session}: {what} position {receipt.position}{outcome}{reason}",
     )
 
 
-def _check(verb: str, words: Sequence[str], given: Mapping[str, str], wait: float | None) -> None:
-    """Refuse what the verb does not take."""
-    takes = COMMAND_SPECS[verb]
-    if len(words) != len(takes.arguments):
-        raise click.UsageError(f"{verb} takes {' '.join(takes.arguments) or 'no words'}")
-    if "when" in given and given["when"] not in takes.when_choices:
-        raise click.UsageError(f"{verb} takes {' or '.join(takes.when_choices) or 'no'} --when")
+def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait: float | None) -> None:
+    """Refuse arguments and options that the command does not have."""
+    spec = COMMAND_SPECS[name]
+    if len(arguments) != len(spec.arguments):
+        raise click.UsageError(f"{name} needs {' and '.join(spec.arguments) or 'no arguments'} after its name")
+    if "when" in fields and fields["when"] not in spec.when_choices:
+        choices = " or ".join(spec.when_choices)
+        raise click.UsageError(f"{name}: --when must be {choices}" if choices else f"{name} has no option --when")
     for field, option in _OPTIONS.items():
-        if field in given and field not in takes.options:
-            raise click.UsageError(f"{verb} takes no --{option}")
-    if takes.control is None and wait is not None:
-        raise click.UsageError(f"{verb} is no command that a worker answers: it takes no --wait")
+        if field in fields and field not in spec.options:
+            raise click.UsageError(f"{name} has no option --{option}")
+    if spec.control is None and wait is not None:
+        raise click.UsageError(f"{name} gets no answer from a worker: leave out --wait")
 
 
-def _read(verb: str, words: Sequence[str], given: Mapping[str, str]) -> tuple[Control | None, UserMessage | None]:
-    """The command, None for a follow-up, and what the user says."""
-    takes = COMMAND_SPECS[verb]
-    said = user_messages(words)[0] if takes.arguments == ("TEXT",) else None
-    if takes.control is None:
-        return None, said
-    data: dict[str, JsonValue] = {**given}
-    if said is None and words:
-        turn, data["tool_call_id"] = words
+def _read(name: str, arguments: Sequence[str], fields: Mapping[str, str]) -> tuple[Control | None, UserMessage | None]:
+    """Return the control message, None for a follow-up; and the user's message, if the command has one."""
+    spec = COMMAND_SPECS[name]
+    message = user_messages(arguments)[0] if spec.arguments == ("TEXT",) else None
+    if spec.control is None:
+        return None, message
+    data: dict[str, JsonValue] = {**fields}
+    if message is None and arguments:
+        turn, data["tool_call_id"] = arguments
         data["turn_id"] = read_turn(turn).model_dump()
-    return read_control(verb, data), said
+    return read_control(name, data), message
 
 
 async def _control(
-    session: Session, *, control: Control | None, said: UserMessage | None, key: str | None, wait: float | None
+    session: Session, *, control: Control | None, message: UserMessage | None, key: str | None, wait: float | None
 ) -> tuple[Receipt, ControlAnswered | None]:
     if control is None:
-        assert said is not None  # noqa: S101  # only for the type checker
-        return await follow_up(session, said, key=key), None
-    receipt = await send(session, control, said, key=key)
+        assert message is not None  # noqa: S101  # only for the type checker
+        return await follow_up(session, message, key=key), None
+    receipt = await send(session, control, message, key=key)
     if wait is None:
         return receipt, None
     with anyio.move_on_after(wait):

@@ -1,4 +1,4 @@
-"""`lanebus convert`: messages of one system as those of another, or as a request."""
+"""`lanebus convert`: convert messages to another system's format, or to a provider's request."""
 
 import sys
 
@@ -16,14 +16,27 @@ __all__ = ("command",)
 
 
 @click.command("convert")
-@click.option("--from", "source", type=click.Choice(SOURCES), required=True, help="Whose messages stdin has.")
-@click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="Whose messages, or what request.")
+@click.option("--from", "source", type=click.Choice(SOURCES), required=True, help="Format of the messages on stdin.")
 @click.option(
-    "--author", metavar="PROVIDER/MODEL", help="Who wrote the answers that do not say it, such as anthropic/claude-x."
+    "--to",
+    "target",
+    type=click.Choice(TARGETS),
+    required=True,
+    help="Format of the output: messages, or a provider's request.",
 )
-@click.option("--lossy", is_flag=True, help="Leave out what the target cannot say, with a warning for each.")
-@click.option("--model", metavar="NAME", help="Of a request: ask this model; the messages' own if not given.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Of a request: most tokens of the answer.")
+@click.option(
+    "--author",
+    metavar="PROVIDER/MODEL",
+    help="Author of assistant messages that name none, such as anthropic/claude-x.",
+)
+@click.option("--lossy", is_flag=True, help="Leave out what the target format cannot express, with a warning for each.")
+@click.option("--model", metavar="NAME", help="Model of a request; default: the one that the messages name.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help="Most tokens of a request's answer; default: the provider's.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -35,18 +48,18 @@ def command(
     model: str | None,
     max_tokens: int | None,
 ) -> int:
-    """Read messages as JSON from stdin and write them as another system has them: 000 to 004 stand for the first
-    five, native is this bus. Stdin has one message, a list, or one a line; so has stdout. For a provider it is one
-    request body.
+    """Read messages as JSON from stdin, and write them to stdout in another system's format. The format native is that
+    of this bus; 000 to 004 are other names of the first five.
 
-    What the target cannot say is listed on stderr, and nothing is written, unless --lossy is given.
+    Stdin holds one message, a JSON list, or one message per line; stdout has the same form. For a provider, stdout is
+    one request body. If the target format cannot express something, nothing is written unless --lossy is given.
 
     \b
     Example: lanebus convert --from pi --to openai-chat --lossy --model gpt-5 < session.jsonl > request.json
     """
     is_request = target in PROVIDERS
     if not is_request and (model or max_tokens):
-        raise click.UsageError("--model and --max-tokens are for a provider's request")
+        raise click.UsageError("--model and --max-tokens need a provider's request: name a provider with --to")
     values = read_values(_read_stdin())
     messages = read_messages(source, values)
     if author is not None:
@@ -59,11 +72,11 @@ def command(
             written = codec_of(target).write(messages, lossy)
             losses, text = written.losses, written_values(values.form, written.values)
     except NoModel:
-        raise click.UsageError("the messages name no model: give one with --model") from None
+        raise click.UsageError("the messages name no model: name one with --model") from None
     except (Unsayable, ContentRefused) as error:
         for loss in error.losses:
-            tell(f"{target} cannot say: {loss}")
-        tell("error: nothing was written; with --lossy the above is left out")
+            tell(f"{target} cannot express: {loss}")
+        tell("error: nothing was written: use --lossy to leave these out")
         return 1
     for loss in losses:
         tell(f"warning: {loss}")
@@ -74,7 +87,7 @@ def command(
 def _author(text: str) -> tuple[str, str]:
     provider, slash, model = text.partition("/")
     if not (provider and slash and model):
-        raise click.UsageError(f"--author {text!r}: want PROVIDER/MODEL")
+        raise click.UsageError(f"--author {text!r}: write PROVIDER/MODEL")
     return provider, model
 
 
@@ -83,5 +96,5 @@ def _read_stdin() -> bytes:
         tell("reading from the terminal; end with Ctrl-D")
     data = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
     if not data.strip():
-        raise click.UsageError("there is nothing to convert: stdin is empty")
+        raise click.UsageError("stdin is empty: pipe messages into it")
     return data

@@ -1,4 +1,4 @@
-"""`lanebus dead`: what workers have set aside, and sending it on its way again."""
+"""`lanebus dead`: list, show and redrive dead letters."""
 
 from contextlib import aclosing
 from functools import partial
@@ -23,21 +23,25 @@ _COLUMNS = (
     Column("session", is_flexible=True),
     Column("position", is_number=True),
     Column("attempts", is_number=True),
-    Column("set aside"),
+    Column("time"),
     Column("reason", is_flexible=True),
 )
 
 _LOOK = 2_000
-"""bytes of a letter that a table shows"""
+"""bytes of a letter's entry that `show` prints"""
 
-_group_option = click.option("--group", help="Only of this group of workers; all if not given.")
-_session_option = click.option("--session", metavar="SESSION", help="Only of this session.")
+_group_option = click.option(
+    "--group", metavar="NAME", help="Only dead letters of this consumer group; default: all groups."
+)
+_session_option = click.option(
+    "--session", metavar="SESSION", help="Only dead letters of this session; default: all sessions."
+)
 
 
 @click.group("dead", cls=BusGroup)
 def command() -> None:
-    """Look at dead letters: work that was tried as often as may be, or that nobody can do, set aside with the reason.
-    The newest of them are kept. Its session's log is as it was.
+    """List, show and redrive dead letters. A dead letter is work that failed in its last attempt, or that no retry can
+    help, stored with the reason. A group keeps a limited number and drops the oldest. Logs of sessions do not change.
 
     \b
     Example: lanebus dead list
@@ -50,7 +54,7 @@ def command() -> None:
 @_session_option
 @click.pass_context
 def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
-    """List the dead letters, the oldest first.
+    """List dead letters, oldest first.
 
     \b
     Example: lanebus dead list --group agents --json
@@ -58,7 +62,7 @@ def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
     letters, dropped = on_bus(ctx, partial(_list, group=group, session=session))
     Output.of(ctx).items(letters, _json, _COLUMNS, _row, empty="no dead letters")
     for name, number in dropped.items():
-        tell(f"group {name}: {count(number)} older letters are gone, as there were too many")
+        tell(f"group {name}: {count(number)} older dead letters were dropped, because there were too many")
 
 
 @command.command("show", cls=ViewCommand)
@@ -66,7 +70,7 @@ def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
 @_group_option
 @click.pass_context
 def show(ctx: click.Context, letter: str, group: str | None) -> None:
-    """Show one dead letter with what was at fault, by its id in the list.
+    """Show one dead letter with its reason and the entry that caused it. LETTER is an id from `lanebus dead list`.
 
     \b
     Example: lanebus dead show 17:1754000000000-0
@@ -77,43 +81,43 @@ def show(ctx: click.Context, letter: str, group: str | None) -> None:
         output.json({**_json((name, found)), "raw": found.raw.decode(errors="backslashreplace")})
         return
     output.line(f"{found.id} of group {name}, session {found.session} at position {count(found.position)}")
-    output.line(f"set aside {moment(found.time)} by {found.worker} after {count(found.attempts)} attempts")
+    output.line(f"dead since {moment(found.time)}, worker {found.worker}, {count(found.attempts)} attempts")
     output.line(f"reason: {plain(found.reason)}")
     if found.size_bytes:
         output.line(f"{size(found.size_bytes)}: {ascii(found.raw[:_LOOK])[2:-1]}")
 
 
 @command.command("redrive", cls=ViewCommand)
-@click.argument("letters", nargs=-1)
+@click.argument("letters", nargs=-1, metavar="[LETTER]…")
 @_group_option
 @_session_option
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Change nothing; show how many it would be.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; only print the number of dead letters.")
 @click.pass_context
 def redrive(
     ctx: click.Context, letters: tuple[str, ...], group: str | None, session: str | None, *, yes: bool, dry_run: bool
 ) -> int:
-    """Send dead letters on their way again: those that are named, or all. A worker is given their work soon, as if it
-    had never been tried. Nothing is added to a session's log, and no reader is moved.
+    """Redrive dead letters: the given ones, or all that --group and --session select. Their work goes back to the
+    workers, with attempts counted from one. Nothing is appended to any session.
 
     \b
     Example: lanebus dead redrive 17:1754000000000-0 --yes
     Example: lanebus dead redrive --group agents --dry-run
     """
     if letters and session is not None:
-        raise click.UsageError("letters by their ids, or those of a session, not both")
-    require_consent("sent", yes=yes or dry_run)
+        raise click.UsageError("LETTER and --session exclude each other: give one of them")
+    require_consent("redriven", yes=yes or dry_run)
     found = on_bus(ctx, partial(_chosen, ids=letters, group=group, session=session))
     number = sum(map(len, found.values()))
     if not dry_run and number:
         for name, chosen in found.items():
             tell(f"group {name}: {count(len(chosen))} dead letters")
-        if not ask("Send them on their way again?", "sent", yes=yes):
+        if not ask("Redrive them?", "redriven", yes=yes):
             return 1
         number = on_bus(ctx, partial(_redrive, chosen=found))
     Output.of(ctx).answer(
         {"letters": number, "is_dry_run": dry_run},
-        f"{count(number)} dead letters {'would be ' if dry_run else ''}sent on their way again",
+        f"{count(number)} dead letters {'would be ' if dry_run else ''}redriven",
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""`lanebus demo`: the first thing to run."""
+"""`lanebus demo`: run a small agent and the page that shows it."""
 
 import webbrowser
 from functools import partial
@@ -23,19 +23,21 @@ QUESTION = "What is 17 × 23?"
 
 
 @click.command("demo", cls=BusCommand)
-@click.option("--once", is_flag=True, help="No page: ask one question, print the two lanes, the turns and the cost.")
+@click.option("--once", is_flag=True, help="No page: ask one question, and print both lanes, the turns and the cost.")
 @click.option("--json", "is_json", is_flag=True, help="With --once: print one JSON object.")
-@click.option("--host", default="127.0.0.1", help="Where to listen.", show_default=True)
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Address to listen on.", show_default=True)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"{PORT} if not given, or any free one where that is taken."
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help=f"Port to listen on; default: {PORT}, or a free port if that is in use.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 @click.pass_context
 def command(ctx: click.Context, *, once: bool, is_json: bool, host: str, port: int | None, is_opened: bool) -> None:
-    """Run a small agent that needs no key, and the page that shows what it does, until Ctrl-C. It prints the address
-    to open.
+    """Run a small agent that needs no API key, and the web page that shows it, until Ctrl-C. Prints the page's URL.
 
-    The agent answers every session of this bus that a user speaks in. It knows arithmetic, the time, and dice.
+    The agent answers user messages in every session of this bus. It can calculate, tell the time and roll dice.
 
     \b
     Example: lanebus demo --open
@@ -46,7 +48,7 @@ def command(ctx: click.Context, *, once: bool, is_json: bool, host: str, port: i
         output = Output(is_json=is_json, fit=Output.of(ctx).fit)
         run(partial(ask_once, settings, output, QUESTION))
     elif is_json:
-        raise click.UsageError("--json is for --once")
+        raise click.UsageError("--json needs --once")
     else:
         run(partial(_demo, settings, host=host, port=port, is_opened=is_opened))
 
@@ -57,7 +59,7 @@ async def _demo(settings: Settings, *, host: str, port: int | None, is_opened: b
 
         def on_ready(url: str) -> None:
             print(url, flush=True)
-            tell(f"open this address in a browser and ask: {QUESTION} Ctrl-C ends.")
+            tell(f"open this URL in a browser and ask: {QUESTION} Ctrl-C stops the demo.")
             if is_opened:
                 tasks.start_soon(_open, url)
 

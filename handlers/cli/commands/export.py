@@ -1,4 +1,4 @@
-"""`lanebus export`: a session as a file of our own form."""
+"""`lanebus export`: write a session to a file that `lanebus import` reads."""
 
 from collections.abc import Callable, Collection, Generator
 from contextlib import aclosing, contextmanager
@@ -35,17 +35,17 @@ __all__ = ("command",)
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where it goes; stdout if not given. The file appears once it is whole.",
+    help="File to write; default: stdout. The file appears once it is complete.",
 )
-@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
-@click.option("--no-media", is_flag=True, help="Leave large media in the media store; only their names are written.")
+@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Export only this lane; default: both.")
+@click.option("--no-media", is_flag=True, help="Write references instead of the media that are in the media store.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | None, no_media: bool) -> None:
-    """Write a session as JSON, one object a line: a header, then each entry with its position, lane, time, producer and
-    message. `lanebus import` puts it into another session, here or elsewhere.
+    """Write a session as JSON, one object per line: a header, then each entry with position, lane, time, producer and
+    message. `lanebus import` reads the file into a session of any bus.
 
-    An entry that cannot be read is written with its error and its bytes. Media in the media store are written with the
-    messages that name them. What was trimmed away is written if --archive has it.
+    An unreadable entry is written with its error and its bytes. Stored media are written inside their messages.
+    Trimmed entries are written if --archive holds them.
 
     \b
     Example: lanebus export support-42 -o support-42.jsonl
@@ -65,19 +65,19 @@ async def _export(
         head = await session.head()
         first = await _first(session, head)
         if first > 1:
-            tell(f"{session_id}: entries 1 to {first - 1} were trimmed away, and are not written")
+            tell(f"{session_id}: entries 1 to {first - 1} were trimmed and are not exported")
         write(header_line(head, lanes, first))
-        # What comes while this goes on is behind the end that the header names.
+        # The header names the last position: entries published from now on are not exported.
         reading = session.read(lanes=lanes, after=Cursor(first - 1), until=head.position)
         async with aclosing(reading) as envelopes:
             async for envelope in envelopes:
-                write(entry_line(await _carried(envelope, session) if with_stored else envelope))
+                write(entry_line(await _with_media(envelope, session) if with_stored else envelope))
                 entries += 1
     return entries
 
 
 async def _first(session: Session, head: SessionHead) -> int:
-    """The first position that can be read: of the log, or of the archive, or of what a fork shares."""
+    """Return the first readable position: in the log, in the archive, or in the parent of a fork."""
     first = 1
     while first <= head.position:
         try:
@@ -90,21 +90,23 @@ async def _first(session: Session, head: SessionHead) -> int:
     return first
 
 
-async def _carried(envelope: Envelope, session: Session) -> Envelope:
+async def _with_media(envelope: Envelope, session: Session) -> Envelope:
     if not isinstance(envelope.message, LlmMessage):
         return envelope
     message, missing = await with_media(envelope.message, session.media)
     for digest in missing:
-        tell(f"warning: entry {envelope.position}: media {digest} are missing, or too much for one line")
+        tell(
+            f"warning: entry {envelope.position}: media {digest} are missing from the store, or too large for one line"
+        )
     return envelope._replace(message=message)
 
 
 @contextmanager
 def _writing(file: Path | None, output: Output) -> Generator[Callable[[str], None]]:
-    """Writes a line into the file, or to stdout.
+    """Yield a function that writes one line to the file, or to stdout.
 
     Raises:
-        FileUnwritten: the file could not be written; what was there before is untouched.
+        FileUnwritten: the file could not be written. An earlier file of this name is unchanged.
     """
     if file is None:
         yield output.json_text

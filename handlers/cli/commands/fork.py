@@ -1,4 +1,4 @@
-"""`lanebus fork`: another session with the same beginning."""
+"""`lanebus fork`: start a session that shares the first entries of another."""
 
 from functools import partial
 
@@ -19,13 +19,15 @@ __all__ = ("command",)
     "--at",
     type=click.IntRange(min=0),
     metavar="POSITION",
-    help="The last entry that both share; the last there is if not given.",
+    help="Last shared entry; default: the last entry of SESSION.",
 )
-@click.option("--id", "name", metavar="ID", help="Of the new session; made up if not given.")
+@click.option("--id", "name", metavar="ID", help="Id of the new session; default: a random id.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, at: int | None, name: str | None) -> None:
-    """Begin a session that shares another one's entries up to a position, and goes on for itself behind it. No entry is
-    copied. Prints the new id; with the same --id and --at it may be asked again.
+    """Start a session that shares the entries of SESSION up to a position. After it, each continues on its own.
+    Entries are not copied.
+
+    Prints the new session's id. A repeat with the same --id and --at returns the same fork.
 
     \b
     Example: lanebus fork support-42 --at 12 --id support-42-again

@@ -1,4 +1,4 @@
-"""`lanebus groups`: the groups of workers, and the end of one that nobody works in any more."""
+"""`lanebus groups`: show consumer groups, and remove one that has no workers any more."""
 
 import click
 
@@ -16,18 +16,18 @@ __all__ = ("command",)
 _COLUMNS = (
     Column("group", is_flexible=True),
     Column("alive", is_number=True),
-    Column("waiting", is_number=True),
-    Column("in hand", is_number=True),
-    Column("put off", is_number=True),
+    Column("lag", is_number=True),
+    Column("pending", is_number=True),
+    Column("retries", is_number=True),
     Column("dead", is_number=True),
-    Column("last sign"),
+    Column("last seen"),
 )
 
 
 @click.group("groups", cls=BusGroup)
 def command() -> None:
-    """Look at groups of workers, and remove one that nobody works in any more: until then its open work keeps what it
-    needs of its sessions from being trimmed.
+    """Show consumer groups, and remove unused ones. Entries that a group has not handled yet cannot be trimmed, so an
+    unused group should be removed.
 
     \b
     Example: lanebus groups status
@@ -38,32 +38,39 @@ def command() -> None:
 @command.command("status", cls=ViewCommand)
 @click.pass_context
 def status(ctx: click.Context) -> None:
-    """Show each group: who is alive, what waits, and when the last sign of life of any worker came.
+    """Show each group: its live workers, its dead letters, and when a worker was last seen. lag sessions wait for a
+    worker, pending ones are with a worker, retries wait for their next attempt.
 
     \b
     Example: lanebus groups status --json
     """
     found = on_bus(ctx, _status)
-    Output.of(ctx).items(found, _json, _COLUMNS, _row, empty="no worker has ever taken work here")
+    Output.of(ctx).items(
+        found,
+        _json,
+        _COLUMNS,
+        _row,
+        empty="no worker has run here yet: start one with `lanebus worker MODULE:ATTRIBUTE`",
+    )
     for group in found:
         if group.is_away:
-            tell(f"group {group.name}: nobody has worked in it for long; `lanebus groups remove {group.name}` ends it")
+            tell(f"group {group.name} has had no worker for long: remove it with `lanebus groups remove {group.name}`")
 
 
 @command.command("remove", cls=ViewCommand)
 @click.argument("group")
-@click.option("--force", is_flag=True, help="Also where workers of it seem to be alive.")
+@click.option("--force", is_flag=True, help="Remove it even if its workers seem to be alive.")
 @yes_option
 @click.pass_context
 def remove(ctx: click.Context, group: str, *, force: bool, yes: bool) -> int:
-    """End a group: its open work, its dead letters and its place go. Sessions are as they were. A worker that comes by
-    its name again begins a new one.
+    """Remove a group with its pending work, its dead letters and its position. Sessions do not change. A worker that
+    uses the name again creates a new group. The exit code is 1 if there is no such group.
 
     \b
     Example: lanebus groups remove agents --yes
     """
     require_consent("removed", yes=yes)
-    if not ask(f"Remove the group {group}, with its open work and dead letters?", "removed", yes=yes):
+    if not ask(f"Remove group {group} with its pending work and dead letters?", "removed", yes=yes):
         return 1
     was_there = on_bus(ctx, lambda bus: bus.remove_group(group, force=force))
     outcome = "was removed" if was_there else "does not exist"

@@ -1,4 +1,4 @@
-"""`lanebus import`: a transcript into a session."""
+"""`lanebus import`: read a transcript file into a session."""
 
 import sys
 from functools import partial
@@ -23,22 +23,22 @@ from lanebus.handlers.transcripts.lines import read_lines
 __all__ = ("command",)
 
 _LINES_WITH_HEADER = 100
-"""where a header may stand: damaged lines may come before it"""
+"""first lines in which a header is searched: damaged lines may precede it"""
 
 
 @click.command("import", cls=ViewCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option(
-    "--session", metavar="ID", help="Where it goes; the transcript's own id, or else its file's name, if not given."
+    "--session", metavar="ID", help="Target session; default: the id in the transcript, else the name of the file."
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None) -> int:
-    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi,
-    Claude Code and seed 000, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what
-    `lanebus export` wrote.
+    """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of the agents pi,
+    Claude Code and seed 000, a conversation for OpenAI's Chat Completions (one JSON document), and files of
+    `lanebus export`.
 
-    Imported again, also after an import that was cut, it adds only what is missing. A line that cannot be read is
-    listed on stderr with its number and the reason, the others go in, and the exit code is 1.
+    A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
+    reason; the other lines are imported, and the exit code is 1.
 
     \b
     Example: lanebus import session.jsonl --session pi
@@ -82,23 +82,23 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
 
 
 def _session_for(file: Path) -> str:
-    """Where a transcript goes by itself.
+    """Return the session id that the transcript's header or file name gives.
 
     Raises:
-        click.UsageError: neither its header nor its name gives a session id.
+        click.UsageError: neither is a session id, or the transcript comes from stdin.
     """
     if str(file) == "-":
-        raise click.UsageError("a transcript from stdin needs --session")
+        raise click.UsageError("a transcript from stdin has no file name: give a session id with --session")
     for candidate in (_id_in_header(file), file.stem):
         try:
             return check_session_id(candidate)
         except InvalidSessionId:
             continue
-    raise click.UsageError(f"{file.name!r} gives no session id: give one with --session")
+    raise click.UsageError(f"{file.name!r} contains no session id: give one with --session")
 
 
 def _id_in_header(file: Path) -> str:
-    """The id that a transcript's header gives it; "" if none does."""
+    """Return the session id in the transcript's header; "" if there is none."""
     try:
         with file.open("rb") as lines:
             for line in islice(read_lines(lines), _LINES_WITH_HEADER):

@@ -1,4 +1,4 @@
-"""`lanebus projections`: the states that are stored of a session's views, and the end of one that nobody reads."""
+"""`lanebus projections`: list the stored projections of a session, and remove one."""
 
 import click
 
@@ -15,8 +15,8 @@ _COLUMNS = (Column("projection", is_flexible=True), Column("position", is_number
 
 @click.group("projections", cls=BusGroup)
 def command() -> None:
-    """Look at the stored projections of a session, and remove one: what is behind its position is kept for it, so one
-    that nobody reads any more holds every trim back.
+    """List the stored projections of a session, and remove one. Entries after a projection's position cannot be
+    trimmed, so a projection that is not used any more should be removed.
 
     \b
     Example: lanebus projections list support-42
@@ -28,7 +28,7 @@ def command() -> None:
 @click.argument("session")
 @click.pass_context
 def list_(ctx: click.Context, session: str) -> None:
-    """Show each stored projection of SESSION, and the position it was folded up to.
+    """List each stored projection of a session, and the position up to which it is folded.
 
     \b
     Example: lanebus projections list support-42 --json
@@ -39,7 +39,7 @@ def list_(ctx: click.Context, session: str) -> None:
         lambda each: {"session": session, "projection": each[0], "position": each[1]},
         _COLUMNS,
         lambda each: (each[0], str(each[1])),
-        empty=f"nothing is stored of session {session!r}",
+        empty=f"session {session!r} has no stored projections",
     )
 
 
@@ -48,14 +48,15 @@ def list_(ctx: click.Context, session: str) -> None:
 @click.argument("name", metavar="NAME@VERSION")
 @click.pass_context
 def remove(ctx: click.Context, session: str, name: str) -> int:
-    """Remove one stored projection of SESSION. It is folded from the log again when it is asked for.
+    """Remove one stored projection of a session. Its next use folds it from the log again. The exit code is 1 if it is
+    not stored.
 
     \b
     Example: lanebus projections remove support-42 usage@2
     """
     plain, _, version = name.rpartition("@")
     if not plain or not version.isdecimal():
-        raise click.UsageError(f"{name!r} is no projection: want NAME@VERSION, as `lanebus projections list` shows it")
+        raise click.UsageError(f"{name!r} is not a projection: write NAME@VERSION as in `lanebus projections list`")
     was_there = on_session(ctx, session, lambda it: it.drop_projection(plain, int(version)))
     outcome = "was removed" if was_there else "is not stored"
     Output.of(ctx).answer(

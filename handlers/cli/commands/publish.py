@@ -1,4 +1,4 @@
-"""`lanebus publish`: append to a session."""
+"""`lanebus publish`: append messages to a session."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,17 @@ _ROLES: Mapping[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
 @click.command("publish", cls=BusCommand)
 @click.argument("session")
 @click.argument("text", required=False)
-@click.option("--role", type=click.Choice(list(_ROLES)), help="Who speaks; the user if not given.")
+@click.option("--role", type=click.Choice(list(_ROLES)), help="Role of the message; default: user.")
 @click.option(
-    "--extension", "kind", metavar="KIND", help="For the extension lane, of this kind; the text is its JSON data."
+    "--extension", "kind", metavar="KIND", help="Publish an extension message of this kind; TEXT is its JSON data."
 )
-@click.option("--json", "is_json", is_flag=True, help="Stdin has whole messages as native JSON, one a line.")
-@click.option("--key", help="Your own name for this publish; published again under it, nothing is added.")
+@click.option("--json", "is_json", is_flag=True, help="Read messages from stdin, one native JSON object per line.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
 @click.option(
-    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the session's last entry is another."
+    "--expected",
+    type=click.IntRange(min=0),
+    metavar="POSITION",
+    help="Refuse if the last entry has another position; 0 means no entry yet.",
 )
 @click.pass_context
 def command(
@@ -48,20 +51,19 @@ def command(
     key: str | None,
     expected: int | None,
 ) -> None:
-    """Append a message to a session: TEXT, or what stands on stdin. A session begins with its first message.
+    """Append a message to a session. Without TEXT, it is read from stdin. The first message creates the session.
 
-    Several messages (--json) go in together or, if one of them is refused, not at all. What the user says wakes a
-    worker, if one runs.
+    Several messages (--json) are appended in one step: all or none. A user message wakes a worker, if one runs.
 
     \b
     Example: lanebus publish support-42 "What is 17 × 23?"
     Example: lanebus publish support-42 --extension progress '{"percent": 40}'
     """
-    if len([given for given in (role, kind, is_json or None) if given is not None]) > 1:
+    if sum(option is not None for option in (role, kind, is_json or None)) > 1:
         raise click.UsageError("--role, --extension and --json exclude each other")
     if is_json:
         if text is not None:
-            raise click.UsageError("with --json the messages come from stdin, not as an argument")
+            raise click.UsageError("--json reads messages from stdin: leave out TEXT")
         messages: Sequence[Publishable] = _read_lines(_read_stdin())
     elif kind is not None:
         messages = [ExtensionMessage.of(kind, parse_json(text if text is not None else _read_stdin()))]
@@ -69,22 +71,22 @@ def command(
         messages = [_ROLES[role or "user"].text(_text(text))]
     receipt = on_bus(ctx, lambda bus: bus.session(session).publish(*messages, key=key, expected=expected))
     first, last = receipt.positions[0], receipt.positions[-1]
-    what = "is there already, under this key:" if receipt.is_duplicate else "published at"
+    what = "already published under this key at" if receipt.is_duplicate else "published at"
     Output.of(ctx).answer(
         receipt_json(session, receipt), f"{session}: {what} position {first}" + (f" to {last}" if last > first else "")
     )
 
 
 def _text(text: str | None) -> str:
-    """What to say, from the argument or from stdin without the end of its last line."""
+    """Return the message's text: the argument, or stdin without its final line break."""
     try:
-        # What is no UTF-8 comes in an argument as lone surrogates.
-        said = _read_stdin().decode().removesuffix("\n") if text is None else text.encode().decode()
+        # Arguments that are not UTF-8 contain lone surrogates, which `encode` refuses.
+        read = _read_stdin().decode().removesuffix("\n") if text is None else text.encode().decode()
     except UnicodeError:
         raise DecodeError("", "the text is not UTF-8") from None
-    if not said.strip():
-        raise click.UsageError("there is nothing to publish: the text is empty")
-    return said
+    if not read.strip():
+        raise click.UsageError("the message is empty: write its text as TEXT or on stdin")
+    return read
 
 
 def _read_stdin() -> bytes:
@@ -102,5 +104,5 @@ def _read_lines(data: bytes) -> list[Publishable]:
             except MessageError as error:
                 raise InputLineRefused(number, str(error)) from None
     if not messages:
-        raise click.UsageError("there is nothing to publish: stdin has no line")
+        raise click.UsageError("stdin is empty: write one message per line")
     return messages

@@ -1,4 +1,4 @@
-"""`lanebus reopen`: a closed session takes messages again."""
+"""`lanebus reopen`: make a closed session accept messages again."""
 
 import click
 
@@ -14,16 +14,17 @@ __all__ = ("command",)
 @click.command("reopen", cls=BusCommand)
 @click.argument("session")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]…")
-@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the note that begins what follows.")
-@click.option("--key", help="Your own name for this; reopened again under it, nothing is added.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason; recorded in the `session.reopened` event.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
 @click.pass_context
 def command(ctx: click.Context, session: str, messages: tuple[str, ...], *, reason: str, key: str | None) -> None:
-    """Let a closed session take messages again: first a note `session.reopened` with the reason, then the MESSAGES
-    of the user, if there are any, in one step.
+    """Make a closed session accept messages again.
+
+    The event `session.reopened` with the reason is appended, then each MESSAGE as a user message, all in one step.
 
     \b
     Example: lanebus reopen support-42 "It happens again."
     """
-    said = user_messages(messages)
-    receipt = on_session(ctx, session, lambda it: it.reopen(*said, reason=reason, key=key))
+    first = user_messages(messages)
+    receipt = on_session(ctx, session, lambda it: it.reopen(*first, reason=reason, key=key))
     show_state(Output.of(ctx), session, receipt, is_closed=False)

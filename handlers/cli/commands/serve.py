@@ -1,4 +1,4 @@
-"""`lanebus serve`: the page."""
+"""`lanebus serve`: serve the web page that shows sessions live."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,22 +21,33 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
 
 
 @click.command("serve", cls=BusCommand)
-@click.option("--host", default="127.0.0.1", help="Where to listen.", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes any free one.", show_default=True)
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Address to listen on.", show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=PORT,
+    help="Port to listen on; 0 takes a free one.",
+    show_default=True,
+)
 @click.option(
     "--token",
     metavar="TEXT",
     envvar="LANEBUS_TOKEN",
-    help="What the address must show; made up if not given.  [env var: LANEBUS_TOKEN]",
+    help="Token that the URL must contain; default: a random one.  [env var: LANEBUS_TOKEN]",
 )
 @click.option(
     "--reader-token",
     metavar="TEXT",
     envvar="LANEBUS_READER_TOKEN",
-    help="Another one, for who may look and not speak.  [env var: LANEBUS_READER_TOKEN]",
+    help="Token that allows only reading; default: none.  [env var: LANEBUS_READER_TOKEN]",
 )
 @click.option(
-    "--allow-host", "allowed", multiple=True, metavar="HOST:PORT", help="Answer to this name too; repeatable."
+    "--allow-host",
+    "allowed",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Accept requests to this host name too; may be repeated.",
 )
 @click.pass_context
 def command(
@@ -48,13 +59,13 @@ def command(
     reader_token: str | None,
     allowed: tuple[str, ...],
 ) -> None:
-    """Serve the page that shows sessions live, until Ctrl-C. It prints the address to open, with the token it needs.
+    """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL, which contains the token.
 
     \b
     Example: lanebus serve --port 8421
     """
     if reader_token and reader_token == token:
-        raise click.UsageError("--reader-token must be another one than --token")
+        raise click.UsageError("--reader-token and --token are the same: use two different tokens")
     tokens = _Tokens(token or None, reader_token or None)
     run(partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed))
 
@@ -70,8 +81,8 @@ async def _serve(
     def on_ready(url: str) -> None:
         output.line(url, flush=True)
         if tokens.reader is not None:
-            tell(f"for who may look and not speak: {url.partition('?')[0]}?token={tokens.reader}")
-        tell("open this address in a browser; Ctrl-C ends")
+            tell(f"read-only URL: {url.partition('?')[0]}?token={tokens.reader}")
+        tell("open this URL in a browser; Ctrl-C stops the server")
 
     async with open_bus(settings) as bus:
         await serve_page(
@@ -97,12 +108,16 @@ async def serve_page(
 ) -> None:
     """Serve the page until cancelled.
 
+    Args:
+        on_ready: called once with the page's URL when the server accepts requests.
+        host, port, token, reader_token, allowed: as `lanebus.handlers.ui.server.serve`.
+
     Raises:
-        ServeMissing: the extra it needs is not installed.
+        ServeMissing: the packages of the extra `serve` are not installed.
         PortInUse, AddressRefused: as `lanebus.handlers.ui.server.serve`.
     """
     try:
-        from lanebus.handlers.ui.server import serve  # noqa: PLC0415  # what it needs is an extra, and may be missing
+        from lanebus.handlers.ui.server import serve  # noqa: PLC0415  # its packages are an extra and may be missing
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise ServeMissing(str(error.name)) from None

@@ -1,4 +1,4 @@
-"""`lanebus server`: the embedded server of a directory."""
+"""`lanebus server`: show or stop the embedded server of a directory."""
 
 from functools import partial
 
@@ -15,16 +15,16 @@ __all__ = ("command",)
 
 @click.group("server", cls=BusGroup)
 def command() -> None:
-    """Look at the embedded server, or stop it.
+    """Show or stop the embedded server.
 
-    It runs while some command or program has its directory open, and ends by itself after the last one.
+    It runs while a command or a program has its directory open, and ends by itself after the last one.
     """
 
 
 @command.command("status", cls=ViewCommand)
 @click.pass_context
 def status(ctx: click.Context) -> None:
-    """Show whether the directory's server runs, where, and who has it open. It starts nothing.
+    """Show whether the server of --data-dir runs, where it listens, and which processes use it. Starts nothing.
 
     \b
     Example: lanebus server status --data-dir ./log
@@ -41,7 +41,7 @@ def status(ctx: click.Context) -> None:
 @command.command("stop", cls=ViewCommand)
 @click.pass_context
 def stop(ctx: click.Context) -> None:
-    """End a server that nobody uses, and that something kept from ending by itself.
+    """Stop a server that no process uses but that did not end by itself.
 
     \b
     Example: lanebus server stop
@@ -54,7 +54,7 @@ def _settings(ctx: click.Context) -> Settings:
     settings = Settings.of(ctx)
     if settings.url is not None:
         raise click.UsageError(
-            "this is about the embedded server; one at a URL is yours to look after (LANEBUS_URL is set?)"
+            "`lanebus server` controls the embedded server only: leave out --url, and unset LANEBUS_URL"
         )
     return settings
 

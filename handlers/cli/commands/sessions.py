@@ -1,4 +1,4 @@
-"""`lanebus sessions`: what there is."""
+"""`lanebus sessions`: list the sessions."""
 
 from functools import partial
 
@@ -27,13 +27,14 @@ _COLUMNS = (
     Column("title", is_flexible=True),
 )
 _WITH_STATE = (*_COLUMNS[:1], Column("state", is_flexible=True), *_COLUMNS[1:])
-"""where there is one that is more than open"""
+"""used if a session is closed, forked, trimmed or archived"""
 
 
 @click.command("sessions", cls=ViewCommand)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List the sessions, newest activity first.
+    """List sessions, most recently active first. The table has a column "state" if a session is closed, forked, trimmed
+    or archived.
 
     \b
     Example: lanebus sessions --json | head -1
@@ -45,7 +46,7 @@ def command(ctx: click.Context) -> None:
         _json,
         _WITH_STATE if has_states else _COLUMNS,
         partial(_row, has_state=has_states),
-        empty="no sessions yet; `lanebus publish first hello` makes one",
+        empty="no sessions yet: create one with `lanebus publish first hello`",
     )
 
 
@@ -93,7 +94,7 @@ def _row(found: tuple[SessionHead, SessionLine], *, has_state: bool) -> tuple[st
 
 
 def _state(head: SessionHead) -> str:
-    """What a session is beside open and whole; "" if it is just that."""
+    """Describe what is special about a session; "" if it is open, not forked, not trimmed and not archived."""
     origin = head.origin
     found = [
         "closed" if head.is_closed else "",

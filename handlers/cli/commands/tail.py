@@ -1,4 +1,4 @@
-"""`lanebus tail`: a session's entries, and what comes."""
+"""`lanebus tail`: show the entries of a session, and follow new ones."""
 
 import asyncio
 import os
@@ -33,22 +33,26 @@ _COLUMNS = (
     Column("position", is_number=True, columns=6),
     Column("lane", columns=3),
     Column("time", columns=19),
-    Column("who", columns=12),
-    Column("what", is_flexible=True),
+    Column("kind", columns=12),
+    Column("text", is_flexible=True),
 )
 
 
 @click.command("tail", cls=ViewCommand)
 @click.argument("session")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
-@click.option("--after", metavar="CURSOR", help="Begin behind this cursor of a JSON line, or position.")
+@click.option("--follow", "-f", is_flag=True, help="Follow new entries until Ctrl-C.")
+@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Show only this lane; default: both.")
+@click.option("--after", metavar="CURSOR", help="Start after this position, or after this cursor of a JSON line.")
 @click.option(
-    "--kind", "kinds", multiple=True, help="Only this role or kind, such as user, or agent.* for all that begin so."
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Show only this role or kind, such as user, or agent.* for a prefix; may be repeated.",
 )
-@click.option("--until-closed", is_flag=True, help="End once the session is closed and shown; follows as -f does.")
-@click.option("--live", is_flag=True, help="Also each piece of a message while it is spoken; follows as -f does.")
-@click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Only the last N entries.")
+@click.option("--until-closed", is_flag=True, help="Follow, and stop after the last entry of a closed session.")
+@click.option("--live", is_flag=True, help="Follow, and show live deltas of messages while models write them.")
+@click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Show only the last N entries.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -62,28 +66,28 @@ def command(
     live: bool,
     last: int | None,
 ) -> None:
-    """Show a session's entries in the order of their positions, and with -f what comes.
+    """Show the entries of a session in order of position. With -f, follow new entries.
 
-    As JSON each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer,
-    message. An entry that cannot be read has no message and an error; a live piece has its number under "delta".
-    That the session was closed is said on stderr.
+    As JSON, each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer and
+    message. An unreadable entry has the message null and an error. A live delta has its number in "delta". A notice on
+    stderr says when the session is closed or reopened.
 
     \b
     Example: lanebus tail support-42 -f --lane extension
     """
     follows = follow or live or until_closed
-    asked = _Asked(
+    query = _Query(
         ALL_LANES if lane is None else frozenset({Lane(lane)}),
         kinds or None,
         START if after is None else Cursor.parse(after),
         last,
     )
     show = _Show(Output.of(ctx), flush=follows)
-    run(partial(_tail, Settings.of(ctx), session, asked, show, follow=follows, live=live, until_closed=until_closed))
+    run(partial(_tail, Settings.of(ctx), session, query, show, follow=follows, live=live, until_closed=until_closed))
 
 
-class _Asked(NamedTuple):
-    """Which of the entries are to be shown."""
+class _Query(NamedTuple):
+    """Which entries to show."""
 
     lanes: Collection[Lane]
     kinds: Collection[str] | None
@@ -94,14 +98,14 @@ class _Asked(NamedTuple):
 async def _tail(
     settings: Settings,
     session_id: str,
-    asked: _Asked,
+    query: _Query,
     show: "_Show",
     *,
     follow: bool,
     live: bool,
     until_closed: bool,
 ) -> None:
-    lanes, kinds, after, last = asked
+    lanes, kinds, after, last = query
     async with open_bus(settings) as bus:
         session = bus.session(session_id)
         head = await session.head()
@@ -113,7 +117,7 @@ async def _tail(
                 raise SessionEmpty(session_id)
             tell(f"session {session_id!r} has no entries yet; waiting for the first")
         if last is not None:
-            for envelope in await _last(session, asked, end, last):
+            for envelope in await _last(session, query, end, last):
                 show(envelope)
             after = max(after, head.cursor)
         if follow:
@@ -139,20 +143,20 @@ async def _show_until(
                     return
 
 
-async def _last(session: Session, asked: _Asked, end: int, count: int) -> list[Envelope]:
-    """The last entries of those asked for. How far back they begin is not known where others are left out."""
-    span, (lanes, kinds, after, _) = count, asked
+async def _last(session: Session, query: _Query, end: int, count: int) -> list[Envelope]:
+    """Return the last `count` entries that match. Widen the range until it holds enough, as filters skip entries."""
+    span, (lanes, kinds, after, _) = count, query
     while count and after.position < end:
         start = max(after, Cursor(max(end - span, 0)))
-        found = [envelope async for envelope in session.read(lanes=lanes, kinds=kinds, after=start, until=end)]
-        if len(found) >= count or start == after:
-            return found[-count:]
+        entries = [envelope async for envelope in session.read(lanes=lanes, kinds=kinds, after=start, until=end)]
+        if len(entries) >= count or start == after:
+            return entries[-count:]
         span *= 4
     return []
 
 
 class _Show:
-    """Prints an envelope."""
+    """Print envelopes, as rows or as JSON."""
 
     def __init__(self, output: Output, *, flush: bool) -> None:
         self._output, self._flush = output, flush
@@ -161,14 +165,13 @@ class _Show:
         if self._output.is_json:
             self._output.json_text(entry_json(envelope), flush=self._flush)
             return
-        who, what = summarize(envelope)
-        place = f"{envelope.position}-{envelope.delta}" if envelope.delta else str(envelope.position)
-        row = (place, envelope.lane.value[:3], moment(envelope.time), who, what)
+        position = f"{envelope.position}-{envelope.delta}" if envelope.delta else str(envelope.position)
+        row = (position, envelope.lane.value[:3], moment(envelope.time), *summarize(envelope))
         self._output.row(_COLUMNS, row, flush=self._flush)
 
 
 def entry_json(envelope: Envelope) -> str:
-    """An envelope as a line of JSON; the message in its native form, as it is in the log."""
+    """Encode an envelope as one line of JSON, with the message in its native form as in the log."""
     place = {"session": envelope.session, "position": envelope.position, "cursor": str(envelope.cursor)}
     delta = {"delta": envelope.delta} if envelope.delta else {}
     origin = {"lane": envelope.lane.value, "time": envelope.time, "producer": envelope.producer}
@@ -181,10 +184,10 @@ def entry_json(envelope: Envelope) -> str:
 
 @contextmanager
 def _until_reader_gone() -> Generator[None]:
-    """Ends the block once nobody reads our output any more: without an entry to write, nothing else would tell.
+    """End the block when the reader of stdout closes the pipe. Without new entries, no write would notice that.
 
     Raises:
-        BrokenPipeError: nobody does.
+        BrokenPipeError: the reader is gone.
     """
     pipe = _output_pipe()
     if pipe is None:
@@ -199,7 +202,7 @@ def _until_reader_gone() -> Generator[None]:
             scope.cancel()
 
         loop = asyncio.get_running_loop()
-        # The writing end of a pipe never becomes readable; the loop wakes for it when the other end is closed.
+        # The writing end of a pipe never becomes readable; the loop reports it when the other end is closed.
         loop.add_reader(pipe, end)
         try:
             yield
@@ -210,11 +213,11 @@ def _until_reader_gone() -> Generator[None]:
 
 
 def _output_pipe() -> int | None:
-    """The descriptor of stdout, where that is a pipe that can be watched."""
+    """Return the file descriptor of stdout if it is a pipe that the event loop can watch."""
     if sys.platform == "win32":
         return None
     try:
         output = sys.stdout.fileno()
         return output if stat.S_ISFIFO(os.fstat(output).st_mode) else None
-    except (OSError, ValueError):  # stdout is none of the system's files
+    except (OSError, ValueError):  # stdout has no file descriptor
         return None

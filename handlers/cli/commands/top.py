@@ -1,4 +1,4 @@
-"""`lanebus top`: who works, on what, and what waits."""
+"""`lanebus top`: show consumer groups, running sessions and waiting work."""
 
 import shutil
 from functools import partial
@@ -19,31 +19,32 @@ from lanebus.handlers.monitoring.watcher import Watcher
 __all__ = ("command",)
 
 PATIENCE_SECONDS = 3.0
-"""A look that takes longer is given up, and the user is told."""
+"""seconds after which a reading is abandoned and reported as trouble"""
 
 
 @click.command("top", cls=ViewCommand)
-@click.option("--group", "groups", multiple=True, help="Only this group of workers; repeatable.")
-@click.option("--once", is_flag=True, help="Look once, and end.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Show only this consumer group; may be repeated."
+)
+@click.option("--once", is_flag=True, help="Print one reading, and end.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.2),
     default=1.0,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two readings; 0.2 or more.",
     show_default=True,
 )
 @click.pass_context
 def command(ctx: click.Context, *, groups: tuple[str, ...], once: bool, every: float) -> None:
-    """Show the groups of workers, which sessions they are at and what waits, until Ctrl-C.
+    """Show consumer groups, their workers and sessions, and waiting work, until Ctrl-C. Changes nothing.
 
-    A group's lag is how many works no worker was given yet; pending is what was given and is not done with. A session
-    is shown while a worker has it in hand, and from when it was seen to wait for a person. Numbers with ≈ are taken
-    from a part, where there is too much to look at all of it. It looks at little, whatever is stored, and changes
-    nothing.
+    lag is the number of sessions that wait for a worker; pending sessions are with a worker; retries wait for their
+    next attempt. A session is listed while a worker has it, or while it waits for a person. Numbers with ≈ are
+    estimates from a sample. The load on the server stays small, however much is stored.
 
-    As JSON each line is one look: time (seconds UTC), groups, sessions, sessions_left_out, and pace, which is null at
-    the first; or error, where the server did not answer.
+    As JSON, each line is one reading: time (seconds UTC), groups, sessions, sessions_left_out and pace, which is null
+    in the first reading. If the server did not answer, the line has only an error.
 
     \b
     Example: lanebus top --group agents
@@ -65,13 +66,13 @@ async def _top(settings: Settings, groups: tuple[str, ...], view: "_View", *, ev
                     with anyio.fail_after(PATIENCE_SECONDS):
                         view.show(await watcher.look())
                 except TimeoutError:
-                    view.tell_trouble(f"the server has not answered for {PATIENCE_SECONDS:g} s")
+                    view.tell_trouble(f"the server did not answer within {PATIENCE_SECONDS:g} s")
                 except Unavailable as error:
                     view.tell_trouble(str(error))
 
 
 class _View:
-    """Prints one look after the other: as JSON, or as plain text where no terminal can be drawn on."""
+    """Print one reading after the other, as JSON or as plain text."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -85,7 +86,7 @@ class _View:
         pass
 
     def show(self, overview: Overview) -> None:
-        """A look."""
+        """Print a reading."""
         if self._trouble:
             self._trouble = ""
             tell("the server answers again")
@@ -100,16 +101,16 @@ class _View:
         self._output.line("", flush=True)
 
     def tell_trouble(self, trouble: str) -> None:
-        """There is no newer look, for a reason that is told once."""
+        """Report why there is no new reading. On stderr, the same trouble is reported once."""
         if self._output.is_json:
             self._output.json({"error": trouble}, flush=True)
         if trouble != self._trouble:
-            tell(f"{trouble}; looking on")
+            tell(f"{trouble}; trying again")
         self._trouble = trouble
 
 
 class _LiveView(_View):
-    """Draws each look over the one before. What was seen last stays on the terminal."""
+    """Draw each reading over the previous one. The last reading stays on the terminal."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -139,7 +140,7 @@ class _LiveView(_View):
 
     def _lines(self, overview: Overview) -> list[Line]:
         columns, height = shutil.get_terminal_size()
-        # Not the last column: what clears the rest of a line would clear a letter that stands there.
+        # The last column stays free: clearing the rest of a line would erase a character in it.
         return draw(overview, fit=columns - 1, height=height, trouble=self._trouble)
 
 

@@ -1,4 +1,4 @@
-"""`lanebus trim`: the oldest entries out of the log."""
+"""`lanebus trim`: delete the oldest entries of a session."""
 
 from functools import partial
 
@@ -17,16 +17,15 @@ __all__ = ("command",)
 
 @click.command("trim", cls=ViewCommand)
 @click.argument("session")
-@click.option(
-    "--before", type=click.IntRange(min=1), required=True, metavar="POSITION", help="The first entry that is kept."
-)
-@click.option("--force", is_flag=True, help="Pass those who still need some of it; a note in the session says so.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; show what would be trimmed, and who still needs it.")
+@click.option("--before", type=click.IntRange(min=1), required=True, metavar="POSITION", help="First position to keep.")
+@click.option("--force", is_flag=True, help="Trim even entries that are still needed; the session records this.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be trimmed, and what still needs it.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_run: bool) -> None:
-    """Take everything before a position out of a session's log. Positions stay as they are. It is refused as long as
-    somebody needs some of it: a projection of your own, a reader with a checkpoint, a fork, a group of workers. What
-    `lanebus archive` has written before is still read from there by all who are given the same --archive.
+    """Delete all entries before a position. The other entries keep their positions.
+
+    The trim is refused while these entries are needed by a custom projection, a reader's checkpoint, a fork or a
+    consumer group. Entries archived before with `lanebus archive` stay readable for commands with the same --archive.
 
     \b
     Example: lanebus trim support-42 --before 5000 --dry-run
@@ -43,21 +42,21 @@ def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_r
             "first_kept": trimmed.first_kept,
             "holders": dict(trimmed.holders),
         },
-        f"{session}: {_amount(trimmed)} {'would be ' if dry_run else ''}trimmed, kept from {trimmed.first_kept}",
+        f"{session}: {_amount(trimmed)} {'would be ' if dry_run else ''}trimmed, first kept is {trimmed.first_kept}",
     )
     if dry_run and not output.is_json:
         for name, position in sorted(trimmed.holders.items()):
-            output.line(f"  needed by {name}, which is done up to {position}")
+            output.line(f"  still needed by {name}, which is at position {position}")
 
 
 async def _trim(session: Session, *, before: int, force: bool, dry_run: bool) -> Trimmed:
     plan = await trim_session(session, before, dry_run=True)
     if dry_run:
         return plan
-    passed = ", ".join(f"{name} at {position}" for name, position in sorted(plan.holders.items()))
-    if force and passed:
-        tell(f"{session.id}: trimming {_amount(plan)} that are still needed by {passed}")
-    elif not passed:
+    holders = ", ".join(f"{name} at {position}" for name, position in sorted(plan.holders.items()))
+    if force and holders:
+        tell(f"{session.id}: trimming {_amount(plan)} that are still needed by {holders}")
+    elif not holders:
         tell(f"{session.id}: trimming {_amount(plan)}")
     return await trim_session(session, before, force=force)
 

@@ -1,4 +1,4 @@
-"""`lanebus turns`: the model calls of a session."""
+"""`lanebus turns`: show the model calls of a session."""
 
 from collections import Counter
 from functools import partial
@@ -36,15 +36,15 @@ TURN_COLUMNS = (
     Column("output", is_number=True),
     Column("cached", is_number=True),
     Column("cost", is_number=True),
-    Column("took", is_number=True),
+    Column("duration", is_number=True),
 )
 
 
 _LOOP_COLUMNS = (
     Column("loop", is_flexible=True),
-    Column("goes on from", is_flexible=True),
+    Column("parent", is_flexible=True),
     Column("agent", is_flexible=True),
-    Column("how"),
+    Column("continuation"),
     Column("status"),
     Column("turns", is_number=True),
     Column("tokens", is_number=True),
@@ -54,26 +54,26 @@ _LOOP_COLUMNS = (
 
 @click.command("turns", cls=ViewCommand)
 @click.argument("session")
-@click.option("--loops", "is_by_loop", is_flag=True, help="Each run of the agent instead, with what it goes on from.")
+@click.option("--loops", "is_by_loop", is_flag=True, help="Show loops (runs of the agent) instead of turns.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:
-    """Show each model call of a session with its tools, tokens and cost.
+    """Show each turn of a session: a model call with its tools, tokens and cost in US dollars.
 
-    As JSON each line is a turn; prompts, message and the tools' results are positions of entries, times are seconds
+    As JSON, each line is a turn. prompts, message and the results of tools are positions of entries; times are seconds
     UTC by the server's clock.
 
-    With --loops each line is a loop: what it goes on from (parent, and the chain to it), its children, those that ran
-    side by side with it, its turns, the positions of its messages, and its usage.
+    With --loops, each line is a loop: its parent and the chain of loops before it, its children, its siblings, its
+    number of turns, the positions of its messages, and its usage.
 
     \b
     Example: lanebus turns support-42
     Example: lanebus turns support-42 --loops
     """
     output = Output.of(ctx)
-    now = on_session(ctx, session, partial(look, projection=TURNS))
-    state = now.state
-    if now.counted_from is not None:
-        tell(counted_from(session, now.counted_from))
+    found = on_session(ctx, session, partial(look, projection=TURNS))
+    state = found.state
+    if found.counted_from is not None:
+        tell(counted_from(session, found.counted_from))
     if is_by_loop:
         _show_loops(output, state, session)
     elif output.is_json:
@@ -86,12 +86,12 @@ def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:
 
 
 def _show_loops(output: Output, state: TurnsState, session: str) -> None:
-    took = usages(state)
+    usage = usages(state)
     output.items(
         state.loops,
-        lambda loop: _loop_json(state, loop, took.get(loop.loop_id, Usage())),
+        lambda loop: _loop_json(state, loop, usage.get(loop.loop_id, Usage())),
         _LOOP_COLUMNS,
-        lambda loop: _loop_row(state, loop, took.get(loop.loop_id, Usage())),
+        lambda loop: _loop_row(state, loop, usage.get(loop.loop_id, Usage())),
         empty=f"session {session!r} has no loops: no agent has worked on it",
     )
     if state.loops and not output.is_json:
@@ -127,9 +127,9 @@ def _loop_row(state: TurnsState, loop: Loop, usage: Usage) -> tuple[str, ...]:
 
 
 def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
-    """A row for each turn, for `TURN_COLUMNS`.
+    """Return a row of `TURN_COLUMNS` for each turn.
 
-    A turn's id is without the session, with which it begins; a turn that has none is called by its count, as `#12`.
+    The turn's id is shown without the session's name at its start. A turn without an id is shown by its number, as #12.
     """
     return [_row(number, turn, f"{session}.") for number, turn in enumerate(state.turns, 1)]
 
@@ -147,6 +147,6 @@ def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
         tools,
         *(map(count, tokens) if tokens else ("", "", "")),
         money(turn.cost.total) if turn.cost else "unknown",
-        # Without events all that is known is when it was imported.
+        # Without events only the time of the import is known.
         duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
     )

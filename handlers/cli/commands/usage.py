@@ -1,4 +1,4 @@
-"""`lanebus usage`: what a session took."""
+"""`lanebus usage`: show the tokens and the cost of a session."""
 
 from functools import partial
 
@@ -22,40 +22,44 @@ _COLUMNS = (
         for title in ("calls", "input", "output", "reasoning", "cache read", "cache write", "total tokens", "cost")
     ),
 )
+_TREE_COLUMNS = (Column("session", is_flexible=True, is_indented=True), *_COLUMNS[1:])
 
 
 @click.command("usage", cls=ViewCommand)
 @click.argument("session")
-@click.option("--tree", is_flag=True, help="With the sessions that its tool calls have begun, one a line.")
+@click.option("--tree", is_flag=True, help="Also show the child sessions that its tool calls started, one per line.")
 @click.pass_context
-def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click gives it
-    """Sum up the tokens and the cost of a session, over all model calls, failed and aborted ones too.
+def command(ctx: click.Context, session: str, tree: bool) -> None:  # click passes it by keyword
+    """Show the tokens and the cost of a session, summed over all model calls, including failed and aborted ones.
 
-    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost and counted_from. Input is without
-    what came from the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it.
-    counted_from is null, or the first entry that counts where those before it are gone and were not counted. With
-    --tree each session has its own figures, its children, and as total the sum over all of them.
+    input excludes cached tokens, output includes reasoning. The cost is in US dollars, and unknown if no call
+    has a known cost.
+
+    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (or null) and counted_from, which is
+    null or the first counted position if earlier entries were trimmed uncounted. With --tree: session, agent, usage of
+    the session alone, total with its children, and children.
 
     \b
-    Example: lanebus usage support-42 --json
+    Example: lanebus usage support-42
+    Example: lanebus usage support-42 --tree
     """
     output = Output.of(ctx)
     if tree:
         _show_tree(output, on_session(ctx, session, tree_usage))
         return
-    now = on_session(ctx, session, partial(look, projection=USAGE))
-    state = now.state
-    if now.counted_from is not None:
-        tell(counted_from(session, now.counted_from))
+    found = on_session(ctx, session, partial(look, projection=USAGE))
+    state = found.state
+    if found.counted_from is not None:
+        tell(counted_from(session, found.counted_from))
     if output.is_json:
-        output.json({**summary(state.total.usage), "counted_from": now.counted_from})
+        output.json({**summary(state.total.usage), "counted_from": found.counted_from})
         return
     rows = [_row("/".join(filter(None, (model.provider, model.model))) or "-", model.totals) for model in state.models]
     output.table(_COLUMNS, [*rows, _row("total", state.total)])
     if state.total.calls_of_unknown_cost:
-        tell(f"{count(state.total.calls_of_unknown_cost)} of {count(state.total.calls)} calls did not say their cost")
+        tell(f"{count(state.total.calls_of_unknown_cost)} of {count(state.total.calls)} calls have an unknown cost")
     if state.mismatch_count:
-        tell(f"{count(state.mismatch_count)} events of the agent repeat other sums than the log gives")
+        tell(f"{count(state.mismatch_count)} events of the agent state other sums than the log")
 
 
 def _show_tree(output: Output, tree: TreeUsage) -> None:
@@ -72,7 +76,7 @@ def _show_tree(output: Output, tree: TreeUsage) -> None:
     calls = sum(each.own.calls for _, each in tree.walk())
     unknown = sum(each.own.calls_of_unknown_cost for _, each in tree.walk())
     total = Totals(usage=tree.usage, calls=calls, calls_of_unknown_cost=unknown)
-    output.table((Column("session", is_flexible=True), *_COLUMNS[1:]), [*rows, _row("total", total)])
+    output.table(_TREE_COLUMNS, [*rows, _row("total", total)])
 
 
 def _tree_json(tree: TreeUsage) -> dict[str, object]:

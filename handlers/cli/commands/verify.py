@@ -1,4 +1,4 @@
-"""`lanebus verify`: proof that stored logs are whole."""
+"""`lanebus verify`: check that stored sessions are complete and undamaged."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -23,65 +23,65 @@ _COLUMNS = (
     Column("session", columns=16),
     Column("position", is_number=True, columns=8),
     Column("kind", columns=12),
-    Column("what", is_flexible=True),
+    Column("problem", is_flexible=True),
 )
 
 
 @click.command("verify", cls=ViewCommand)
-@click.argument("sessions", nargs=-1, metavar="SESSION…")
-@click.option("--all", "is_all", is_flag=True, help="Every session, and what is of none.")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]…")
+@click.option("--all", "is_all", is_flag=True, help="Check every session, and keys that belong to none.")
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
-    """Prove that the stored log of each SESSION is whole, reading what the server holds as it is: positions without
-    holes over both lanes, every entry readable and what was written (its checksum), the head, producers, keys and
-    checkpoints in agreement with the entries, and stored projections byte for byte what the log gives. Nothing is
-    changed. It may go on while others publish.
+    """Check that the stored log of each SESSION is complete and undamaged. Changes nothing. Publishing may continue.
 
-    A stored projection of another version, or of your own, cannot be folded here: its session is called unproven. Some
-    versions of servers may lose acknowledged entries at a power cut. A session that such a server has gone on with
-    after a restart is called unproven too, even if no fault is found.
+    \b
+    It checks that
+    - positions have no gaps over both lanes,
+    - every entry has the right checksum and can be decoded,
+    - the head, producers, keys and checkpoints agree with the entries,
+    - stored projections equal a new fold of the log, byte for byte.
 
-    The exit code is 1 if anything is wrong. As JSON each line is a session with its problems: kind, position, text.
+    A session is "unproven" if no problem is found but some may be hidden: it has a stored projection that is custom or
+    of another version, or its server was restarted and may lose acknowledged entries at a power failure.
+
+    The exit code is 1 if a problem is found. As JSON, each line is a session with its problems: kind, position, text.
 
     \b
     Example: lanebus verify support-42
     Example: lanebus verify --all --json
     """
     if is_all == bool(sessions):
-        raise click.UsageError("give sessions, or --all")
+        raise click.UsageError("give either SESSION or --all")
     return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)))
 
 
 async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
-    is_faultless, risk, seen, unproven = True, "", 0, False
+    is_faultless, risk, sessions_checked, unproven = True, "", 0, False
     async with aclosing(_reports(bus, sessions)) as reports:
         async for report in reports:
             _show(output, report)
-            is_faultless, seen = is_faultless and report.is_faultless, seen + bool(report.session)
-            risk, unproven = risk or report.risk, unproven or bool(report.unproven)
+            is_faultless, risk = is_faultless and report.is_faultless, risk or report.risk
+            sessions_checked, unproven = sessions_checked + bool(report.session), unproven or bool(report.unproven)
     if not output.is_json:
-        found = (
-            "something is wrong"
-            if not is_faultless
-            else "no fault found, but not proven"
-            if risk or unproven
-            else "whole"
+        verdict = (
+            "problems found" if not is_faultless else "no problem found, but unproven" if risk or unproven else "whole"
         )
-        tell(f"{count(seen)} session{'' if seen == 1 else 's'}: {found}{f': {risk}' if risk else ''}")
+        plural = "" if sessions_checked == 1 else "s"
+        tell(f"{count(sessions_checked)} session{plural}: {verdict}{f': {risk}' if risk else ''}")
     return 0 if is_faultless else 1
 
 
 async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, None]:
-    """One for each session that is named, or for all and for what is of none."""
+    """Yield a report for each named session; without names, for every session and for keys that belong to none."""
     if not sessions:
         async with aclosing(verify_all(bus)) as reports:
             async for report in reports:
                 yield report
     for name in sessions:
-        found = await verify_session(bus, name)
-        if found is None:
+        report = await verify_session(bus, name)
+        if report is None:
             raise SessionEmpty(name)
-        yield found
+        yield report
 
 
 def _show(output: Output, report: Report) -> None:
@@ -92,7 +92,7 @@ def _show(output: Output, report: Report) -> None:
         place = str(problem.position) if problem.position else ""
         output.row(_COLUMNS, (problem.session or "-", place, problem.kind, problem.text))
     if report.unlisted:
-        output.row(_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} problems more"))
+        output.row(_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} more problems"))
     if report.is_faultless and report.session:
         verdict = "whole" if report.is_whole else "unproven"
         output.row(_COLUMNS, (report.session, "", verdict, f"{count(report.entries)} entries"), flush=True)

@@ -1,4 +1,4 @@
-"""`lanebus worker`: run an agent."""
+"""`lanebus worker`: run an agent on all sessions that need an answer."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,39 +28,54 @@ _SECONDS = click.FloatRange(min=0.0, min_open=True)
     "named",
     multiple=True,
     metavar="NAME=MODULE:ATTRIBUTE",
-    help="Works the sessions that were begun for this name; may be given often.",
+    help="Also run this agent, on child sessions that were started for NAME; may be repeated.",
 )
-@click.option("--group", default="agents", help="Workers of one group share the work.", show_default=True)
-@click.option("--name", help="Of this worker in its group; made of host and process if not given.")
 @click.option(
-    "--concurrency", type=click.IntRange(min=1), default=32, help="Most sessions at a time.", show_default=True
+    "--group",
+    default="agents",
+    metavar="NAME",
+    help="Consumer group; its workers share the sessions.",
+    show_default=True,
+)
+@click.option("--name", metavar="NAME", help="Name of this worker, unique in its group; default: host and process id.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=32,
+    help="Most sessions that run at a time.",
+    show_default=True,
 )
 @click.option(
     "--heartbeat",
     type=_SECONDS,
     default=HEARTBEAT_SECONDS,
-    help="Seconds without a sign of life after which others go on with its sessions.",
+    metavar="SECONDS",
+    help="Time without a heartbeat after which other workers take its sessions over.",
     show_default=True,
 )
 @click.option(
     "--drain",
     type=click.FloatRange(min=0.0),
     default=DRAIN_SECONDS,
-    help="Seconds to finish what was taken, once it is told to end; the rest is handed back.",
+    metavar="SECONDS",
+    help="Longest time to finish running sessions after SIGTERM; the rest is returned to the group.",
     show_default=True,
 )
 @click.option(
     "--attempts",
     type=click.IntRange(min=1),
+    metavar="N",
     default=RETRY.attempts,
-    help="How often a session is tried whose agent raises, before that is its answer.",
+    help="Most attempts for a session if its agent raises; then its work becomes a dead letter.",
     show_default=True,
 )
 @click.option(
     "--retry-base",
     type=click.FloatRange(min=0.0),
     default=RETRY.base,
-    help="Seconds before the second attempt, at most; each pause is twice the last.",
+    metavar="SECONDS",
+    help="Longest backoff before the second attempt; it doubles with each attempt.",
     show_default=True,
 )
 @click.pass_context
@@ -77,11 +92,11 @@ def command(
     attempts: int,
     retry_base: float,
 ) -> None:
-    """Run the agent at MODULE:ATTRIBUTE, found from the present directory too: it answers every session that a user
-    speaks in.
+    """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session with new user messages.
+    Modules are also searched in the current directory.
 
-    On SIGTERM it takes nothing new and finishes its turns; on a second one it hands them to another worker at once, as
-    on Ctrl-C.
+    On SIGTERM, the worker accepts no new sessions and finishes the running ones. On a second SIGTERM or on Ctrl-C, it
+    returns them to the group at once.
 
     \b
     Example: lanebus worker lanebus.handlers.agent.demo:agent
@@ -98,13 +113,13 @@ def command(
         drain_seconds=drain,
         retry=RetryPolicy(attempts=attempts, base=retry_base, longest=max(RETRY.longest, retry_base)),
     )
-    run(partial(_work, Settings.of(ctx), make, f"worker {{}} of group {group} runs {agent}; Ctrl-C ends"))
+    run(partial(_work, Settings.of(ctx), make, f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"))
 
 
 def _named(text: str) -> tuple[str, str]:
     name, equals, target = text.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{text!r}: want NAME=MODULE:ATTRIBUTE", param_hint="--agent")
+        raise click.BadParameter(f"{text!r}: write NAME=MODULE:ATTRIBUTE", param_hint="--agent")
     return name, target
 
 

@@ -1,9 +1,9 @@
-"""What the command line prints and reads.
+"""Print the answers of commands, and read their input.
 
-`output.py` chooses between tables and JSON; start there. `table.py` and `text.py` lay out rows and single values,
-`summary.py` tells an entry in a line, `receipt.py` what a publish did. `dashboard.py` draws what `lanebus top` shows,
-and `screen.py` puts it into a window.
+Start with `output.py`: it chooses between tables and JSON. `table.py` and `text.py` format rows and single values,
+`summary.py` an entry in one line, `receipt.py` the result of a publish. `dashboard.py` lays out `lanebus top`, and
+`screen.py` draws it.
 
-No control character of a message reaches a terminal, and no line of a table is wider than it. All but `output.py`,
-`screen.py` and `progress.py` are pure.
+No control character of a message reaches a terminal, and no table is wider than the terminal. All modules are pure but
+`output.py`, `receipt.py`, `consent.py`, `screen.py` and `progress.py`.
 """

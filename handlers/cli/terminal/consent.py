@@ -1,4 +1,4 @@
-"""The question that stands before a command that cannot be undone."""
+"""Ask for confirmation before a command that cannot be undone."""
 
 import sys
 from collections.abc import Callable
@@ -14,27 +14,35 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def yes_option(command: F) -> F:
-    """The option `--yes` of a command that asks."""
-    return click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal to ask at.")(command)
+    """Add the option `--yes` to a command that asks for confirmation."""
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")(
+        command
+    )
 
 
 def require_consent(done: str, *, yes: bool) -> None:
-    """Refuse to go on where nobody can be asked.
+    """Refuse to continue if there is neither a terminal to ask on nor `--yes`.
 
     Args:
-        done: what the command does, as in "nothing was erased".
+        done: participle of what the command does, as in "nothing was erased".
+        yes: whether `--yes` was given.
 
     Raises:
-        click.UsageError: there is neither a terminal nor `--yes`.
+        click.UsageError: stdin is no terminal, and `yes` is false.
     """
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError(f"nothing was {done}: without a terminal to ask at it wants --yes")
+        raise click.UsageError(f"nothing was {done}: without a terminal, confirm with --yes")
 
 
 def ask(question: str, done: str, *, yes: bool) -> bool:
-    """Ask on stderr, unless `--yes` has answered; False: it was refused, and the user was told that nothing was done.
+    """Ask a question on stderr, and return whether the user agreed. If not, print that nothing was done.
 
-    Call it outside of the event loop, where a Ctrl-C ends the waiting for a line.
+    Call it outside of the event loop, so that Ctrl-C interrupts the wait for an answer.
+
+    Args:
+        question: the question, with its question mark.
+        done: participle of what the command does, as in "nothing was erased".
+        yes: whether `--yes` was given; then it returns True without asking.
     """
     if yes or click.confirm(question, err=True):
         return True

@@ -1,4 +1,4 @@
-"""An overview as lines of text that fit a window. Pure."""
+"""Lay out the overview of `lanebus top` as lines that fit a window. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ __all__ = ("Line", "Tone", "draw")
 Tone = Literal["plain", "title", "dim", "warn", "bad"]
 
 FEWEST = 3
-"""Rows that a table keeps in a low window, its title one of them."""
+"""lines that a table keeps in a low window, including its titles"""
 
 _GROUPS = (
     Column("group", is_flexible=True),
@@ -28,7 +28,7 @@ _GROUPS = (
 _WORKERS = (
     Column("worker", is_flexible=True),
     Column("group", is_flexible=True),
-    Column("last sign", is_number=True),
+    Column("last seen", is_number=True),
     Column("held", is_number=True),
     Column("pending", is_number=True),
 )
@@ -36,19 +36,19 @@ _SESSIONS = (
     Column("session", is_flexible=True),
     Column("worker", is_flexible=True),
     Column("epoch", is_number=True),
-    Column("left", is_number=True),
+    Column("lease", is_number=True),
     Column("position", is_number=True),
     Column("loop", is_flexible=True),
     Column("turn", is_number=True),
-    Column("does"),
+    Column("activity"),
 )
-_DOES = {
+_ACTIVITIES = {
     "idle": "",
-    "model": "asks the model",
+    "model": "calls the model",
     "tools": "runs tools",
     "waiting": "waits for a person",
     "paused": "paused",
-    "handoff": "handed off",
+    "handoff": "handed to a person",
 }
 
 
@@ -57,16 +57,17 @@ class Line(NamedTuple):
     tone: Tone = "plain"
 
 
-_NO_GROUP = Line("no worker has ever taken work here; `lanebus worker module:attribute` runs one", "dim")
+_NO_GROUP = Line("no worker has run here yet: start one with `lanebus worker MODULE:ATTRIBUTE`", "dim")
 
 
 def draw(overview: Overview, *, fit: int | None = None, height: int | None = None, trouble: str = "") -> list[Line]:
-    """The lines of an overview.
+    """Return the lines of an overview.
 
     Args:
-        fit: most columns of a line; None is no limit.
-        height: most lines; None is no limit. Sessions are left out first, then workers.
-        trouble: why there is no newer one, said above all.
+        overview: what to show.
+        fit: most columns of a line; None means unlimited.
+        height: most lines; None means unlimited. Sessions are left out first, then workers.
+        trouble: why there is no newer overview; shown as the first line.
     """
     head = [_fitted(line, fit) for line in _head(overview, trouble)]
     groups = _table(_GROUPS, [(_group(each), _group_tone(each)) for each in overview.groups], fit)
@@ -125,11 +126,11 @@ def _table(columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], Tone]]
 
 def _group(group: GroupStatus) -> tuple[str, ...]:
     alive = sum(each.is_alive for each in group.consumers)
-    due = "" if group.next_retry is None else "now" if group.next_retry <= 0 else _span(group.next_retry)
+    next_retry = "" if group.next_retry is None else "now" if group.next_retry <= 0 else _span(group.next_retry)
     return (
         *(group.name + (" (away)" if group.is_away else ""), count(alive), count(len(group.consumers) - alive)),
         f"{count(group.lag)}{'+' if group.is_lag_more else ''}",
-        *(count(group.pending), count(group.retries), due, count(group.dead)),
+        *(count(group.pending), count(group.retries), next_retry, count(group.dead)),
     )
 
 
@@ -147,14 +148,14 @@ def _worker(worker: ConsumerStatus, group: str) -> tuple[str, ...]:
 
 def _session(session: SessionStatus) -> tuple[str, ...]:
     left = session.seconds_left
-    does = _DOES[session.doing]
+    activity = _ACTIVITIES[session.doing]
     if session.worker is not None and session.owner is None and session.doing in {"idle", "model", "tools"}:
-        does = "is given to it"  # and not taken yet, or done with
+        activity = "assigned"  # the worker has no lease: it has not started yet, or it has ended
     return (
         *(session.session, session.worker or session.owner or "-", count(session.epoch)),
-        "-" if left is None else "ran out" if left <= 0 else _span(left),
+        "-" if left is None else "expired" if left <= 0 else _span(left),
         *(count(session.position), session.loop_id or "-"),
-        *("-" if session.turn is None else count(session.turn), does),
+        *("-" if session.turn is None else count(session.turn), activity),
     )
 
 
@@ -171,7 +172,7 @@ def _span(seconds: float) -> str:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """How many lines each part gets: what it wants, and where that is too much, the last parts give first."""
+    """Share `room` lines among the parts. If they do not fit, the last part is shortened first, each to `FEWEST`."""
     sizes = list(wanted)
     for at in range(len(sizes) - 1, -1, -1):
         over = sum(sizes) - room
@@ -181,7 +182,7 @@ def _shared(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def _shortened(lines: Sequence[Line], size: int, left_out: int) -> list[Line]:
-    """The first lines, and how many there are more."""
+    """Return the first lines, and a line with the number of those left out."""
     more = left_out + (len(lines) - size + 1 if size < len(lines) else 0)
     shown = list(lines[: size - 1] if size < len(lines) else lines)
     return [*shown, Line(f"and {count(more)} more", "dim")] if more else shown

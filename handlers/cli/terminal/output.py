@@ -1,4 +1,4 @@
-"""Where a command's answer goes: tables to a terminal, JSON to a file or pipe."""
+"""Print the answer of a command: tables to a terminal, JSON to a file or a pipe."""
 
 import json
 import os
@@ -18,23 +18,23 @@ __all__ = ("Output", "tell")
 
 T = TypeVar("T")
 
-# A terminal obeys some of these, and others turn the text around; in JSON they may be escaped anywhere in a text.
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Terminals interpret some of these characters, others reverse the text. JSON allows to escape each of them.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 class Output:
-    """The answer of a command, on stdout."""
+    """Prints the answer of a command to stdout."""
 
     def __init__(self, *, is_json: bool, fit: int | None) -> None:
         self.is_json = is_json
-        """JSON, one object a line; else tables"""
+        """print JSON, one object per line; else tables"""
         self.fit = fit
-        """columns of the terminal; None where there is none"""
+        """columns of the terminal; None if stdout is none"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Output":
-        """As `--json` or `--table` say, else as stdout is a terminal or not."""
+        """Choose as `--json` or `--table` say; by default tables if stdout is a terminal, else JSON."""
         is_terminal = sys.stdout.isatty()
         form = cast("str | None", ctx.meta.get("lanebus.handlers.cli.form"))
         has_width = is_terminal or os.environ.get("COLUMNS", "").isdigit()
@@ -44,20 +44,20 @@ class Output:
         )
 
     def line(self, text: str, *, flush: bool = False) -> None:
-        """Any text of ours; with `flush` whoever reads has it at once."""
+        """Print a line. It must not contain text of messages: see `plain`. `flush` writes it at once."""
         print(text, flush=flush)
 
     def json(self, value: object, *, flush: bool = False) -> None:
-        """A value as one line of JSON."""
+        """Print a value as one line of JSON."""
         self.json_text(compact(value), flush=flush)
 
     def json_text(self, text: str, *, flush: bool = False) -> None:
-        """What is JSON already."""
+        """Print text that is JSON already, with unsafe characters escaped."""
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        print((_OBEYED if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
+        print((_UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
 
     def answer(self, value: object, text: str) -> None:
-        """One value as JSON, or what it says in a line."""
+        """Print a value as JSON, or the text that describes it."""
         if self.is_json:
             self.json(value)
         else:
@@ -72,10 +72,14 @@ class Output:
         *,
         empty: str,
     ) -> None:
-        """Each item as a line of JSON or as a row of one table. Where there are none, people are told so.
+        """Print each item as a line of JSON, or as a row of one table.
 
         Args:
-            empty: what to tell them, on stderr.
+            items: the items, in order.
+            to_json: returns the JSON value of an item.
+            columns: the columns of the table.
+            to_row: returns the cells of an item.
+            empty: printed to stderr instead of an empty table.
         """
         if self.is_json:
             for item in items:
@@ -86,21 +90,21 @@ class Output:
             tell(empty)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under their titles."""
+        """Print a table with titles."""
         for text in table(columns, rows, self.fit):
             print(text)
 
     def row(self, columns: Sequence[Column], row: Sequence[str], *, flush: bool = False) -> None:
-        """One row of a table whose rows are not all known."""
+        """Print one row without titles, for output whose later rows are not known yet."""
         print(line(columns, row, self.fit), flush=flush)
 
 
 def tell(text: str) -> None:
-    """A line for the user, on stderr: a warning, a hint, what went wrong."""
+    """Print a line for the user to stderr: a warning, a hint or an error."""
     print(plain(text), file=sys.stderr, flush=True)
 
 
-def _escape(found: re.Match[str]) -> str:
-    """A character as JSON may have it: two escapes for one that takes more than 16 bits."""
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    """Return the JSON escape of a character; a pair of escapes if it needs more than 16 bits."""
+    character = match[0]
     return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else json.dumps(character)[1:-1]

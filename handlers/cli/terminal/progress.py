@@ -1,4 +1,4 @@
-"""How far a long command is, on a terminal."""
+"""Show the progress of a long command on a terminal."""
 
 import sys
 from time import monotonic
@@ -11,12 +11,12 @@ from lanebus.handlers.transcripts.importer import ImportProgress
 __all__ = ("ProgressBar",)
 
 _CELLS = 30
-_PAUSE = 0.05  # seconds between two pictures
+_PAUSE = 0.05  # least seconds between two drawings
 _CLEAR = "\r\x1b[2K"
 
 
 class ProgressBar:
-    """A line on stderr that is drawn anew while the block goes on, and gone after it. Nothing where no terminal is."""
+    """Draws a progress line on stderr during the block and removes it at the end. Prints nothing without a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
@@ -33,15 +33,15 @@ class ProgressBar:
             sys.stderr.flush()
 
     def show(self, progress: ImportProgress) -> None:
-        """Draw it, unless it was just drawn."""
+        """Draw the progress, unless it was drawn less than `_PAUSE` seconds ago."""
         if not self._is_shown or monotonic() - self._last < _PAUSE:
             return
         self._last = monotonic()
-        sys.stderr.write(_CLEAR + _picture(progress))
+        sys.stderr.write(_CLEAR + _line(progress))
         sys.stderr.flush()
 
 
-def _picture(progress: ImportProgress) -> str:
+def _line(progress: ImportProgress) -> str:
     entries = f"{count(progress.entries)} entries"
     if not progress.total_bytes:
         return entries

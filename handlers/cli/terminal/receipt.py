@@ -1,4 +1,4 @@
-"""What a publish did, for people and for programs."""
+"""Print the result of a publish, for people and for programs."""
 
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.terminal.output import Output
@@ -7,14 +7,14 @@ __all__ = ("receipt_json", "show_state")
 
 
 def receipt_json(session: str, receipt: Receipt) -> dict[str, object]:
-    """A receipt as JSON, the same for every command that publishes."""
+    """Return a receipt as JSON, the same for every command that publishes."""
     return {"session": session, "positions": receipt.positions, "is_duplicate": receipt.is_duplicate}
 
 
 def show_state(output: Output, session: str, receipt: Receipt, *, is_closed: bool) -> None:
-    """Print whether the session is closed or open now."""
+    """Print that the session was closed or reopened."""
     what = "closed" if is_closed else "open"
-    again = ", as it was under this key" if receipt.is_duplicate else ""
+    again = ", already done under this key" if receipt.is_duplicate else ""
     output.answer(
         {**receipt_json(session, receipt), "is_closed": is_closed},
         f"{session}: {what} at position {receipt.position}{again}",

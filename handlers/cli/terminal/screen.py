@@ -1,4 +1,4 @@
-"""The window of a terminal, drawn anew in place."""
+"""Draw a full-screen view on a terminal, in place."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from lanebus.handlers.cli.terminal.dashboard import Line, Tone
 __all__ = ("Screen", "can_draw", "has_colours")
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""a page of its own and no cursor; and back"""
+"""switch to the alternate screen and hide the cursor; and back"""
 
 _HOME, _CLEAR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 
@@ -20,19 +20,19 @@ _NO_COLOUR = "\x1b[0m"
 
 
 def can_draw() -> bool:
-    """Whether stdout is a terminal that can be drawn on."""
+    """Return whether stdout is a terminal with cursor movement."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colours() -> bool:
-    """Whether colours are wanted. Source: https://no-color.org"""
+    """Return whether to print colours: on a terminal, unless NO_COLOR is set. Source: https://no-color.org"""
     return can_draw() and not os.environ.get("NO_COLOR")
 
 
 class Screen:
-    """Takes the window for the length of the block, and gives it back as it was, however the block ends.
+    """Uses the terminal's alternate screen during the block, and restores the terminal however the block ends.
 
-    Each picture is one write, over the one before: nothing is cleared first, so nothing flickers.
+    Each drawing is one write over the previous one. Nothing is cleared first, so nothing flickers.
     """
 
     def __init__(self, *, colours: bool) -> None:
@@ -49,8 +49,8 @@ class Screen:
         self._write(_LEAVE)
 
     def show(self, lines: Sequence[Line], size: os.terminal_size) -> None:
-        """Draw lines, each no longer than the window is wide, and no more than it is high."""
-        # A window of another size has turned the lines that were on it.
+        """Draw the lines. They must fit the window: each at most as wide, and in all at most as high."""
+        # After a resize the terminal has wrapped the old lines, so they must be cleared.
         start = _HOME if size == self._size else _HOME + _CLEAR
         self._size = size
         texts = [painted(line, colours=self._colours) + _CLEAR_LINE for line in lines]
@@ -62,6 +62,6 @@ class Screen:
 
 
 def painted(line: Line, *, colours: bool) -> str:
-    """The text of a line, as a terminal is to have it."""
+    """Return a line's text with the escape codes of its colour."""
     colour = _COLOURS.get(line.tone) if colours else None
     return f"{colour}{line.text}{_NO_COLOUR}" if colour and line.text else line.text

@@ -1,4 +1,4 @@
-"""What an entry says, in a line: for people, who see in `--json` the whole of it. Pure."""
+"""Summarize an entry in one line for people; `--json` prints all of it. Pure."""
 
 import json
 
@@ -29,31 +29,31 @@ _REPEATED = frozenset({"loopId", "messageId", "toolCallId"})
 
 
 def summarize(envelope: Envelope) -> tuple[str, str]:
-    """Who speaks or what kind of entry it is, and what it says."""
+    """Return the role or kind of an entry, and its content as one line."""
     match envelope.message:
         case ToolResultMessage() as message:
             name = message.tool_name or message.tool_call_id
-            return "tool", f"{name}{' failed' if message.is_error else ''}: {_said(message)}"
+            return "tool", f"{name}{' failed' if message.is_error else ''}: {_content(message)}"
         case AssistantMessage() as message:
             end = f" [{message.stop_reason}: {message.error_message or ''}]" if message.is_failed else ""
-            return "assistant", _said(message) + end
+            return "assistant", _content(message) + end
         case LlmMessage() as message:
-            return str(getattr(message, "role", "")), _said(message)
+            return str(getattr(message, "role", "")), _content(message)
         case ExtensionMessage(kind=kind, data=dict(data)) if kind.startswith("agent."):
             return kind, _event(data)
         case ExtensionMessage(kind=kind, data=data):
             return kind, _json(data)
         case ContextEntry() as entry:
-            return _steer(entry)
+            return _context_entry(entry)
         case Delta(kind=kind, delta=delta):
             return f"…{kind}", delta
         case DecodeFailure(error=error):
             return "unreadable", str(error)
 
 
-def _said(message: LlmMessage) -> str:
+def _content(message: LlmMessage) -> str:
     parts = [(block, _block(block)) for block in message.content]
-    # Where there is more to say, thinking is only hinted at.
+    # Thinking is shortened if the message has other content.
     is_hint = any(text and not isinstance(block, ThinkingBlock) for block, text in parts)
     return " ".join(
         _hint(text) if is_hint and isinstance(block, ThinkingBlock) else text for block, text in parts if text
@@ -78,15 +78,15 @@ def _block(block: Block) -> str:
             return f"[{block.type}]"
 
 
-def _steer(entry: ContextEntry) -> tuple[str, str]:
+def _context_entry(entry: ContextEntry) -> tuple[str, str]:
     match entry:
         case Compaction(first_kept=kept, summary=summary):
             return "compaction", f"{f'keeps from {kept}' if kept else 'keeps nothing'}: {plain(summary)}"
         case LoopCompaction(loop_id=loop, block=block):
-            return "compaction", f"tells {loop} in {len(block.messages)} messages"
+            return "compaction", f"replaces loop {loop} by {len(block.messages)} messages"
         case Prune(pruned=pruned, memo=memo):
-            told = f": {plain(memo)}" if memo is not None else ""
-            return "prune", f"leaves out {', '.join(map(str, pruned)) or 'nothing'}{told}"
+            note = f": {plain(memo)}" if memo is not None else ""
+            return "prune", f"leaves out {', '.join(map(str, pruned)) or 'nothing'}{note}"
         case BranchSummary(summary=summary):
             return "branch", plain(summary)
         case LeafMove(to=to):
@@ -96,13 +96,13 @@ def _steer(entry: ContextEntry) -> tuple[str, str]:
         case ThinkingLevelChange(level=level):
             return "thinking", level
         case Label(target=target, label=label):
-            return "label", f"{target} is {label!r}" if label else f"{target} has none"
+            return "label", f"{target} is labelled {label!r}" if label else f"{target} has no label"
         case _:
             return "context", ""
 
 
 def _event(data: dict[str, JsonValue]) -> str:
-    """An agent's event without what every event of its session repeats."""
+    """Summarize an event of the agent, without the ids that most events repeat."""
     turn = data.get("turnId")
     number = [f"turn {turn.get('turnIndex')}"] if isinstance(turn, dict) else []
     plain_values = {
@@ -112,7 +112,7 @@ def _event(data: dict[str, JsonValue]) -> str:
 
 
 def _json(value: JsonValue) -> str:
-    # A large value is cut before it is written out, as only its beginning is ever seen.
+    # Cut large values before encoding them: only the beginning is shown.
     if isinstance(value, dict):
         value = {key: item[:400] if isinstance(item, str) else item for key, item in value.items()}
     return plain(json.dumps(value, ensure_ascii=False))

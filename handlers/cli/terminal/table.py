@@ -1,4 +1,4 @@
-"""Rows of text in columns, for a terminal. Pure."""
+"""Lay out rows of text in columns, for a terminal. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,28 @@ _NARROWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column of a table."""
+
     title: str
     is_number: bool = False
-    """aligned at the right"""
+    """align cells at the right"""
     is_flexible: bool = False
-    """cut where the table would be too wide"""
+    """shorten cells if the table is too wide"""
+    is_indented: bool = False
+    """keep leading spaces of cells; only for text that the program wrote itself"""
     columns: int = 0
-    """at least that wide"""
+    """least width in columns of the terminal"""
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | None) -> Iterator[str]:
-    """A line with the titles, then one for each row.
+    """Yield a line with the titles, then one line for each row.
 
     Args:
-        fit: most columns of a line, as the terminal has; None is no limit.
+        columns: the columns.
+        rows: for each row a cell for each column. Control characters and line breaks are removed.
+        fit: columns of the terminal, most that a line takes; None means unlimited.
     """
-    cells = [[column.title for column in columns], *([plain(cell) for cell in row] for row in rows)]
+    cells = [[column.title for column in columns], *(_cells(columns, row) for row in rows)]
     widths = [max(column.columns, *(width(row[index]) for row in cells)) for index, column in enumerate(columns)]
     if fit is not None:
         _shrink(columns, widths, fit)
@@ -37,16 +43,27 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | N
 
 
 def line(columns: Sequence[Column], row: Sequence[str], fit: int | None) -> str:
-    """One row by itself, where those to come are not known: each column has its own width, a flexible one the rest."""
-    cells = [plain(cell) for cell in row]
+    """Lay out one row when the others are unknown. To align rows, columns need their least width in `columns`."""
+    cells = _cells(columns, row)
     widths = [max(column.columns, width(cell)) for column, cell in zip(columns, cells, strict=True)]
     if fit is not None:
         _shrink(columns, widths, fit)
     return _line(columns, cells, widths, fit)
 
 
+def _cells(columns: Sequence[Column], row: Sequence[str]) -> list[str]:
+    return [
+        _indent(cell) + plain(cell) if column.is_indented else plain(cell)
+        for column, cell in zip(columns, row, strict=True)
+    ]
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip(" "))]
+
+
 def _shrink(columns: Sequence[Column], widths: list[int], fit: int) -> None:
-    """Take what is too much from the flexible columns, from the widest first."""
+    """Narrow the flexible columns until the line fits, the widest one first."""
     over = sum(widths) + len(_GAP) * (len(widths) - 1) - fit
     flexible = [index for index, column in enumerate(columns) if column.is_flexible]
     while over > 0 and flexible:
@@ -59,9 +76,9 @@ def _shrink(columns: Sequence[Column], widths: list[int], fit: int) -> None:
 
 def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], fit: int | None) -> str:
     parts: list[str] = []
-    for column, cell, wanted in zip(columns, cells, widths, strict=True):
-        text = cut(cell, wanted)
-        padding = " " * (wanted - width(text))
+    for column, cell, column_width in zip(columns, cells, widths, strict=True):
+        text = cut(cell, column_width)
+        padding = " " * (column_width - width(text))
         parts.append(padding + text if column.is_number else text + padding)
     whole = _GAP.join(parts).rstrip()
     return whole if fit is None else cut(whole, fit)

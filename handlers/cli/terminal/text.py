@@ -1,4 +1,4 @@
-"""Numbers, moments and other people's text, as they are shown in a line. Pure."""
+"""Format numbers, times and untrusted text for one line. Pure."""
 
 import unicodedata
 from datetime import UTC, datetime
@@ -10,25 +10,25 @@ _LONGEST = 4000
 
 
 def plain(text: str) -> str:
-    """The text on one line, without anything a terminal would obey; its beginning, if it is very long."""
-    # What is cut away is not looked at: a message may be megabytes.
+    """Return text on one line, without control characters, and cut to `_LONGEST` characters."""
+    # Cut first: a message may have megabytes.
     line = " ".join(text[:_LONGEST].split())
     return line if line.isprintable() else "".join(character for character in line if character.isprintable())
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the text takes: wide letters two, marks over other letters none."""
+    """Return the columns that text takes on a terminal: two for a wide character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
 
 
 def cut(text: str, columns: int) -> str:
-    """The text, or its beginning and an ellipsis where it takes more columns."""
+    """Cut text to a number of columns; an ellipsis marks the cut."""
     if width(text) <= columns:
         return text
     taken, end = 0, 0
-    for end, character in enumerate(text):  # noqa: B007  # it is used below
+    for end, character in enumerate(text):  # noqa: B007  # used below
         taken += _width(character)
         if taken > columns - 1:
             break
@@ -36,19 +36,19 @@ def cut(text: str, columns: int) -> str:
 
 
 def count(number: int) -> str:
-    """`54,693,675`"""
+    """Format an integer, as in `54,693,675`."""
     return f"{number:,}"
 
 
 def money(dollars: Decimal | None) -> str:
-    """US dollars: to the millionth below one dollar, else to the cent; "unknown" is not 0."""
+    """Format US dollars, to the millionth below one dollar, else to the cent. None is "unknown"."""
     if dollars is None:
         return "unknown"
     return f"${dollars:,.6f}" if abs(dollars) < 1 else f"${dollars:,.2f}"
 
 
 def size(size_bytes: int) -> str:
-    """`999 B`, `1.5 kB`, `20.1 MB`"""
+    """Format a number of bytes, as in `999 B`, `1.5 kB` and `20.1 MB`."""
     if size_bytes < 1000:
         return f"{size_bytes} B"
     number = float(size_bytes)
@@ -60,20 +60,20 @@ def size(size_bytes: int) -> str:
 
 
 def counted_from(session: str, position: int) -> str:
-    """That figures of a session lack its beginning, and what helps the next time."""
+    """Return the notice that the figures of a session lack trimmed entries, and how to avoid that."""
     return (
-        f"{session}: counted from entry {position} on, as those before it are gone and were not counted; "
-        "`lanebus trim` counts what it takes, and --archive reads what was archived"
+        f"{session}: counted from entry {position}, because earlier entries were removed uncounted: use --archive to "
+        "read archived entries, and `lanebus trim` to count entries before removing them"
     )
 
 
 def moment(seconds: float) -> str:
-    """Seconds UTC as this machine's local time; "-" for 0."""
+    """Format seconds UTC as local time; 0 is "-"."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if seconds else "-"
 
 
 def duration(seconds: float) -> str:
-    """`0.3 s`, `12 min 5 s`"""
+    """Format seconds, as in `0.3 s` and `12 min 5 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""JSON that a command is given: one value, a list of them, or one a line; and the same form for what it gives back."""
+"""Read JSON input and write JSON output in the same form: one value, a list, or one value per line."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -12,16 +12,16 @@ from lanebus.handlers.json_text import compact
 __all__ = ("INPUT_LIMIT_BYTES", "BadInput", "InputTooLarge", "Values", "read_values", "written_values")
 
 INPUT_LIMIT_BYTES = 64 * 1024 * 1024
-"""The input is in memory as a whole."""
+"""most bytes of input, which is held in memory"""
 
 Form = Literal["one", "list", "lines"]
 _UNIT = {"list": "message", "lines": "line"}
 
 
 class BadInput(MessageError):
-    """Something of the input cannot be read; nothing was written.
+    """The input cannot be decoded. Nothing was written.
 
-    Fields: `where`, such as "line 3", counted from 1, "" for the whole; `reason`, with the path inside of it.
+    Fields: `where`, such as "line 3", counted from 1, or "" for the whole input; `reason`, with the path in the value.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -30,31 +30,31 @@ class BadInput(MessageError):
 
 
 class InputTooLarge(MessageError):
-    """The input is over the limit; nothing of it was read."""
+    """The input is larger than the limit. Nothing was decoded."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the input is over the limit of {limit_bytes} bytes")
+        super().__init__(f"the input is over the limit of {limit_bytes} bytes: split it")
         self.limit_bytes = limit_bytes
 
 
 class Values(NamedTuple):
-    """What stood in the input."""
+    """The values of the input, and the form in which they came."""
 
     form: Form
     values: tuple[tuple[int, JsonValue], ...]
-    """each with its number: of its line, or its count in the list; from 1"""
+    """each with its number, from 1: its line, or its place in the list"""
 
     def where(self, number: int) -> str:
-        """The place of a value, in words; "" where there is only one."""
+        """Return the place of a value, such as "line 3"; "" if there is only one value."""
         return f"{_UNIT[self.form]} {number}" if self.form in _UNIT else ""
 
 
 def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
-    """What the input holds.
+    """Decode the input.
 
     Raises:
-        BadInput: it is no JSON, or one of its lines is none.
-        InputTooLarge: it is over the limit.
+        BadInput: the input, or one of its lines, is not JSON.
+        InputTooLarge: the input is larger than `limit_bytes`.
     """
     if len(data) > limit_bytes:
         raise InputTooLarge(limit_bytes)
@@ -72,7 +72,7 @@ def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
 
 
 def written_values(form: Form, values: Sequence[JsonValue]) -> str:
-    """Values in the form that the input had; what was one and became several is a list."""
+    """Encode values in the form of the input. Several values made of one become a list."""
     if form == "lines":
         return "\n".join(map(compact, values))
     return compact(values[0] if form == "one" and len(values) == 1 else list(values))

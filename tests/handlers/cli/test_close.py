@@ -6,12 +6,12 @@ __all__ = ()
 
 
 def kinds(lanebus: CommandLine) -> list[object]:
-    """What stands in the log: who speaks, or the kind of a note."""
+    """The role or kind of each entry in the log."""
     messages = [entry["message"] for entry in objects(lanebus("tail", "s").out)]
     return [message.get("kind", message["role"]) for message in messages if isinstance(message, dict)]
 
 
-def test_a_session_is_closed_with_its_last_words_and_opened_again(lanebus: CommandLine) -> None:
+def test_a_session_is_closed_with_last_messages_and_reopened(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     answer = lanebus("close", "s", "thanks", "bye", "--reason", "solved")
     assert answer.object == {"session": "s", "is_closed": True, "positions": [2, 3, 4], "is_duplicate": False}
@@ -33,7 +33,7 @@ def test_a_session_is_closed_with_its_last_words_and_opened_again(lanebus: Comma
     assert lanebus("verify", "--all").code == 0
 
 
-def test_the_same_key_closes_once(lanebus: CommandLine) -> None:
+def test_closing_again_with_the_same_key_adds_nothing(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     first = lanebus("close", "s", "--key", "k").object
     assert lanebus("close", "s", "--key", "k").object == {**first, "is_duplicate": True}
@@ -41,14 +41,14 @@ def test_the_same_key_closes_once(lanebus: CommandLine) -> None:
     assert lanebus("reopen", "s", "--key", "r").object == {**again, "is_duplicate": True}
 
 
-def test_a_session_that_has_moved_on_is_not_closed(lanebus: CommandLine) -> None:
+def test_close_is_refused_if_the_position_is_not_the_expected_one(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     assert lanebus("close", "s", "--expected", "5").code == 1
     assert lanebus("sessions").object["is_closed"] is False
     assert lanebus("close", "s", "--expected", "1").code == 0
 
 
-def test_a_misspelt_session_is_neither_closed_nor_made(lanebus: CommandLine) -> None:
+def test_closing_or_reopening_a_missing_session_creates_nothing(lanebus: CommandLine) -> None:
     for name in ("close", "reopen"):
         answer = lanebus(name, "nosuch")
         assert (answer.code, answer.out) == (1, "")
@@ -56,7 +56,7 @@ def test_a_misspelt_session_is_neither_closed_nor_made(lanebus: CommandLine) -> 
     assert lanebus("sessions").out == ""
 
 
-def test_a_terminal_shows_where(lanebus: CommandLine) -> None:
+def test_a_terminal_shows_the_position_of_the_close(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     assert lanebus.at_terminal("close", "s").out == "s: closed at position 2\n"
     assert lanebus.at_terminal("reopen", "s").out == "s: open at position 3\n"

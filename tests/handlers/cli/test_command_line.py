@@ -1,4 +1,4 @@
-"""The command line as a whole: its help, its settings, its exit codes, its end."""
+"""The command line as a whole: help, settings, exit codes and signals."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
-SILENT = "error: the server has not answered for 0.2 s; is it stopped, or loading a large log?\n"
+SILENT = "error: the server did not answer within 0.2 s: check that it runs, or wait until it has loaded its log\n"
 NAMES = [name for group in COMMANDS.values() for name in group]
 
 
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
-def test_help_names_every_command(lanebus: CommandLine) -> None:
+def test_help_lists_every_command(lanebus: CommandLine) -> None:
     shown = lanebus("--help")
     assert shown.code == 0
     for group in COMMANDS.values():
@@ -46,7 +46,7 @@ def test_help_loads_neither_the_bus_nor_pydantic() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_has_a_help_with_an_example(name: str) -> None:
+def test_the_help_of_each_command_has_an_example(name: str) -> None:
     command: object = import_module(module_of(name)).command
     assert isinstance(command, click.Command)
     assert command.name == name
@@ -55,7 +55,7 @@ def test_each_command_has_a_help_with_an_example(name: str) -> None:
 
 
 SESSION = '{"role":"user","content":"hi"}'
-ANEW: dict[str, tuple[list[str], int, str]] = {
+FRESH: dict[str, tuple[list[str], int, str]] = {
     "demo": (["--once", "--json"], 0, "391"),
     "sessions": ([], 0, '"session":"s"'),
     "tail": (["s"], 0, '"position":1'),
@@ -83,29 +83,27 @@ ANEW: dict[str, tuple[list[str], int, str]] = {
     "serve": (["--port", "{port}"], 2, "is in use"),
     "server": (["status"], 0, '"state":'),
 }
-"""command → its arguments, the exit code and a part of what it says, with one entry in session `s`"""
+"""command → its arguments, its exit code and a part of its output, if session `s` has one entry"""
 
 
 @pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_works_in_a_python_that_has_imported_nothing_else(
-    lanebus: CommandLine, tmp_path: Path, name: str
-) -> None:
+def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_path: Path, name: str) -> None:
     assert lanebus("publish", "s", "hi").code == 0
-    words, code, said = ANEW[name]
+    words, code, expected = FRESH[name]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         answer = lanebus.anew(name, *(word.format(folder=tmp_path, port=port) for word in words), stdin=SESSION)
-    assert (answer.code, said in answer.out + answer.err) == (code, True), answer
+    assert (answer.code, expected in answer.out + answer.err) == (code, True), answer
 
 
-def test_an_unknown_command_is_a_wrong_usage(lanebus: CommandLine) -> None:
+def test_an_unknown_command_exits_with_code_2(lanebus: CommandLine) -> None:
     answer = lanebus("tial")
     assert answer.code == 2
     assert "No such command 'tial'" in answer.err
 
 
-def test_the_version_is_one_line(lanebus: CommandLine) -> None:
+def test_version_prints_one_line(lanebus: CommandLine) -> None:
     answer = lanebus("--version")
     assert (answer.code, answer.out.count("\n"), answer.out.split()[0]) == (0, 1, "lanebus")
 
@@ -113,29 +111,29 @@ def test_the_version_is_one_line(lanebus: CommandLine) -> None:
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
-def test_the_bus_may_be_named_before_and_after_the_command(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_bus_options_work_before_and_after_the_command(lanebus: CommandLine, tmp_path: Path) -> None:
     elsewhere = {"LANEBUS_DATA_DIR": str(tmp_path / "never-made")}
     assert lanebus("publish", "s", "one", "--data-dir", lanebus.data_dir, env=elsewhere).code == 0
     assert lanebus("--data-dir", lanebus.data_dir, "sessions", env=elsewhere).object["session"] == "s"
-    # The one after it is the nearer one.
+    # The option after the command overrides the one before it.
     assert lanebus("--data-dir", tmp_path / "no", "sessions", "--data-dir", lanebus.data_dir).object["session"] == "s"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_group_of_commands_takes_the_settings_too(lanebus: CommandLine) -> None:
+def test_bus_options_work_before_and_after_a_subcommand(lanebus: CommandLine) -> None:
     for words in (["server", "--data-dir", "/x", "status"], ["server", "status", "--data-dir", "/x"]):
         assert lanebus(*words).object["data_dir"] == "/x"
 
 
-def test_a_typed_directory_wins_over_an_url_of_the_environment(lanebus: CommandLine) -> None:
+def test_a_typed_directory_overrides_a_url_of_the_environment(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     nowhere = {"LANEBUS_URL": "redis://127.0.0.1:1"}
     assert lanebus("sessions", "--data-dir", lanebus.data_dir, env=nowhere).code == 0
-    # Not so one of the environment: an image may name it for whoever gives no URL.
+    # A directory of the environment does not: a container image may set a default.
     assert lanebus("sessions", env=nowhere).code == 1
 
 
-def test_an_url_and_a_directory_exclude_each_other(lanebus: CommandLine) -> None:
+def test_a_typed_url_and_a_typed_directory_exclude_each_other(lanebus: CommandLine) -> None:
     answer = lanebus("--url", "redis://127.0.0.1:1", "sessions", "--data-dir", "x")
     assert answer.code == 2
     assert "exclude each other" in answer.err
@@ -151,7 +149,7 @@ def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "expected"),
     [
         (["tail", "nosuch"], 1, "session 'nosuch' has no entries"),
         (["turns", "nosuch"], 1, "session 'nosuch' has no entries"),
@@ -165,22 +163,24 @@ def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
         (["sessions", "--data-dir", "/tmp/" + 120 * "x"], 2, "use a shorter directory"),  # noqa: S108  # not made
     ],
 )
-def test_an_expected_error_is_one_line_and_a_code(lanebus: CommandLine, words: list[str], code: int, said: str) -> None:
+def test_an_expected_error_is_one_line_and_an_exit_code(
+    lanebus: CommandLine, words: list[str], code: int, expected: str
+) -> None:
     answer = lanebus(*words)
     assert (answer.code, answer.out) == (code, "")
     assert answer.err.startswith("error: ")
     assert answer.err.count("\n") == 1
-    assert said in answer.err
+    assert expected in answer.err
 
 
-def test_an_error_cannot_speak_to_the_terminal(lanebus: CommandLine) -> None:
+def test_an_error_message_contains_no_control_characters(lanebus: CommandLine) -> None:
     answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","x\\u001b[31m":1}')
     assert answer.code == 1
     assert answer.err.startswith("error: line 1: x[31m: ")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_an_answer_that_cannot_be_written_is_an_error(lanebus: CommandLine) -> None:
+def test_a_full_disk_under_stdout_is_an_error(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -193,17 +193,15 @@ def test_an_answer_that_cannot_be_written_is_an_error(lanebus: CommandLine) -> N
         )
     assert (done.returncode, done.stderr) == (
         1,
-        "error: what was to be said could not be written: No space left on device\n",
+        "error: the output could not be written: No space left on device\n",
     )
 
 
-# --- the end ------------------------------------------------------------------------------------------------------
+# --- signals and pipes --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_command_at_once_and_in_silence(
-    unopened: CommandLine, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: signal.Signals, code: int) -> None:
     unopened("publish", "s", "one")
     with unopened.running("tail", "s", "--follow") as process:
         assert process.stdout is not None
@@ -215,8 +213,8 @@ def test_a_signal_ends_a_command_at_once_and_in_silence(
 
 
 @pytest.mark.parametrize("follow", [[], ["--follow"]])
-def test_a_reader_that_goes_away_ends_a_command_in_silence(lanebus: CommandLine, follow: list[str]) -> None:
-    text = 20_000 * "x"  # a pipe holds less than the five of them
+def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(lanebus: CommandLine, follow: list[str]) -> None:
+    text = 20_000 * "x"  # five of them do not fit into a pipe
     assert lanebus("publish", "s", "--json", stdin=5 * f'{{"role":"user","content":"{text}"}}\n').code == 0
     with lanebus.running("tail", "s", *follow) as process:
         assert process.stdout is not None
@@ -227,7 +225,7 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(lanebus: CommandLine,
         assert process.stderr.read() == ""
 
 
-def test_a_reader_that_was_never_there_ends_a_command_in_silence(lanebus: CommandLine) -> None:
+def test_a_command_ends_without_output_if_its_pipe_has_no_reader(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "so little that it is written only at the end")
     reading, writing = os.pipe()
     os.close(reading)
@@ -245,7 +243,7 @@ def test_a_reader_that_was_never_there_ends_a_command_in_silence(lanebus: Comman
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_follower_ends_when_its_reader_does_also_where_nothing_comes(lanebus: CommandLine) -> None:
+def test_a_follower_ends_when_its_reader_closes_the_pipe_even_without_new_entries(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     with lanebus.running("tail", "s", "--follow") as process:
         assert process.stdout is not None
@@ -257,12 +255,12 @@ def test_a_follower_ends_when_its_reader_does_also_where_nothing_comes(lanebus: 
 
 
 def wait_ready(server: subprocess.Popen[str]) -> None:
-    """Until a redis-server takes connections."""
+    """Wait until a redis-server accepts connections."""
     assert server.stdout is not None
     assert any("ready to accept" in line.lower() for line in server.stdout)
 
 
-def test_a_server_that_does_not_answer_is_told_and_nothing_is_doubled(
+def test_a_silent_server_is_an_error_and_a_retry_with_a_key_adds_nothing(
     lanebus: CommandLine,
     redis_server: Path,
     tmp_path: Path,
@@ -287,7 +285,7 @@ def test_a_server_that_does_not_answer_is_told_and_nothing_is_doubled(
             server.kill()
 
 
-def test_a_server_that_may_lose_the_log_is_warned_of_in_one_line(
+def test_a_server_without_an_append_only_file_causes_a_warning_of_one_line(
     lanebus: CommandLine, redis_server: Path, tmp_path: Path
 ) -> None:
     socket = lanebus.data_dir.parent / "redis.sock"

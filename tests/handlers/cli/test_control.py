@@ -8,17 +8,17 @@ __all__ = ()
 
 
 def kinds(lanebus: CommandLine) -> list[object]:
-    """What stands in the log: who speaks, or the kind of a command."""
+    """The role or kind of each entry in the log."""
     messages = [entry["message"] for entry in objects(lanebus("tail", "s").out)]
     return [message.get("kind", message["role"]) for message in messages if isinstance(message, dict)]
 
 
-def test_every_command_goes_into_the_log_as_it_was_given(lanebus: CommandLine) -> None:
+def test_every_command_is_appended_with_its_arguments_and_options(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
-    told = {"session": "s", "is_duplicate": False, "outcome": None, "reason": None}
-    assert lanebus("control", "s", "abort", "--when", "turn", "--by", "ada").object == {**told, "positions": [2]}
-    assert lanebus("control", "s", "steer", "in French").object == {**told, "positions": [3, 4]}
-    assert lanebus("control", "s", "follow-up", "and then?").object == {**told, "positions": [5]}
+    sent = {"session": "s", "is_duplicate": False, "outcome": None, "reason": None}
+    assert lanebus("control", "s", "abort", "--when", "turn", "--by", "ada").object == {**sent, "positions": [2]}
+    assert lanebus("control", "s", "steer", "in French").object == {**sent, "positions": [3, 4]}
+    assert lanebus("control", "s", "follow-up", "and then?").object == {**sent, "positions": [5]}
     for words in (
         ["approve", "s.main.1#0", "c1"],
         ["deny", "s.main.1#0", "c1", "--reason", "no"],
@@ -28,27 +28,27 @@ def test_every_command_goes_into_the_log_as_it_was_given(lanebus: CommandLine) -
         ["compact"],
     ):
         assert lanebus("control", "s", *words).code == 0
-    said = ["user", "control.abort", "user", "control.steer", "user"]
-    verbs = ["approve", "deny", "pause", "handoff", "resume", "compact"]
-    assert kinds(lanebus) == [*said, *(f"control.{verb}" for verb in verbs)]
+    published = ["user", "control.abort", "user", "control.steer", "user"]
+    commands = ["approve", "deny", "pause", "handoff", "resume", "compact"]
+    assert kinds(lanebus) == [*published, *(f"control.{name}" for name in commands)]
     command = objects(lanebus("tail", "s").out)[1]["message"]
     assert isinstance(command, dict)
     assert command["data"] == {"by": "ada", "when": "turn"}
 
 
-def test_a_command_under_a_key_is_told_once(lanebus: CommandLine) -> None:
+def test_a_command_repeated_with_its_key_adds_nothing(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     first = lanebus("control", "s", "pause", "--key", "k").object
     assert lanebus("control", "s", "pause", "--key", "k").object == {**first, "is_duplicate": True}
 
 
-def test_nobody_answers_where_no_worker_runs(lanebus: CommandLine) -> None:
+def test_waiting_for_an_answer_without_a_worker_fails(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     answer = lanebus("control", "s", "pause", "--wait", "0")
     assert (answer.code, answer.out) == (1, "")
-    assert "no worker has answered the command at position 2" in answer.err
+    assert "no worker answered the command at position 2" in answer.err
     assert lanebus("control", "nosuch", "pause").code == 1
-    assert lanebus.at_terminal("control", "s", "resume").out == "s: told at position 3\n"
+    assert lanebus.at_terminal("control", "s", "resume").out == "s: sent at position 3\n"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_nobody_answers_where_no_worker_runs(lanebus: CommandLine) -> None:
         ["follow-up", "x", "--wait", "1"],
     ],
 )
-def test_what_a_command_does_not_take_is_refused(lanebus: CommandLine, words: list[str]) -> None:
+def test_wrong_arguments_and_options_of_a_command_are_refused(lanebus: CommandLine, words: list[str]) -> None:
     answer = lanebus("control", "s", *words)
     assert (answer.code, answer.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`lanebus convert`: what goes in, in which form it comes out, and what is told of what does not."""
+"""`lanebus convert`: forms of input and output, losses and faults."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def convert(lanebus: CommandLine, source: str, target: str, stdin: str | bytes, 
 # --- forms --------------------------------------------------------------------------------------------------------
 
 
-def test_it_comes_out_as_it_came_in(lanebus: CommandLine) -> None:
+def test_the_output_has_the_form_of_the_input(lanebus: CommandLine) -> None:
     for stdin in (
         json.dumps(SAID),
         json.dumps([SAID, ANSWERED], indent=2),
@@ -53,16 +53,16 @@ def test_one_message_that_becomes_several_is_a_list() -> None:
 
 
 @pytest.mark.parametrize("name", ["000", "001", "002", "003"])
-def test_a_message_goes_to_each_seed_and_back(lanebus: CommandLine, name: str) -> None:
-    told = {**SAID, "timestamp": 12345}
-    code, out, err = convert(lanebus, "native", name, json.dumps(told))
+def test_a_message_converts_to_each_seed_and_back(lanebus: CommandLine, name: str) -> None:
+    message = {**SAID, "timestamp": 12345}
+    code, out, err = convert(lanebus, "native", name, json.dumps(message))
     assert (code, err) == (0, "")
     code, back, err = convert(lanebus, name, "native", out)
     assert (code, err) == (0, "")
-    assert {key: item for key, item in json.loads(back).items() if key in told} == told
+    assert {key: item for key, item in json.loads(back).items() if key in message} == message
 
 
-def test_what_the_seeds_say_becomes_a_request(lanebus: CommandLine) -> None:
+def test_messages_of_a_seed_convert_to_a_request(lanebus: CommandLine) -> None:
     history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"kind": "text", "text": "yes"}]}]
     code, out, err = convert(
         lanebus, "004", "openai-chat", json.dumps(history), "--model", "gpt-5", "--max-tokens", "9"
@@ -87,7 +87,7 @@ def test_a_request_is_one_body_whatever_form_the_input_has(lanebus: CommandLine,
 # --- losses -------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_said_is_named_and_nothing_is_written(lanebus: CommandLine) -> None:
+def test_losses_are_named_and_nothing_is_written_unless_lossy(lanebus: CommandLine) -> None:
     messages = [{**SAID, "name": "ann"}, {**SAID, "metadata": {"a": 1}}]
     code, out, err = convert(lanebus, "native", "001", json.dumps(messages))
     assert (code, out) == (1, "")
@@ -99,9 +99,9 @@ def test_what_cannot_be_said_is_named_and_nothing_is_written(lanebus: CommandLin
     assert len(json.loads(out)) == 2
 
 
-def test_signed_thinking_goes_back_to_the_author_who_is_named(lanebus: CommandLine) -> None:
-    said: JsonValue = {"kind": "thinking", "thinking": {"text": "hm", "signature": "c2ln"}}
-    answer: JsonValue = {"role": "assistant", "content": [said, {"kind": "text", "text": "yes"}]}
+def test_signed_thinking_is_kept_only_for_the_named_author(lanebus: CommandLine) -> None:
+    thinking: JsonValue = {"kind": "thinking", "thinking": {"text": "hm", "signature": "c2ln"}}
+    answer: JsonValue = {"role": "assistant", "content": [thinking, {"kind": "text", "text": "yes"}]}
     question: JsonValue = {"role": "user", "content": [{"kind": "text", "text": "a"}]}
     for author, signatures in (("anthropic/m", 1), ("anthropic/other", 0), ("openai/m", 0)):
         code, out, _ = convert(
@@ -110,13 +110,13 @@ def test_signed_thinking_goes_back_to_the_author_who_is_named(lanebus: CommandLi
         assert (code, out.count('"signature":"c2ln"')) == (0, signatures), author
 
 
-def test_an_author_has_a_provider_and_a_model(lanebus: CommandLine) -> None:
+def test_an_author_needs_a_provider_and_a_model(lanebus: CommandLine) -> None:
     code, out, err = convert(lanebus, "native", "native", lines(ANSWERED), "--author", "anthropic")
     assert (code, out) == (2, "")
     assert "PROVIDER/MODEL" in err
 
 
-def test_an_extension_message_is_no_part_of_a_request_and_that_is_told(lanebus: CommandLine) -> None:
+def test_an_extension_message_in_a_request_is_a_reported_loss(lanebus: CommandLine) -> None:
     stdin = lines(SAID, EXTENSION)
     code, out, err = convert(lanebus, "native", "anthropic", stdin, "--model", "m")
     assert (code, out) == (1, "")
@@ -131,7 +131,7 @@ def test_an_extension_message_is_no_part_of_a_request_and_that_is_told(lanebus: 
 
 
 @pytest.mark.parametrize(
-    ("stdin", "said"),
+    ("stdin", "expected"),
     [
         (lines(SAID, {"role": "user", "content": 7}), "error: line 2: content: "),
         (lines(SAID) + "\n{\n" + lines(SAID), "error: line 3: not JSON"),
@@ -143,21 +143,21 @@ def test_an_extension_message_is_no_part_of_a_request_and_that_is_told(lanebus: 
         ('{"role":"user","role":"user"}', "error: role: given twice"),
     ],
 )
-def test_a_fault_is_one_line_with_its_place(lanebus: CommandLine, stdin: str | bytes, said: str) -> None:
+def test_a_fault_is_one_line_that_names_its_place(lanebus: CommandLine, stdin: str | bytes, expected: str) -> None:
     code, out, err = convert(lanebus, "native", "001", stdin)
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith(said)
+    assert err.startswith(expected)
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_no_source_has_a_traceback_for_what_is_none_of_its_messages(lanebus: CommandLine, source: str) -> None:
+def test_foreign_messages_cause_no_traceback(lanebus: CommandLine, source: str) -> None:
     for stdin in ("7", "{}", '{"role":7}', '{"type":"x","role":"user"}', "[[]]", '{"role":"user","content":{}}'):
         code, _, err = convert(lanebus, source, "native", stdin)
         assert "Traceback" not in err, stdin
         assert code in {0, 1}, stdin
 
 
-def test_a_wrong_usage_is_told(lanebus: CommandLine) -> None:
+def test_wrong_usage_exits_with_code_2(lanebus: CommandLine) -> None:
     assert convert(lanebus, "native", "001", "")[0] == 2
     assert "--model" in convert(lanebus, "native", "anthropic", json.dumps(SAID))[2]
     assert convert(lanebus, "native", "anthropic", json.dumps(SAID))[0] == 2
@@ -175,7 +175,7 @@ def test_an_input_over_the_limit_is_refused() -> None:
 # --- pi -----------------------------------------------------------------------------------------------------------
 
 
-def test_messages_of_pi_come_with_and_without_their_lines(lanebus: CommandLine) -> None:
+def test_pi_messages_are_read_with_and_without_their_lines(lanebus: CommandLine) -> None:
     message: dict[str, JsonValue] = {"role": "user", "content": "hi", "timestamp": 5}
     line: dict[str, JsonValue] = {"type": "message", "timestamp": "1970-01-01T00:00:00.005Z", "message": message}
     bare = convert(lanebus, "pi", "native", json.dumps(message))
@@ -186,7 +186,7 @@ def test_messages_of_pi_come_with_and_without_their_lines(lanebus: CommandLine) 
 
 @pytest.mark.drawn("target")
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_real_session_goes_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
+def test_a_real_session_converts_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
     stdin = (seed_data / "data" / "pi-session.jsonl").read_bytes()
     code, out, _ = convert(lanebus, "pi", target, stdin, "--lossy")
     assert code == 0

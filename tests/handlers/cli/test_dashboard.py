@@ -1,4 +1,4 @@
-"""An overview as lines that fit a window."""
+"""The overview of `lanebus top` as lines that fit a window."""
 
 from decimal import Decimal
 
@@ -62,7 +62,7 @@ def row(lines: list[Line], start: str) -> Line:
     return next(line for line in lines if line.text.startswith(start))
 
 
-def test_all_of_it_stands_in_three_tables_under_the_pace() -> None:
+def test_an_overview_is_the_pace_and_three_tables() -> None:
     lines = draw(overview(session("s1")))
     assert texts(lines)[0].endswith("publishes 1,235/s  turns 12.3/s  tokens 98,765/min  cost $1.50/min")
     assert texts(lines)[1:] == [
@@ -70,22 +70,22 @@ def test_all_of_it_stands_in_three_tables_under_the_pace() -> None:
         "group   alive  silent  lag  pending  retries   next  dead",
         "agents      1       1    0        6        2  4.1 s     0",
         "",
-        "worker  group    last sign  held  pending",
+        "worker  group    last seen  held  pending",
         "w2      agents  30.0 s ago     2        3",
         "w1      agents   0.5 s ago     2        3",
         "",
-        "session  worker  epoch   left  position  loop       turn  does",
-        "s1       w1          3  4.0 s     1,234  s1.main.1     2  asks the model",
+        "session  worker  epoch  lease  position  loop       turn  activity",
+        "s1       w1          3  4.0 s     1,234  s1.main.1     2  calls the model",
     ]
 
 
-def test_a_part_that_stands_for_all_is_marked() -> None:
+def test_estimated_figures_are_marked() -> None:
     pace = Pace(seconds=1, publishes=1, turns=1, tokens=1, dollars=None, is_estimate=True)
-    seen = Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=pace)
-    assert texts(draw(seen))[0].endswith("publishes 1.0/s  turns ≈1.0/s  tokens ≈1/min  cost unknown")
+    estimated = Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=pace)
+    assert texts(draw(estimated))[0].endswith("publishes 1.0/s  turns ≈1.0/s  tokens ≈1/min  cost unknown")
 
 
-def test_a_bus_that_nobody_worked_on_says_what_to_do() -> None:
+def test_an_overview_without_groups_names_the_worker_command() -> None:
     lines = draw(Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=None))
     assert "lanebus worker" in lines[-1].text
     assert lines[0].text.endswith("publishes -  turns -  tokens -  cost -")
@@ -98,32 +98,32 @@ def test_a_bus_that_nobody_worked_on_says_what_to_do() -> None:
         (group("g", worker("w"), dead=1), "warn"),
         (group("g", worker("w"), worker("x", is_alive=False)), "warn"),
         (group("g", worker("x", is_alive=False), lag=1), "bad"),
-        (group("g"), "bad"),  # as retries wait
+        (group("g"), "bad"),  # retries wait, and no worker is alive
     ],
 )
-def test_what_somebody_should_look_at_stands_out(found: GroupStatus, tone: str) -> None:
+def test_groups_in_trouble_are_coloured(found: GroupStatus, tone: str) -> None:
     assert row(draw(overview(groups=(found,))), "g ").tone == tone
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "tone"),
+    ("found", "expected", "tone"),
     [
-        (session("s"), "asks the model", "plain"),
+        (session("s"), "calls the model", "plain"),
         (session("s", does="tools"), "runs tools", "plain"),
         (session("s", does="waiting"), "waits for a person", "warn"),
         (session("s", does="paused", left=None, given_to=None), "paused", "warn"),
-        (session("s", does="handoff", left=None, given_to=None), "handed off", "warn"),
-        (session("s", does="idle", left=None), "is given to it", "plain"),
-        (session("s", left=-1.0), "ran out", "bad"),
+        (session("s", does="handoff", left=None, given_to=None), "handed to a person", "warn"),
+        (session("s", does="idle", left=None), "assigned", "plain"),
+        (session("s", left=-1.0), "expired", "bad"),
     ],
 )
-def test_a_session_says_what_it_does_and_how_its_lease_stands(found: SessionStatus, said: str, tone: str) -> None:
+def test_a_session_row_shows_its_activity_and_lease(found: SessionStatus, expected: str, tone: str) -> None:
     line = row(draw(overview(found)), "s ")
-    assert said in line.text
+    assert expected in line.text
     assert line.tone == tone
 
 
-def test_a_lag_that_was_not_counted_to_its_end_says_so() -> None:
+def test_a_lag_above_the_counting_limit_ends_with_a_plus() -> None:
     line = row(draw(overview(groups=(group("g", worker("w"), lag=2_000, is_lag_more=True),))), "g ")
     assert "2,000+" in line.text
 
@@ -141,7 +141,7 @@ def test_no_line_is_wider_than_the_window(columns: int) -> None:
 
 
 @pytest.mark.parametrize("height", [1, 2, 5, 9, 12, 16, 24, 400])
-def test_there_are_no_more_lines_than_the_window_has(height: int) -> None:
+def test_an_overview_has_no_more_lines_than_the_window(height: int) -> None:
     many = overview(
         *(session(f"s{number:03}") for number in range(100)),
         groups=tuple(group(f"g{number}", *(worker(f"w{number}-{n}") for n in range(10))) for number in range(3)),
@@ -152,7 +152,7 @@ def test_there_are_no_more_lines_than_the_window_has(height: int) -> None:
         assert len(lines) == 1 + 5 + 32 + 102
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_rows_that_do_not_fit_are_counted() -> None:
     many = overview(*(session(f"s{number:03}") for number in range(100)), left_out=50)
     lines = draw(many, height=24)
     assert len(lines) == 24
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_counted() -> None:
     assert draw(many)[-1].text == "and 50 more"
 
 
-def test_trouble_stands_above_all() -> None:
+def test_trouble_is_the_first_line() -> None:
     first, second = draw(overview(), trouble="the server is gone")[:2]
     assert (first.text, first.tone) == ("the server is gone", "bad")
     assert "publishes" in second.text

@@ -1,4 +1,4 @@
-"""`lanebus dead`: what was set aside is shown, and sent on its way again once it was asked for."""
+"""`lanebus dead`: list, show and redrive dead letters."""
 
 import anyio
 
@@ -12,7 +12,7 @@ __all__ = ()
 def dead_letters_of(
     lanebus: CommandLine, *sessions: str, group: str = "agents", reason: str = "the tool is gone"
 ) -> None:
-    """A dead letter of each session."""
+    """Make a dead letter of each session."""
 
     async def work() -> None:
         async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer(group, "w1") as consumer:
@@ -20,7 +20,7 @@ def dead_letters_of(
                 await bus.session(name).publish(UserMessage.text("x"))
                 with anyio.fail_after(120):
                     (found,) = await consumer.fetch(1)
-                    while found.session != name:  # a new group hears of all that was said
+                    while found.session != name:  # a new group gets the messages of all sessions
                         await consumer.ack(found)
                         (found,) = await consumer.fetch(1)
                 await consumer.dead_letter(found, reason=reason, attempts=3, raw=b'{"role":"user"}\x00')
@@ -28,8 +28,8 @@ def dead_letters_of(
     anyio.run(work)
 
 
-def given_again(lanebus: CommandLine, count: int, group: str = "agents") -> list[Work]:
-    """The works that a worker is given."""
+def fetched_again(lanebus: CommandLine, count: int, group: str = "agents") -> list[Work]:
+    """Return the work that a worker fetches."""
 
     async def work() -> list[Work]:
         works: list[Work] = []
@@ -43,7 +43,7 @@ def given_again(lanebus: CommandLine, count: int, group: str = "agents") -> list
     return anyio.run(work)
 
 
-def test_without_letters_nothing_is_listed_or_sent(lanebus: CommandLine) -> None:
+def test_without_dead_letters_nothing_is_listed_or_redriven(lanebus: CommandLine) -> None:
     listed = lanebus("dead", "list")
     assert (listed.code, listed.out, listed.err) == (0, "", "")
     assert lanebus("dead", "list", "--table").err == "no dead letters\n"
@@ -51,7 +51,7 @@ def test_without_letters_nothing_is_listed_or_sent(lanebus: CommandLine) -> None
     assert (sent.code, sent.object) == (0, {"letters": 0, "is_dry_run": False})
 
 
-def test_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> None:
+def test_dead_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a", "b", reason="no\x1b[31m such\ntool")
     dead_letters_of(lanebus, "c", group="others")
     listed = lanebus("dead", "list")
@@ -66,7 +66,7 @@ def test_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> None:
     assert "\x1b[31m" not in shown
 
 
-def test_a_letter_is_shown_with_what_was_at_fault(lanebus: CommandLine) -> None:
+def test_show_prints_a_dead_letter_with_its_entry(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a")
     letter = str(lanebus("dead", "list").object["letter"])
     shown = lanebus("dead", "show", letter)
@@ -76,12 +76,12 @@ def test_a_letter_is_shown_with_what_was_at_fault(lanebus: CommandLine) -> None:
     assert text.splitlines()[-1] == '16 B: {"role":"user"}\\x00'
 
 
-def test_redrive_shows_the_count_and_asks(lanebus: CommandLine) -> None:
+def test_redrive_needs_consent_and_prints_the_count(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a", "b")
     before = lanebus("sessions").out
-    unasked = lanebus("dead", "redrive")
-    assert unasked.code == 2
-    assert "--yes" in unasked.err
+    refused = lanebus("dead", "redrive")
+    assert refused.code == 2
+    assert "--yes" in refused.err
     assert lanebus("dead", "redrive", "--dry-run").object == {"letters": 2, "is_dry_run": True}
     sent = lanebus("dead", "redrive", "--yes", "--session", "a")
     assert (sent.code, sent.object, sent.err) == (
@@ -89,7 +89,7 @@ def test_redrive_shows_the_count_and_asks(lanebus: CommandLine) -> None:
         {"letters": 1, "is_dry_run": False},
         "group agents: 1 dead letters\n",
     )
-    (work,) = given_again(lanebus, 1)
+    (work,) = fetched_again(lanebus, 1)
     assert (work.session, work.attempt, work.error) == ("a", 1, "the tool is gone")
     (left,) = objects(lanebus("dead", "list").out)
     assert left["session"] == "b"
@@ -98,7 +98,7 @@ def test_redrive_shows_the_count_and_asks(lanebus: CommandLine) -> None:
     assert lanebus("sessions").out == before
 
 
-def test_what_cannot_be_meant_is_refused(lanebus: CommandLine) -> None:
+def test_wrong_ids_names_and_combinations_are_refused(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a")
     for words, code in (
         (("show", "nonsense"), 1),
@@ -114,7 +114,7 @@ def test_what_cannot_be_meant_is_refused(lanebus: CommandLine) -> None:
     assert len(objects(lanebus("dead", "list").out)) == 1
 
 
-def test_verify_knows_what_groups_keep(lanebus: CommandLine) -> None:
+def test_verify_accepts_dead_and_redriven_letters(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a", "b")
     assert lanebus("dead", "redrive", "--session", "a", "--yes").code == 0
     proven = lanebus("verify", "--all")

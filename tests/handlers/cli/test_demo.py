@@ -1,4 +1,4 @@
-"""`lanebus demo` as its user sees it: the process that `make demo` starts, and its page in Chromium."""
+"""`lanebus demo` as users see it: the process that `make demo` starts, and its page in Chromium."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class Demo:
 
 @asynccontextmanager
 async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
-    """The demo on a port of its own, ended by Ctrl-C."""
+    """Run the demo on a free port, and end it by Ctrl-C."""
     command = [sys.executable, "-m", "lanebus.handlers.cli", "demo", "--port", "0", "--data-dir", str(data_dir)]
     process = await anyio.open_process(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, stderr=None)
     try:
@@ -55,7 +55,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
 
 
 @pytest.mark.slow
-async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
+async def test_the_demo_answers_a_question_with_a_tool_and_a_reload_loses_nothing(
     browser: SharedBrowser, short_dir: Path
 ) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, seen):
@@ -77,12 +77,12 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
         await expect(page.locator(f".row[data-position='{len(rows)}']")).to_be_attached()
         assert await page.locator(".rows").text_content() == before
         assert seen.errors == []
-        if picture := os.environ.get("LANEBUS_PICTURE"):  # the README's, made by hand
+        if picture := os.environ.get("LANEBUS_PICTURE"):  # makes the README's picture, on request
             await page.screenshot(path=picture)
 
 
 @pytest.mark.slow
-async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: SharedBrowser, short_dir: Path) -> None:
+async def test_ctrl_c_ends_the_demo_with_130_and_keeps_the_session(browser: SharedBrowser, short_dir: Path) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()

@@ -1,4 +1,4 @@
-"""`lanebus export`, and its way back by `lanebus import`; transcripts of other programs at the command line."""
+"""`lanebus export`, `lanebus import` of its files, and transcripts of other programs."""
 
 import base64
 import json
@@ -13,22 +13,20 @@ __all__ = ()
 
 
 def entries(lanebus: CommandLine, session: str) -> list[object]:
-    """The session but for who put it there and when."""
-    told = objects(lanebus("export", session).out)[1:]
-    return [{key: item for key, item in each.items() if key not in {"time", "producer"}} for each in told]
+    """The entries of a session, without time and producer."""
+    exported = objects(lanebus("export", session).out)[1:]
+    return [{key: item for key, item in each.items() if key not in {"time", "producer"}} for each in exported]
 
 
 @pytest.mark.slow
-def test_an_export_goes_to_another_bus_and_is_the_same_there(
-    lanebus: CommandLine, tmp_path: Path, seed_data: Path
-) -> None:
+def test_an_export_imported_into_another_bus_is_the_same(lanebus: CommandLine, tmp_path: Path, seed_data: Path) -> None:
     lanebus("import", seed_data / "data" / "pi-session.jsonl", "--session", "pi")
     file = tmp_path / "pi.jsonl"
     done = lanebus("export", "pi", "-o", file)
     assert (done.code, done.out, done.err) == (0, "", f"pi: 1,003 entries written to {file}\n")
     assert file.stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == ["pi.jsonl"]
-    # The file's header names the session, and an empty namespace takes it under that name.
+    # The file's header names the session, so the import into an empty namespace uses that name.
     elsewhere = {"LANEBUS_NAMESPACE": "elsewhere"}
     back = lanebus("import", file, env=elsewhere).object
     assert (back["session"], back["format"], back["added"], back["bad"]) == ("pi", "lanebus", 1003, [])
@@ -39,21 +37,21 @@ def test_an_export_goes_to_another_bus_and_is_the_same_there(
     assert lanebus("usage", "pi", env=elsewhere).object == lanebus("usage", "pi").object
 
 
-def test_stdout_and_a_file_have_the_same(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_an_export_to_stdout_equals_one_to_a_file(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "one \u202e\x85 ü")
     file = tmp_path / "s.jsonl"
     lanebus("export", "s", "-o", file)
     assert objects(lanebus("export", "s").out) == [json.loads(line) for line in file.read_text().split("\n") if line]
-    # And so both are the same transcript.
+    # Importing both adds the entry once, so both are the same transcript.
     lanebus("import", file, "--session", "t")
     answer = lanebus("import", "-", "--session", "t", stdin=lanebus("export", "s").out)
     assert (answer.object["added"], answer.object["already_there"]) == (0, 1)
 
 
-def test_large_media_go_along_and_stand_in_the_context(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_large_media_are_exported_and_part_of_the_context(lanebus: CommandLine, tmp_path: Path) -> None:
     png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60_000)).decode()
-    said = {"role": "user", "content": [{"type": "image", "data": png, "mimeType": "image/png"}]}
-    lanebus("publish", "s", "--json", stdin=json.dumps(said))
+    messages = {"role": "user", "content": [{"type": "image", "data": png, "mimeType": "image/png"}]}
+    lanebus("publish", "s", "--json", stdin=json.dumps(messages))
     [named] = entries(lanebus, "s")
     assert png in json.dumps(named)
     [header, only] = objects(lanebus("export", "s", "--no-media").out)
@@ -70,7 +68,7 @@ def test_large_media_go_along_and_stand_in_the_context(lanebus: CommandLine, tmp
     assert png in lanebus("context", "s", "--model", "m", env=elsewhere).out
 
 
-def test_one_lane_is_exported_by_itself(lanebus: CommandLine) -> None:
+def test_one_lane_can_be_exported(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     lanebus("publish", "s", "{}", "--extension", "note")
     lanebus("publish", "s", "two")
@@ -80,7 +78,7 @@ def test_one_lane_is_exported_by_itself(lanebus: CommandLine) -> None:
     assert [(each["position"], each["lane"]) for each in rest] == [(1, "llm"), (3, "llm")]
 
 
-def test_an_export_does_not_go_into_its_own_session(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_an_export_cannot_be_imported_into_its_own_session(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "one")
     file = tmp_path / "s.jsonl"
     lanebus("export", "s", "-o", file)
@@ -92,7 +90,7 @@ def test_an_export_does_not_go_into_its_own_session(lanebus: CommandLine, tmp_pa
     assert len(entries(lanebus, "s")) == 1
 
 
-def test_what_was_there_stays_where_the_export_fails(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_the_earlier_file(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     file.write_text("before")
     assert lanebus("export", "nosuch", "-o", file).code == 1
@@ -102,7 +100,7 @@ def test_what_was_there_stays_where_the_export_fails(lanebus: CommandLine, tmp_p
     assert (answer.code, answer.err) == (1, f"error: {tmp_path}/no/such: No such file or directory\n")
 
 
-def test_a_conversation_that_is_one_document_goes_in(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_a_conversation_in_one_json_document_is_imported(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     talk = [{"role": "user", "content": "hi"}, {"role": "user", "content": 7}]
     file.write_text(json.dumps({"messages": talk}, indent=2))
@@ -118,7 +116,7 @@ def test_a_conversation_that_is_one_document_goes_in(lanebus: CommandLine, tmp_p
 
 
 def claude(number: int) -> str:
-    """A line of Claude Code; every third begins an answer of two."""
+    """A line of Claude Code: a question, then two lines of one answer."""
     kind = "user" if number % 3 == 0 else "assistant"
     message = (
         {"role": "user", "content": f"question {number}"}
@@ -137,9 +135,7 @@ def claude(number: int) -> str:
 
 
 @pytest.mark.slow
-def test_an_import_of_answers_in_several_lines_that_was_killed_is_made_whole(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_an_import_completes_a_killed_import_of_answers_in_several_lines(lanebus: CommandLine, tmp_path: Path) -> None:
     lines = [claude(number) for number in range(1800)]
     file = tmp_path / "cc.jsonl"
     file.write_text("".join(lines))
@@ -147,14 +143,14 @@ def test_an_import_of_answers_in_several_lines_that_was_killed_is_made_whole(
         assert follower.stdout is not None
         with lanebus.fed("import", "-", "--session", "cc-1") as importer:
             assert importer.stdin is not None
-            # Through a pipe that is held open in the middle, so that the kill is no matter of luck.
+            # A pipe held open in the middle of the file makes the kill hit the middle of the import.
             importer.stdin.write("".join(lines[:1300]))
             importer.stdin.flush()
-            seen = [follower.stdout.readline() for _ in range(100)]
+            followed = [follower.stdout.readline() for _ in range(100)]
             importer.send_signal(signal.SIGKILL)
             assert importer.wait(60) == -signal.SIGKILL
     there = len(entries(lanebus, "cc-1"))
-    assert len(seen) <= there < 1200
+    assert len(followed) <= there < 1200
     again = lanebus("import", file).object
     assert (again["session"], again["added"], again["already_there"]) == ("cc-1", 1200 - there, there)
     lanebus("import", file, "--session", "whole")
@@ -174,14 +170,14 @@ def test_a_context_has_the_form_of_each_provider(lanebus: CommandLine, provider:
     assert lanebus("context", "s", "--provider", "nobody").code == 2
 
 
-def test_what_is_wrong_with_a_context_is_told_once(lanebus: CommandLine) -> None:
-    said = '{"role":"user","content":"hi"}\n{"role":"context","kind":"leafMove","to":99}'
-    assert lanebus("publish", "s", "--json", stdin=said).code == 0
+def test_a_fault_in_the_context_is_one_warning(lanebus: CommandLine) -> None:
+    messages = '{"role":"user","content":"hi"}\n{"role":"context","kind":"leafMove","to":99}'
+    assert lanebus("publish", "s", "--json", stdin=messages).code == 0
     answer = lanebus("context", "s", "--model", "m")
     assert answer.err == "warning: entry 2: names entry 99, which is not there before it\n"
 
 
-def test_a_file_of_tools_that_is_no_json_is_named(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_an_invalid_tools_file_is_named(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "hi")
     tools = tmp_path / "tools.json"
     tools.write_text('[{"name":"a","name":"b"}]')

@@ -1,4 +1,4 @@
-"""`lanebus groups`: who works, and the end of a group that nobody works in."""
+"""`lanebus groups`: show consumer groups, and remove one without workers."""
 
 import anyio
 
@@ -9,8 +9,8 @@ from tests.support.cli.command_line import CommandLine, objects
 __all__ = ()
 
 
-def worked(lanebus: CommandLine, *, is_away: bool = False, leaves: bool = True) -> None:
-    """A group that was given a session and is not done with it."""
+def open_work(lanebus: CommandLine, *, is_away: bool = False, leaves: bool = True) -> None:
+    """Make a group with a session that it has not handled."""
 
     async def work() -> None:
         async with Bus.open(data_dir=lanebus.data_dir) as bus:
@@ -26,21 +26,24 @@ def worked(lanebus: CommandLine, *, is_away: bool = False, leaves: bool = True) 
     anyio.run(work)
 
 
-def test_a_group_is_shown_and_one_that_is_away_is_told_of(lanebus: CommandLine) -> None:
-    assert lanebus("groups", "status", "--table").err == "no worker has ever taken work here\n"
-    worked(lanebus)
+def test_status_lists_groups_and_warns_of_unused_ones(lanebus: CommandLine) -> None:
+    assert (
+        lanebus("groups", "status", "--table").err
+        == "no worker has run here yet: start one with `lanebus worker MODULE:ATTRIBUTE`\n"
+    )
+    open_work(lanebus)
     shown = lanebus("groups", "status")
     (group,) = objects(shown.out)
     assert (group["group"], group["alive"], group["waiting"], group["is_away"]) == ("agents", 0, 1, False)
     assert shown.err == ""
-    worked(lanebus, is_away=True)
+    open_work(lanebus, is_away=True)
     shown = lanebus("groups", "status", "--table")
     assert "lanebus groups remove agents" in shown.err
     assert "agents (away)" in lanebus("top", "--once", "--table").out
 
 
-def test_a_group_is_removed_once_it_was_asked_for_and_nobody_works_in_it(lanebus: CommandLine) -> None:
-    worked(lanebus, leaves=False)
+def test_remove_needs_consent_and_a_group_without_live_workers(lanebus: CommandLine) -> None:
+    open_work(lanebus, leaves=False)
     assert lanebus("groups", "remove", "agents").code == 2
     refused = lanebus("groups", "remove", "agents", "--yes")
     assert refused.code == 1

@@ -1,4 +1,4 @@
-"""`lanebus import`, and what is then said of the session: the shared sample's figures are known from its file."""
+"""`lanebus import`, and what other commands print of the session. The sample's figures are known from its file."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ FIGURES = {
 HEADER = '{"type":"session","id":"head-1","timestamp":"2026-01-01T00:00:00Z"}\n'
 
 
-def said(text: str) -> str:
+def line_of(text: str) -> str:
     message = {"role": "user", "content": text}
     return json.dumps({"type": "message", "timestamp": "2026-01-01T00:00:01Z", "message": message}) + "\n"
 
@@ -34,7 +34,7 @@ def sample(seed_data: Path) -> Path:
     return seed_data / "data" / "pi-session.jsonl"
 
 
-def test_the_sample_goes_in_whole_and_only_once(lanebus: CommandLine, sample: Path) -> None:
+def test_a_sample_is_imported_completely_and_only_once(lanebus: CommandLine, sample: Path) -> None:
     first = lanebus("import", sample, "--session", "pi")
     assert (first.code, first.err) == (0, "")
     assert first.object == {
@@ -55,10 +55,8 @@ def test_the_sample_goes_in_whole_and_only_once(lanebus: CommandLine, sample: Pa
 
 
 @pytest.mark.slow
-def test_an_import_that_was_killed_is_made_whole_by_the_next(
-    lanebus: CommandLine, sample: Path, tmp_path: Path
-) -> None:
-    # Through a pipe that is held open with the half of it, so that the kill is in the middle and not a matter of luck.
+def test_an_import_completes_a_killed_import(lanebus: CommandLine, sample: Path, tmp_path: Path) -> None:
+    # A pipe held open after half of the file makes the kill hit the middle of the import.
     lines = sample.read_bytes().splitlines(keepends=True)
     half = tmp_path / "half.jsonl"
     half.write_bytes(b"".join(lines[:500]))
@@ -68,15 +66,15 @@ def test_an_import_that_was_killed_is_made_whole_by_the_next(
             assert importer.stdin is not None
             importer.stdin.write(half.read_text())
             importer.stdin.flush()
-            seen = [follower.stdout.readline() for _ in range(100)]
+            followed = [follower.stdout.readline() for _ in range(100)]
             importer.send_signal(signal.SIGKILL)
             assert importer.wait(60) == -signal.SIGKILL
     there = len(lanebus("tail", "pi").out.splitlines())
-    assert len(seen) <= there < 1003
+    assert len(followed) <= there < 1003
     again = lanebus("import", sample, "--session", "pi").object
     assert (again["added"], again["already_there"]) == (1003 - there, there)
     assert lanebus("usage", "pi", "--json").object == FIGURES
-    # The same log as that of an import that nobody killed.
+    # The log equals that of an import without a kill.
     lanebus("import", sample, "--session", "whole")
     killed, whole = (objects(lanebus("tail", name).out) for name in ("pi", "whole"))
     assert [entry["message"] for entry in killed] == [entry["message"] for entry in whole]
@@ -85,8 +83,8 @@ def test_an_import_that_was_killed_is_made_whole_by_the_next(
 def test_bad_lines_are_reported_and_the_others_are_imported(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     robot = '{"type":"message","timestamp":1,"message":{"role":"robot"}}\n'
-    large = said(2_000_000 * "x")
-    file.write_bytes((HEADER + said("a") + "not json\n" + robot + large + said("b")).encode() + b"\xff\n")
+    large = line_of(2_000_000 * "x")
+    file.write_bytes((HEADER + line_of("a") + "not json\n" + robot + large + line_of("b")).encode() + b"\xff\n")
     answer = lanebus("import", file)
     assert answer.code == 1
     assert [line.split(":")[0] for line in answer.err.splitlines()] == ["line 3", "line 4", "line 5", "line 7"]
@@ -101,11 +99,11 @@ def test_bad_lines_are_reported_and_the_others_are_imported(lanebus: CommandLine
     assert lanebus("import", file).object["already_there"] == 3
 
 
-def test_the_session_is_the_transcripts_own_else_its_files_name(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_the_session_id_comes_from_the_transcript_else_from_the_file_name(lanebus: CommandLine, tmp_path: Path) -> None:
     named = tmp_path / "named.jsonl"
-    named.write_text("damaged\n" + HEADER + said("a"))
+    named.write_text("damaged\n" + HEADER + line_of("a"))
     assert lanebus("import", named).object["session"] == "head-1"
-    named.write_text(said("a"))
+    named.write_text(line_of("a"))
     assert lanebus("import", named).object["session"] == "named"
     shutil.copy(named, odd := tmp_path / "no id.jsonl")
     answer = lanebus("import", odd)
@@ -115,10 +113,10 @@ def test_the_session_is_the_transcripts_own_else_its_files_name(lanebus: Command
 
 def test_stdin_needs_a_session(lanebus: CommandLine) -> None:
     assert lanebus("import", "-", stdin=HEADER).code == 2
-    assert lanebus("import", "-", "--session", "s", stdin=HEADER + said("a")).object["added"] == 2
+    assert lanebus("import", "-", "--session", "s", stdin=HEADER + line_of("a")).object["added"] == 2
 
 
-def test_a_file_of_no_known_format_is_refused_whole(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_a_file_of_unknown_format_is_refused(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_text('{"a":1}\n')
     answer = lanebus("import", file, "--session", "s")
@@ -128,7 +126,7 @@ def test_a_file_of_no_known_format_is_refused_whole(lanebus: CommandLine, tmp_pa
     assert lanebus("import", tmp_path / "missing").code == 2
 
 
-def test_a_terminal_sees_how_far_it_is_and_then_what_came_of_it(lanebus: CommandLine, sample: Path) -> None:
+def test_a_terminal_shows_progress_and_then_the_result(lanebus: CommandLine, sample: Path) -> None:
     shown = lanebus.at_terminal("import", sample, "--session", "pi").out
     assert "%  " in shown
     assert "█" in shown
@@ -136,7 +134,7 @@ def test_a_terminal_sees_how_far_it_is_and_then_what_came_of_it(lanebus: Command
     assert last == "pi: 1,003 entries added, 0 already there (pi transcript of 1,003 lines)\n"
 
 
-def test_a_terminal_sees_the_sums_as_tables(lanebus: CommandLine, sample: Path) -> None:
+def test_a_terminal_shows_the_imported_figures_as_tables(lanebus: CommandLine, sample: Path) -> None:
     lanebus("import", sample, "--session", "pi")
     usage = lanebus.at_terminal("usage", "pi", columns=120).out.splitlines()
     assert " ".join(usage[0].split()) == "model calls input output reasoning cache read cache write total tokens cost"
@@ -149,7 +147,7 @@ def test_a_terminal_sees_the_sums_as_tables(lanebus: CommandLine, sample: Path) 
     assert all(len(line) <= 120 for line in [*usage, *turns, *sessions])
 
 
-def test_the_context_is_the_whole_request_as_it_was_at_a_position(lanebus: CommandLine, sample: Path) -> None:
+def test_the_context_is_the_request_as_of_a_position(lanebus: CommandLine, sample: Path) -> None:
     lanebus("import", sample, "--session", "pi")
     now = lanebus("context", "pi", "--provider", "anthropic")
     assert now.code == 0
@@ -161,4 +159,4 @@ def test_the_context_is_the_whole_request_as_it_was_at_a_position(lanebus: Comma
     assert isinstance(messages, list)
     assert len(messages) == 1
     beyond = lanebus("context", "pi", "--at", "1004")
-    assert (beyond.code, beyond.err) == (1, "error: session 'pi' has no entry 1004: its last one is 1003\n")
+    assert (beyond.code, beyond.err) == (1, "error: session 'pi' has no entry 1004: use a position up to 1003\n")

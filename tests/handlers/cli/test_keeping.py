@@ -1,4 +1,4 @@
-"""`lanebus archive`, `trim`, `fork` and `erase`: what goes where, and what is told before."""
+"""`lanebus archive`, `trim`, `fork` and `erase`."""
 
 import gzip
 from pathlib import Path
@@ -14,7 +14,7 @@ TEN = "".join(f'{{"role":"user","content":"m{n}"}}\n' for n in range(1, 11))
 
 
 def make(lanebus: CommandLine) -> None:
-    """Session `s` with ten entries."""
+    """Make session `s` with ten entries."""
     assert lanebus("publish", "s", "--json", stdin=TEN).code == 0
 
 
@@ -27,7 +27,7 @@ def positions(lanebus: CommandLine, session: str, *words: str | Path) -> list[ob
 # --- archive ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_archived_and_trimmed_is_read_and_proven_as_before(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_archived_and_trimmed_entries_stay_readable_and_verifiable(lanebus: CommandLine, tmp_path: Path) -> None:
     make(lanebus)
     place = ("--archive", tmp_path / "a")
     archived = lanebus("archive", "s", "--before", "6", *place)
@@ -48,7 +48,7 @@ def test_what_is_archived_and_trimmed_is_read_and_proven_as_before(lanebus: Comm
     assert shown.split()[:2] == ["s", "10"]
 
 
-def test_an_export_has_what_was_trimmed_if_the_archive_has_it(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_an_export_contains_trimmed_entries_that_the_archive_holds(lanebus: CommandLine, tmp_path: Path) -> None:
     make(lanebus)
     place = ("--archive", tmp_path / "a")
     whole = lanebus("export", "s").out
@@ -56,19 +56,19 @@ def test_an_export_has_what_was_trimmed_if_the_archive_has_it(lanebus: CommandLi
     assert lanebus("archive", "s", *place).code == 0
     assert lanebus("fork", "s", "--at", "7", "--id", "f").code == 0
     assert lanebus("trim", "s", "--before", "9").code == 0
-    told = lanebus("export", "s", *place)
-    assert (told.code, told.err) == (0, "s: entries 1 to 2 were trimmed away, and are not written\n")
-    header, *entries = objects(told.out)
+    exported = lanebus("export", "s", *place)
+    assert (exported.code, exported.err) == (0, "s: entries 1 to 2 were trimmed and are not exported\n")
+    header, *entries = objects(exported.out)
     assert (header["first"], header["last"]) == (3, 10)
     assert entries == objects(whole)[3:]
     forked = objects(lanebus("export", "f", *place).out)
     assert (forked[0]["first"], [entry["position"] for entry in forked[1:]]) == (3, [3, 4, 5, 6, 7])
     without = lanebus("export", "s")
     assert (without.code, [entry["position"] for entry in objects(without.out)[1:]]) == (0, [9, 10])
-    assert without.err == "s: entries 1 to 8 were trimmed away, and are not written\n"
+    assert without.err == "s: entries 1 to 8 were trimmed and are not exported\n"
 
 
-def test_a_damaged_archive_is_told(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_reported(lanebus: CommandLine, tmp_path: Path) -> None:
     make(lanebus)
     place = ("--archive", tmp_path / "a")
     assert lanebus("archive", "s", *place).code == 0
@@ -83,7 +83,7 @@ def test_a_damaged_archive_is_told(lanebus: CommandLine, tmp_path: Path) -> None
     assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
 
 
-def test_an_archive_has_to_be_named(lanebus: CommandLine) -> None:
+def test_archive_needs_a_place_and_existing_sessions(lanebus: CommandLine) -> None:
     make(lanebus)
     answer = lanebus("archive", "s")
     assert answer.code == 2
@@ -95,7 +95,7 @@ def test_an_archive_has_to_be_named(lanebus: CommandLine) -> None:
 # --- trim ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_trim_is_shown_before_it_is_done(lanebus: CommandLine) -> None:
+def test_a_dry_run_of_trim_shows_the_plan_and_changes_nothing(lanebus: CommandLine) -> None:
     make(lanebus)
     looked = lanebus("trim", "s", "--before", "4", "--dry-run")
     assert (looked.code, looked.err) == (0, "")
@@ -110,7 +110,7 @@ def test_a_trim_is_shown_before_it_is_done(lanebus: CommandLine) -> None:
     assert lanebus("verify", "--all").code == 0
 
 
-async def test_what_somebody_needs_is_trimmed_only_by_force(lanebus: CommandLine) -> None:
+async def test_entries_that_a_projection_needs_are_trimmed_only_by_force(lanebus: CommandLine) -> None:
     make(lanebus)
     async with Bus.open(data_dir=lanebus.data_dir) as bus:
         session = bus.session("s")
@@ -141,7 +141,7 @@ async def test_what_somebody_needs_is_trimmed_only_by_force(lanebus: CommandLine
 # --- fork ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_fork_shares_the_beginning_and_goes_on_by_itself(lanebus: CommandLine) -> None:
+def test_a_fork_shares_the_first_entries_and_continues_on_its_own(lanebus: CommandLine) -> None:
     make(lanebus)
     answer = lanebus("fork", "s", "--at", "4", "--id", "other")
     assert (answer.code, answer.err) == (0, "")
@@ -156,7 +156,7 @@ def test_a_fork_shares_the_beginning_and_goes_on_by_itself(lanebus: CommandLine)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["s", "--at", "11"], "11"),
         (["s", "--id", "s"], "'s'"),
@@ -164,17 +164,17 @@ def test_a_fork_shares_the_beginning_and_goes_on_by_itself(lanebus: CommandLine)
         (["nosuch"], "has no entries"),
     ],
 )
-def test_a_fork_that_cannot_be_is_one_line(lanebus: CommandLine, words: list[str], said: str) -> None:
+def test_an_impossible_fork_is_an_error_of_one_line(lanebus: CommandLine, words: list[str], expected: str) -> None:
     make(lanebus)
     answer = lanebus("fork", *words)
     assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
-    assert said in answer.err
+    assert expected in answer.err
 
 
 # --- erase --------------------------------------------------------------------------------------------------------
 
 
-def test_an_erased_session_is_gone_and_never_comes_back(lanebus: CommandLine) -> None:
+def test_an_erased_session_refuses_every_command(lanebus: CommandLine) -> None:
     make(lanebus)
     answer = lanebus("erase", "s", "--yes")
     assert answer.object == {"session": "s", "is_erased": True, "media": []}
@@ -190,10 +190,10 @@ def test_an_erased_session_is_gone_and_never_comes_back(lanebus: CommandLine) ->
     assert lanebus("verify", "s").object["notes"] == ["it was erased"]
     assert lanebus("verify", "--all").code == 0
     again = lanebus("erase", "s", "--yes")
-    assert (again.code, again.err) == (0, "s: it was erased; what may be left of it goes\n")
+    assert (again.code, again.err) == (0, "s: already erased; removing what may be left\n")
 
 
-def test_without_a_terminal_nothing_is_erased_unless_it_is_said(lanebus: CommandLine) -> None:
+def test_erase_without_a_terminal_needs_yes(lanebus: CommandLine) -> None:
     make(lanebus)
     answer = lanebus("erase", "s")
     assert answer.code == 2
@@ -202,7 +202,7 @@ def test_without_a_terminal_nothing_is_erased_unless_it_is_said(lanebus: Command
     assert lanebus("erase", "nosuch", "--yes").code == 1
 
 
-def test_what_forks_share_is_erased_only_by_force(lanebus: CommandLine) -> None:
+def test_entries_that_forks_share_are_erased_only_by_force(lanebus: CommandLine) -> None:
     make(lanebus)
     lanebus("fork", "s", "--at", "4", "--id", "other")
     refused = lanebus("erase", "s", "--yes")
@@ -215,7 +215,7 @@ def test_what_forks_share_is_erased_only_by_force(lanebus: CommandLine) -> None:
     assert lanebus("tail", "other").code == 1
 
 
-def test_at_a_terminal_it_asks(lanebus: CommandLine) -> None:
+def test_erase_asks_on_a_terminal(lanebus: CommandLine) -> None:
     make(lanebus)
     shown = lanebus.at_terminal("erase", "s", typed="n\n")
     assert shown.code == 1

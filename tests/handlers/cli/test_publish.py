@@ -1,4 +1,4 @@
-"""`lanebus publish`: what goes in, and what is refused with nothing written."""
+"""`lanebus publish`: what is published, and what is refused."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from tests.support.cli.command_line import CommandLine, objects
 __all__ = ()
 
 
-def test_a_text_is_what_the_user_says(lanebus: CommandLine) -> None:
+def test_a_text_is_published_as_a_user_message(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "17 × 23?").object == {"session": "s", "positions": [1], "is_duplicate": False}
     message = lanebus("tail", "s").object["message"]
     assert isinstance(message, dict)
@@ -20,33 +20,33 @@ def test_a_text_is_what_the_user_says(lanebus: CommandLine) -> None:
     assert message["content"] == [{"type": "text", "text": "17 × 23?"}]
 
 
-def test_a_text_comes_from_stdin_where_none_is_given(lanebus: CommandLine) -> None:
+def test_without_an_argument_the_text_comes_from_stdin(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "--role", "system", stdin="two\nlines\n").code == 0
     message = lanebus("tail", "s").object["message"]
     assert isinstance(message, dict)
     assert (message["role"], message["content"]) == ("system", [{"type": "text", "text": "two\nlines"}])
 
 
-def test_an_extension_has_its_data_as_json(lanebus: CommandLine) -> None:
+def test_an_extension_message_takes_its_data_as_json(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "--extension", "progress", '{"percent": 40}').code == 0
     entry = lanebus("tail", "s").object
     assert entry["lane"] == "extension"
     assert entry["message"] == {"role": "extension", "kind": "progress", "data": {"percent": 40}}
 
 
-def test_lines_of_json_go_in_together(lanebus: CommandLine) -> None:
+def test_lines_of_json_are_published_in_one_step(lanebus: CommandLine) -> None:
     lines = '{"role":"user","content":"a"}\n\n{"role":"extension","kind":"k","data":null}\n'
     assert lanebus("publish", "s", "--json", stdin=lines).object["positions"] == [1, 2]
     assert [entry["lane"] for entry in objects(lanebus("tail", "s").out)] == ["llm", "extension"]
 
 
-def test_what_was_published_under_a_key_is_not_published_again(lanebus: CommandLine) -> None:
+def test_publishing_again_with_the_same_key_adds_nothing(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "a", "--key", "k").object["is_duplicate"] is False
     assert lanebus("publish", "s", "a", "--key", "k").object == {"session": "s", "positions": [1], "is_duplicate": True}
     assert len(objects(lanebus("tail", "s").out)) == 1
 
 
-def test_a_session_that_has_moved_on_refuses(lanebus: CommandLine) -> None:
+def test_publish_is_refused_if_the_position_is_not_the_expected_one(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "a", "--expected", "0").code == 0
     answer = lanebus("publish", "s", "b", "--expected", "0")
     assert (answer.code, answer.err) == (
@@ -56,7 +56,7 @@ def test_a_session_that_has_moved_on_refuses(lanebus: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "said"),
+    ("words", "stdin", "expected"),
     [
         (["--json"], '{"role":"user","content":"ok"}\n{"role":"robot"}', "line 2: unknown role 'robot'"),
         (["--json"], '{"role":"user","content":"ok"}\nnot json', "line 2: not JSON"),
@@ -67,14 +67,14 @@ def test_a_session_that_has_moved_on_refuses(lanebus: CommandLine) -> None:
         ([], 2_000_000 * "x", "over the limit of 1048576 bytes"),
     ],
 )
-def test_what_is_no_message_is_refused_and_nothing_is_written(
-    lanebus: CommandLine, words: list[str], stdin: str | bytes, said: str
+def test_invalid_input_is_refused_and_nothing_is_published(
+    lanebus: CommandLine, words: list[str], stdin: str | bytes, expected: str
 ) -> None:
     answer = lanebus("publish", "s", *words, stdin=stdin)
     assert answer.code == 1
     assert answer.err.startswith("error: ")
     assert answer.err.count("\n") == 1
-    assert said in answer.err
+    assert expected in answer.err
     assert lanebus("sessions").out == ""
 
 
@@ -90,18 +90,18 @@ def test_what_is_no_message_is_refused_and_nothing_is_written(
         ["x", "--expected", "-1"],
     ],
 )
-def test_a_wrong_usage_is_told_before_anything_is_opened(unopened: CommandLine, words: list[str]) -> None:
+def test_wrong_usage_is_reported_before_the_bus_is_opened(unopened: CommandLine, words: list[str]) -> None:
     answer = unopened("publish", "s", *words)
     assert (answer.code, answer.out) == (2, "")
     assert "Usage: lanebus publish" in answer.err
     assert not unopened.data_dir.exists()
 
 
-def test_a_terminal_is_told_in_words(lanebus: CommandLine) -> None:
+def test_a_terminal_shows_the_position_of_the_message(lanebus: CommandLine) -> None:
     assert lanebus.at_terminal("publish", "s", "a").out == "s: published at position 1\n"
 
 
-def test_large_media_go_where_the_user_says(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_large_media_are_stored_in_the_named_store(lanebus: CommandLine, tmp_path: Path) -> None:
     data = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000
     image = {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
     line = json.dumps({"role": "user", "content": [image]})

@@ -1,4 +1,4 @@
-"""`lanebus demo`, `worker`, `serve` and `server`: what goes on until it is ended."""
+"""`lanebus demo`, `worker`, `serve` and `server`: commands that run until a signal ends them."""
 
 import json
 import os
@@ -16,16 +16,16 @@ __all__ = ()
 
 
 def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-    """End a command by a signal: its code, and what it had still to say on stderr."""
+    """End a command by a signal. Return its exit code, and the rest of its stderr."""
     process.send_signal(number)
-    _, said = process.communicate(timeout=120)
-    return process.wait(), said
+    _, errors = process.communicate(timeout=120)
+    return process.wait(), errors
 
 
 # --- demo ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_asks_once_and_shows_lanes_turns_and_cost(lanebus: CommandLine) -> None:
+def test_demo_once_prints_lanes_turns_and_cost(lanebus: CommandLine) -> None:
     shown = lanebus("demo", "--once")
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith("session demo-")
@@ -40,7 +40,7 @@ def test_the_demo_asks_once_and_shows_lanes_turns_and_cost(lanebus: CommandLine)
     assert cost.startswith("cost $0.000")
 
 
-def test_the_demo_says_the_same_each_time(lanebus: CommandLine) -> None:
+def test_demo_once_gives_the_same_result_each_time(lanebus: CommandLine) -> None:
     one, other = (lanebus("demo", "--once", "--json").object for _ in range(2))
     assert one["session"] != other["session"]
     assert one["usage"] == other["usage"]
@@ -52,24 +52,24 @@ def test_the_demo_says_the_same_each_time(lanebus: CommandLine) -> None:
         ]
         for each in json.loads(json.dumps(entries))
     ]
-    # Ids of calls name a session's positions, so even they are the same.
+    # Ids of tool calls derive from positions, so even they are equal.
     assert kinds[0] == kinds[1]
 
 
-def test_what_the_demo_leaves_is_a_session_like_any_other(lanebus: CommandLine) -> None:
-    asked = lanebus("demo", "--once", "--json").object
-    session = str(asked["session"])
-    assert objects(lanebus("tail", session).out) == asked["entries"]
-    assert objects(lanebus("turns", session).out) == asked["turns"]
+def test_the_session_of_the_demo_works_with_all_commands(lanebus: CommandLine) -> None:
+    printed = lanebus("demo", "--once", "--json").object
+    session = str(printed["session"])
+    assert objects(lanebus("tail", session).out) == printed["entries"]
+    assert objects(lanebus("turns", session).out) == printed["turns"]
     counted = lanebus("usage", session).object
     assert counted.pop("counted_from") is None
-    assert counted == asked["usage"]
+    assert counted == printed["usage"]
     body = lanebus("context", session).object
     assert body["model"] == "offline-1"
     assert lanebus("verify", session).code == 0
 
 
-def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -> None:
+def test_the_request_of_a_past_turn_is_printed_with_its_tools(lanebus: CommandLine) -> None:
     session = str(lanebus("demo", "--once", "--json").object["session"])
     first, second = (lanebus("context", session, "--turn", f"{session}.main.1#{n}").object for n in (0, 1))
     for body in (first, second):
@@ -89,7 +89,7 @@ def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -
     assert lanebus("context", session, "--turn", f"{session}.main.1#0", "--at", "1").code == 2
 
 
-def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(unopened: CommandLine) -> None:
+def test_the_demo_answers_messages_until_ctrl_c(unopened: CommandLine) -> None:
     with unopened.running("demo", "--port", "0") as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
@@ -103,7 +103,7 @@ def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(uno
     unopened.wait_stopped()
 
 
-def test_the_demo_takes_another_port_where_its_own_is_taken(lanebus: CommandLine) -> None:
+def test_the_demo_uses_a_free_port_if_its_own_is_in_use(lanebus: CommandLine) -> None:
     with lanebus.running("demo") as one, lanebus.running("demo") as other:
         urls: list[str] = []
         for process in (one, other):
@@ -113,7 +113,7 @@ def test_the_demo_takes_another_port_where_its_own_is_taken(lanebus: CommandLine
         assert all(url.startswith("http://127.0.0.1:") for url in urls)
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_told(lanebus: CommandLine) -> None:
+def test_a_requested_port_in_use_is_an_error(lanebus: CommandLine) -> None:
     with lanebus.running("serve", "--port", "0") as process:
         assert process.stdout is not None
         port = process.stdout.readline().split(":")[2].split("/")[0]
@@ -124,7 +124,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_told(lanebus: CommandLine) ->
             assert answer.err.count("\n") == 1
 
 
-def test_a_page_without_its_packages_says_how_to_get_them(
+def test_serve_without_its_packages_says_how_to_install_them(
     lanebus: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
@@ -132,7 +132,7 @@ def test_a_page_without_its_packages_says_how_to_get_them(
     assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
     assert capsys.readouterr() == (
         "",
-        "error: 'uvicorn' is not installed; the page needs: pip install 'lanebus[serve]'\n",
+        "error: 'uvicorn' is not installed: run pip install 'lanebus[serve]'\n",
     )
 
 
@@ -140,7 +140,7 @@ def test_a_page_without_its_packages_says_how_to_get_them(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_worker_answers_and_ends_when_it_is_told(lanebus: CommandLine, number: signal.Signals, code: int) -> None:
+def test_a_worker_answers_and_ends_on_a_signal(lanebus: CommandLine, number: signal.Signals, code: int) -> None:
     lanebus("publish", "s", "What is 6 × 7?")
     with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1") as worker:
         assert worker.stderr is not None
@@ -152,7 +152,7 @@ def test_a_worker_answers_and_ends_when_it_is_told(lanebus: CommandLine, number:
     assert len(lanebus("turns", "s").out.splitlines()) == 2
 
 
-def test_a_worker_that_is_told_to_end_finishes_what_it_is_at(lanebus: CommandLine) -> None:
+def test_a_worker_finishes_its_turn_after_sigterm(lanebus: CommandLine) -> None:
     with (
         lanebus.running("worker", "lanebus.handlers.agent.demo:agent") as worker,
         lanebus.running("tail", "s", "-f") as follower,
@@ -169,7 +169,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_is_at(lanebus: CommandLin
 @pytest.mark.parametrize(
     "target", ["nosuch:agent", "lanebus.handlers.agent.demo:nosuch", "lanebus.handlers.agent.demo"]
 )
-def test_an_agent_that_is_not_there_is_told(lanebus: CommandLine, target: str) -> None:
+def test_a_missing_agent_is_an_error(lanebus: CommandLine, target: str) -> None:
     answer = lanebus("worker", target)
     assert answer.code == 2
     assert answer.err.startswith(f"error: no agent at '{target}'")
@@ -189,7 +189,7 @@ def test_the_page_is_served_at_the_address_that_is_printed(lanebus: CommandLine)
         assert end(process)[0] == 130
 
 
-def test_a_reader_is_given_an_address_that_lets_nobody_speak(lanebus: CommandLine) -> None:
+def test_the_readers_token_allows_only_reading(lanebus: CommandLine) -> None:
     with lanebus.running("serve", "--port", "0", "--token", "t0ken", "--reader-token", "reader") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -207,7 +207,7 @@ def test_a_reader_is_given_an_address_that_lets_nobody_speak(lanebus: CommandLin
 # --- server -------------------------------------------------------------------------------------------------------
 
 
-def test_the_servers_status_is_told_and_starts_nothing(unopened: CommandLine) -> None:
+def test_server_status_starts_no_server(unopened: CommandLine) -> None:
     assert unopened("server", "status").object["state"] == "stopped"
     assert not unopened.data_dir.exists()
     with unopened.running("tail", "s", "-f") as process:
@@ -224,13 +224,13 @@ def test_the_servers_status_is_told_and_starts_nothing(unopened: CommandLine) ->
     assert unopened("server", "stop").object == {"stopped": False}
 
 
-def test_a_server_at_an_url_is_not_ours_to_stop(lanebus: CommandLine) -> None:
+def test_server_stop_refuses_a_server_at_a_url(lanebus: CommandLine) -> None:
     answer = lanebus("server", "stop", env={"LANEBUS_URL": "redis://127.0.0.1:1"})
     assert answer.code == 2
     assert "embedded" in answer.err
 
 
-def test_who_waits_for_a_silent_server_is_told_and_then_served(lanebus: CommandLine) -> None:
+def test_a_command_that_waits_for_a_silent_server_says_so_and_continues(lanebus: CommandLine) -> None:
     with lanebus.running("tail", "s", "-f") as follower:
         assert follower.stderr is not None
         follower.stderr.readline()

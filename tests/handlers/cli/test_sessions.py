@@ -1,4 +1,4 @@
-"""`lanebus sessions`: what it says of sessions that are more than open and whole."""
+"""`lanebus sessions`: closed, forked, trimmed, archived and erased sessions."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from tests.support.cli.command_line import CommandLine, objects
 __all__ = ()
 
 
-def test_a_session_that_is_open_and_whole_has_no_state(lanebus: CommandLine) -> None:
+def test_an_open_untrimmed_session_has_no_state(lanebus: CommandLine) -> None:
     lanebus("publish", "whole", "one")
     assert "state" not in lanebus.at_terminal("sessions").out.split()
     shown = lanebus("sessions").object
     assert (shown["is_closed"], shown["first_kept"], shown["archived"], shown["origin"]) == (False, 1, 0, None)
 
 
-def test_what_became_of_a_session_is_listed(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_the_state_lists_closed_trimmed_archived_and_forked(lanebus: CommandLine, tmp_path: Path) -> None:
     for text in "abc":
         lanebus("publish", "whole", text)
     assert lanebus("fork", "whole", "--at", "1", "--id", "part").code == 0

@@ -1,4 +1,4 @@
-"""Text in lines and columns: pure."""
+"""Layout of text in lines and columns."""
 
 from decimal import Decimal
 
@@ -10,11 +10,11 @@ from lanebus.handlers.cli.terminal.text import count, cut, duration, moment, mon
 __all__ = ()
 
 
-def test_text_of_others_is_one_line_that_no_terminal_obeys() -> None:
+def test_plain_text_is_one_line_without_control_characters() -> None:
     assert plain("a\r\n\tb\x1b[31mred\x9b0m\u202eold\x00") == "a b[31mred0mold"
 
 
-def test_a_very_long_text_is_not_looked_at_to_its_end() -> None:
+def test_plain_text_is_cut_to_a_limit() -> None:
     assert len(plain(10_000_000 * "x")) == 4000
 
 
@@ -36,12 +36,12 @@ def test_width_counts_columns_and_not_characters(text: str, columns: int) -> Non
         ("ab", 0, ""),
     ],
 )
-def test_a_cut_text_is_never_wider_than_it_may_be(text: str, columns: int, shown: str) -> None:
+def test_a_cut_text_is_never_wider_than_requested(text: str, columns: int, shown: str) -> None:
     assert cut(text, columns) == shown
     assert width(shown) <= max(columns, 0)
 
 
-def test_numbers_are_shown_as_people_read_them() -> None:
+def test_numbers_are_formatted_for_people() -> None:
     assert count(54_693_675) == "54,693,675"
     assert [money(Decimal(text)) for text in ("42.595908", "0.0000004", "0.25", "1234.5")] == [
         "$42.60",
@@ -65,7 +65,7 @@ def test_numbers_are_shown_as_people_read_them() -> None:
 COLUMNS = (Column("name", is_flexible=True), Column("n", is_number=True), Column("note", is_flexible=True))
 
 
-def test_columns_are_aligned_by_what_they_take_on_the_screen() -> None:
+def test_columns_are_aligned_by_width_on_the_terminal() -> None:
     assert list(table(COLUMNS, [("日本", "1", "x"), ("abcde", "1,000", "y")], None)) == [
         "name       n  note",
         "日本       1  x",
@@ -79,11 +79,18 @@ def test_no_line_is_wider_than_the_terminal(fit: int) -> None:
     assert all(width(text) <= fit for text in table(COLUMNS, rows, fit))
 
 
-def test_what_is_too_wide_is_taken_from_the_widest_column_that_may_shrink() -> None:
+def test_a_table_that_is_too_wide_shrinks_its_widest_flexible_column() -> None:
     assert list(table(COLUMNS, [("short", "1,000", 100 * "x")], 30))[1] == f"short  1,000  {15 * 'x'}…"
 
 
-def test_a_row_by_itself_has_its_columns_where_the_others_have_them() -> None:
+def test_an_indented_column_keeps_leading_spaces_and_only_those() -> None:
+    columns = (Column("session", is_indented=True), Column("n", is_number=True))
+    rows = [("top", "1"), ("  a \n b", "2"), ("    \x1bc", "3")]
+    assert list(table(columns, rows, None)) == ["session  n", "top      1", "  a b    2", "    c    3"]
+    assert line(columns, ("  a", "2"), None) == "  a  2"
+
+
+def test_a_single_row_uses_the_least_widths_of_its_columns() -> None:
     columns = (
         Column("position", is_number=True, columns=6),
         Column("who", columns=5),

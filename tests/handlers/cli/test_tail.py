@@ -1,4 +1,4 @@
-"""`lanebus tail`: what is shown of a log."""
+"""`lanebus tail`: the entries of a session, as JSON and on a terminal."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def positions(text: str) -> list[object]:
     return [entry["position"] for entry in objects(text)]
 
 
-def test_an_envelope_is_a_line_with_the_message_as_it_is_in_the_log(lanebus: CommandLine) -> None:
+def test_an_envelope_is_one_line_with_the_native_message(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","timestamp":5}')
     entry = lanebus("tail", "s").object
     assert list(entry) == ["session", "position", "cursor", "lane", "time", "producer", "message"]
@@ -36,9 +36,7 @@ def test_an_envelope_is_a_line_with_the_message_as_it_is_in_the_log(lanebus: Com
     assert entry["message"] == {"role": "user", "content": [{"type": "text", "text": "a"}], "timestamp": 5}
 
 
-def test_a_cursor_of_a_line_tells_a_log_that_came_back_from_an_older_copy_and_grew_again(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_a_cursor_of_a_lost_end_is_refused_after_the_log_grew_again(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a"}')
     shutil.copytree(lanebus.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("sock"))
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"b"}')
@@ -49,13 +47,16 @@ def test_a_cursor_of_a_line_tells_a_log_that_came_back_from_an_older_copy_and_gr
     for word in "xyz":
         lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{word}"}}')
     assert positions(lanebus("tail", "s", "--after", first).out) == [2, 3, 4]
-    assert positions(lanebus("tail", "s", "--after", "2").out) == [3, 4]  # which names no log, and is believed
+    assert positions(lanebus("tail", "s", "--after", "2").out) == [
+        3,
+        4,
+    ]  # a position names no incarnation, so it is not checked
     refused = lanebus("tail", "s", "--after", second)
     assert (refused.out, refused.code != 0) == ("", True)
     assert "the same up to 1" in refused.err
 
 
-def test_a_part_of_the_log_may_be_asked_for(lanebus: CommandLine) -> None:
+def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     for words, shown in {
         "": [1, 2, 3, 4, 5, 6],
@@ -78,14 +79,14 @@ def test_a_part_of_the_log_may_be_asked_for(lanebus: CommandLine) -> None:
         assert (words, answer.code, positions(answer.out)) == (words, 0, shown)
 
 
-def test_a_cursor_beyond_the_end_is_told(lanebus: CommandLine) -> None:
+def test_a_cursor_beyond_the_end_is_an_error(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a")
     answer = lanebus("tail", "s", "--after", "9")
     assert answer.code == 1
     assert "position 9" in answer.err
 
 
-def test_a_follower_sees_the_end_of_the_past_and_what_comes(lanebus: CommandLine) -> None:
+def test_a_follower_gets_the_last_entries_and_then_new_ones(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     with lanebus.running("tail", "s", "-f", "-n", "1") as process:
         assert process.stdout is not None
@@ -94,7 +95,7 @@ def test_a_follower_sees_the_end_of_the_past_and_what_comes(lanebus: CommandLine
         assert positions(process.stdout.readline()) == [7]
 
 
-def test_a_follower_waits_for_a_session_that_is_to_begin(lanebus: CommandLine) -> None:
+def test_a_follower_waits_for_the_first_entry(lanebus: CommandLine) -> None:
     with lanebus.running("tail", "s", "-f") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -103,7 +104,7 @@ def test_a_follower_waits_for_a_session_that_is_to_begin(lanebus: CommandLine) -
         assert positions(process.stdout.readline()) == [1]
 
 
-async def test_a_follower_is_told_that_the_session_was_closed_and_may_end_then(lanebus: CommandLine) -> None:
+async def test_a_follower_reports_the_close_and_ends_with_until_closed(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     with lanebus.running("tail", "s", "-f", "--kind", "k") as process:
         assert process.stdout is not None
@@ -126,7 +127,7 @@ async def test_a_follower_is_told_that_the_session_was_closed_and_may_end_then(l
     assert "was closed" in late.err
 
 
-async def test_live_pieces_are_shown_to_who_asks_for_them(lanebus: CommandLine) -> None:
+async def test_live_deltas_are_shown_with_live(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus:
         session = bus.session("s")
         await session.publish(UserMessage.text("a"))
@@ -139,11 +140,11 @@ async def test_live_pieces_are_shown_to_who_asks_for_them(lanebus: CommandLine) 
     assert piece["message"] == {"role": "delta", "kind": "text", "messageId": "m", "delta": "Hel", "block": 0}
 
 
-async def test_a_forged_entry_is_shown_as_one_and_the_next_is_read(lanebus: CommandLine) -> None:
+async def test_a_forged_entry_is_shown_as_unreadable_and_the_others_are_read(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "--json", stdin=SIX).code == 0
     async with open_server(lanebus.data_dir) as server:
         with Resp(server.socket) as redis:
-            # In the place of entry 6, which stands in the other lane: a word to the model, from nowhere.
+            # Position 6 is in the extension lane: this forges an LLM message at the same position.
             forged = '{"role":"extension","kind":"k","data":1}'
             stream = Keys().lane("s", Lane.LLM)
             redis("XADD", stream, "6-0", "v", "1", "t", "1", "by", "x", "m", forged)
@@ -156,7 +157,7 @@ async def test_a_forged_entry_is_shown_as_one_and_the_next_is_read(lanebus: Comm
     assert [entry["position"] for entry in entries if entry["message"] is not None] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_terminal_shows_a_line_an_entry_no_wider_than_it_is(lanebus: CommandLine) -> None:
+def test_a_terminal_shows_one_line_per_entry_that_fits(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{200 * "x"}\\u001b[31m"}}\n' + SIX)
     lines = lanebus.at_terminal("tail", "s", columns=60).out.splitlines()
     assert len(lines) == 7
@@ -167,7 +168,7 @@ def test_a_terminal_shows_a_line_an_entry_no_wider_than_it_is(lanebus: CommandLi
     assert lines[3].endswith("k             3")
 
 
-def test_a_terminal_gets_json_that_it_does_not_obey(lanebus: CommandLine) -> None:
+def test_json_on_a_terminal_has_no_control_characters(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a\x9b31mb\x1b[1m\u202ec")
     shown = lanebus.at_terminal("tail", "s", "--json", columns=500)
     assert not set(shown.out) & set("\x9b\x1b\u202e")
@@ -177,7 +178,7 @@ def test_a_terminal_gets_json_that_it_does_not_obey(lanebus: CommandLine) -> Non
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_json_is_json_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
+def test_json_is_valid_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
     text = "× 日本 🙂 \x9b"
     lanebus("publish", "s", text)
     shown = lanebus.anew("tail", "s", env={"PYTHONIOENCODING": encoding})

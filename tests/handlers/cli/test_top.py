@@ -1,4 +1,4 @@
-"""`lanebus top`: who works, on what, and what waits."""
+"""`lanebus top`, as JSON, as text and on a terminal."""
 
 import os
 import re
@@ -25,22 +25,22 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def frames(terminal: Terminal) -> list[list[str]]:
-    """The pictures that were drawn whole, as lines."""
+    """The complete drawings, as lines."""
     parts = terminal.said.split(HOME)[1:]
     drawn = [part.partition(CLEAR_BELOW)[0] for part in parts if CLEAR_BELOW in part]
     return [ESCAPE.sub("", part).replace("\r", "").split("\n") for part in drawn]
 
 
-def test_a_bus_that_nobody_worked_on_is_told_in_one_look(lanebus: CommandLine) -> None:
+def test_a_bus_without_groups_is_reported_by_one_reading(lanebus: CommandLine) -> None:
     found = lanebus("top", "--once").object
     assert (found["groups"], found["sessions"], found["pace"]) == ([], [], None)
     shown = lanebus.at_terminal("top", "--once", columns=100)
     assert (shown.code, "\x1b" in shown.out) == (0, True)
-    assert "no worker has ever taken work here" in shown.out
+    assert "no worker has run here yet" in shown.out
     assert HOME not in shown.out
 
 
-async def test_a_group_is_a_line_of_json_and_a_row_of_a_table(lanebus: CommandLine) -> None:
+async def test_groups_and_sessions_are_printed_as_json_and_as_tables(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1", heartbeat=600) as consumer:
         await wake(bus, "s1", "s2")
         work = await take_one(consumer)
@@ -63,13 +63,13 @@ def _rows(value: JsonValue) -> list[dict[str, JsonValue]]:
     return [row for row in value if isinstance(row, dict)]
 
 
-def test_a_name_that_is_no_groups_is_told(lanebus: CommandLine) -> None:
+def test_an_invalid_group_name_is_an_error(lanebus: CommandLine) -> None:
     answer = lanebus("top", "--once", "--group", "a b")
     assert answer.code == 1
     assert "a b" in answer.err
 
 
-async def test_each_look_is_a_line_and_the_next_has_the_pace(lanebus: CommandLine) -> None:
+async def test_each_reading_is_a_line_of_json_and_the_second_has_the_pace(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus:
         with lanebus.running("top", "--every", "0.2") as process:
             first = await _line(process)
@@ -77,15 +77,15 @@ async def test_each_look_is_a_line_and_the_next_has_the_pace(lanebus: CommandLin
             await bus.session("s1").publish(UserMessage.text("hi"))
             while not (pace := (await _line(process))["pace"]):
                 pass
-            [told] = _rows(cast("JsonValue", [pace]))
-            seconds = told["seconds"]
+            [shown] = _rows(cast("JsonValue", [pace]))
+            seconds = shown["seconds"]
             assert isinstance(seconds, float)
-            assert told["publishes"] == pytest.approx(1 / seconds)
+            assert shown["publishes"] == pytest.approx(1 / seconds)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 143
 
 
-async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
+async def test_top_ends_when_its_reader_closes_the_pipe(lanebus: CommandLine) -> None:
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)
         assert process.stdout is not None
@@ -93,7 +93,7 @@ async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
         assert await run_sync(lambda: process.wait(60)) == 141
 
 
-async def test_a_picture_is_drawn_over_the_one_before_and_fits_the_window(lanebus: CommandLine) -> None:
+async def test_each_drawing_replaces_the_previous_one_and_fits_the_window(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, anyio.create_task_group() as tasks:
         await wake(bus, *(f"session-{number}" for number in range(30)))
         tasks.start_soon(Worker(bus, demo_agent(delay=0.05)).run)
@@ -109,13 +109,13 @@ async def test_a_picture_is_drawn_over_the_one_before_and_fits_the_window(lanebu
         assert all(len(lines) <= 16 for lines in drawn)
         assert [line for lines in drawn for line in lines if len(line) >= 60] == []
         assert all(len(line) < 40 for line in drawn[-1])
-        # Nothing is cleared but where the window has got another size, and once at the beginning.
+        # The screen is cleared only at the start and after the resize.
         assert said.count("\x1b[2J") == 2
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_terminal_is_as_it_was_however_it_ends(lanebus: CommandLine, number: int, code: int) -> None:
+def test_the_terminal_is_restored_when_a_signal_ends_top(lanebus: CommandLine, number: int, code: int) -> None:
     with lanebus.on_terminal("top", "--every", "0.2") as terminal:
         terminal.read_until(CLEAR_BELOW)
         assert terminal.end(number) == code
@@ -127,7 +127,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(lanebus: CommandLine, number:
     assert "Traceback" not in terminal.said
 
 
-async def test_colours_are_left_out_where_they_are_not_wanted(lanebus: CommandLine) -> None:
+async def test_no_color_and_dumb_terminals_get_no_colours(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1") as consumer:
         await wake(bus, "s1")
         await take_one(consumer)
@@ -143,18 +143,18 @@ async def test_colours_are_left_out_where_they_are_not_wanted(lanebus: CommandLi
         assert "\x1b" not in await run_sync(shown, {"TERM": "dumb"})
 
 
-async def test_a_server_that_hangs_is_told_of_and_looked_at_again_when_it_answers(lanebus: CommandLine) -> None:
+async def test_a_hanging_server_is_shown_as_trouble_until_it_answers(lanebus: CommandLine) -> None:
     with lanebus.on_terminal("top", "--every", "0.2", columns=120) as terminal:
         await run_sync(terminal.read_until, CLEAR_BELOW)
         status = await server_status(lanebus.data_dir)
         assert status.pid is not None
         os.kill(status.pid, signal.SIGSTOP)
         try:
-            place = await run_sync(terminal.read_until, "the server has not answered")
+            place = await run_sync(terminal.read_until, "the server did not answer")
             await run_sync(lambda: terminal.read_until(CLEAR_BELOW, after=place))
             drawn = frames(terminal)[-1]
-            assert drawn[0].startswith("the server has not answered")
-            assert "publishes" in drawn[1]  # what was seen last
+            assert drawn[0].startswith("the server did not answer")
+            assert "publishes" in drawn[1]  # the last reading
         finally:
             os.kill(status.pid, signal.SIGCONT)
         while "server" in frames(terminal)[-1][0]:
@@ -164,7 +164,7 @@ async def test_a_server_that_hangs_is_told_of_and_looked_at_again_when_it_answer
 
 
 @pytest.mark.slow
-async def test_a_server_that_hangs_is_told_of_once_where_no_terminal_is(lanebus: CommandLine) -> None:
+async def test_a_hanging_server_is_reported_once_on_stderr_without_a_terminal(lanebus: CommandLine) -> None:
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)
         status = await server_status(lanebus.data_dir)
@@ -173,7 +173,7 @@ async def test_a_server_that_hangs_is_told_of_once_where_no_terminal_is(lanebus:
         try:
             while "error" not in (found := await _line(process)):
                 pass
-            assert found == {"error": "the server has not answered for 3 s"}
+            assert found == {"error": "the server did not answer within 3 s"}
             assert (await _line(process)) == found
         finally:
             os.kill(status.pid, signal.SIGCONT)
@@ -182,12 +182,12 @@ async def test_a_server_that_hangs_is_told_of_once_where_no_terminal_is(lanebus:
         process.send_signal(signal.SIGINT)
         assert await run_sync(process.wait) == 130
         assert process.stderr is not None
-        told = process.stderr.read()
-        assert told.count("the server has not answered") == 1
-        assert told.count("the server answers again") == 1
+        errors = process.stderr.read()
+        assert errors.count("the server did not answer") == 1
+        assert errors.count("the server answers again") == 1
 
 
-async def test_a_server_that_is_started_again_is_looked_at_as_before(lanebus: CommandLine) -> None:
+async def test_top_continues_after_a_restart_of_the_server(lanebus: CommandLine) -> None:
     lanebus("publish", "s1", "hi")
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)

@@ -1,4 +1,4 @@
-"""`lanebus verify`: what it says, and how it ends."""
+"""`lanebus verify`: its reports and exit codes."""
 
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.messages.lanes import Lane
@@ -10,13 +10,13 @@ __all__ = ()
 
 
 async def plant(lanebus: CommandLine, *words: str) -> None:
-    """One command of somebody else, on the server of the directory."""
+    """Send one Redis command to the embedded server, as a foreign client."""
     async with open_server(lanebus.data_dir) as server:
         with Resp(server.socket) as redis:
             redis(*words)
 
 
-def test_whole_sessions_are_told_as_whole(lanebus: CommandLine) -> None:
+def test_undamaged_sessions_are_reported_as_whole(lanebus: CommandLine) -> None:
     lanebus("publish", "one", "a")
     lanebus("publish", "two", "b")
     lanebus("usage", "two")
@@ -42,7 +42,7 @@ def test_whole_sessions_are_told_as_whole(lanebus: CommandLine) -> None:
     assert shown[2] == "2 sessions: whole"
 
 
-async def test_a_hole_is_told_with_its_place_and_the_code_is_1(lanebus: CommandLine) -> None:
+async def test_a_hole_is_reported_with_its_position_and_exit_code_1(lanebus: CommandLine) -> None:
     for text in "abc":
         lanebus("publish", "s", text)
     await plant(lanebus, "XDEL", Keys().lane("s", Lane.LLM), "2-0")
@@ -52,10 +52,10 @@ async def test_a_hole_is_told_with_its_place_and_the_code_is_1(lanebus: CommandL
     answer = lanebus("verify", "s", "--table")
     assert answer.code == 1
     assert answer.out.split()[:3] == ["s", "2", "hole"]
-    assert answer.err == "1 session: something is wrong\n"
+    assert answer.err == "1 session: problems found\n"
 
 
-async def test_a_dead_entry_is_shown_and_its_bytes_are_not_obeyed(lanebus: CommandLine) -> None:
+async def test_a_foreign_entry_is_shown_without_control_characters(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a")
     await plant(lanebus, "XADD", Keys().lane("s", Lane.EXTENSION), "1-5", "h", "x", "m", "\x1b[31mBAD")
     shown = lanebus.at_terminal("verify", "s", columns=200)
@@ -65,7 +65,7 @@ async def test_a_dead_entry_is_shown_and_its_bytes_are_not_obeyed(lanebus: Comma
     assert lanebus("verify", "s").code == 1
 
 
-async def test_keys_of_no_session_are_told_with_all(lanebus: CommandLine) -> None:
+async def test_keys_that_belong_to_no_session_are_reported_with_all(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a")
     await plant(lanebus, "SET", "lanebus:odd", "x")
     assert lanebus("verify", "s").code == 0
@@ -77,17 +77,17 @@ async def test_keys_of_no_session_are_told_with_all(lanebus: CommandLine) -> Non
     assert wrong["problems"] == [problem]
 
 
-def test_a_session_that_is_not_there_is_an_error(lanebus: CommandLine) -> None:
+def test_verifying_a_missing_session_is_an_error(lanebus: CommandLine) -> None:
     answer = lanebus("verify", "nosuch")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith("error: session 'nosuch' has no entries")
 
 
-def test_sessions_or_all_have_to_be_given(lanebus: CommandLine) -> None:
+def test_verify_needs_either_sessions_or_all(lanebus: CommandLine) -> None:
     assert lanebus("verify").code == 2
     assert lanebus("verify", "s", "--all").code == 2
 
 
-def test_nothing_at_all_is_whole(lanebus: CommandLine) -> None:
+def test_an_empty_bus_is_reported_as_whole(lanebus: CommandLine) -> None:
     answer = lanebus("verify", "--all", "--table")
     assert (answer.code, answer.out, answer.err) == (0, "", "0 sessions: whole\n")

@@ -85,7 +85,7 @@ def stored(server: RealServer) -> Mapping[str, Reply]:
 
 
 async def test_every_read_only_command_and_route_is_tested(shared_valkey: RealServer) -> None:
-    assert {*COMMANDS["Look"]} <= {command.partition(" ")[0] for command in LOOKING}
+    assert {*COMMANDS["Read"]} <= {command.partition(" ")[0] for command in LOOKING}
     async with shared_valkey.bus() as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
     routes = [route for route in app.routes if isinstance(route, Route) and "GET" in (route.methods or ())]

@@ -104,6 +104,7 @@ def test_the_command_line_shows_the_tree(lanebus: CommandLine) -> None:
         assert lanebus("publish", session, "--json", stdin=f"{answer % (tokens, tokens)}\n{told}\n").code == 0
     shown = lanebus("usage", "top", "--tree", "--table").out.splitlines()
     assert [line.split()[:3] for line in shown[-3:]] == [["top", "1", "1"], ["a", "1", "10"], ["total", "2", "11"]]
+    assert [len(line) - len(line.lstrip()) for line in shown[-3:]] == [0, 2, 0]
     found = lanebus("usage", "top", "--tree").object
     assert isinstance(found["total"], dict)
     assert found["total"]["input"] == 11

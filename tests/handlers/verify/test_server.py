@@ -44,7 +44,7 @@ async def test_a_log_continued_after_a_restart_is_not_whole_on_a_server_that_may
         assert shown.returncode == 0
         verdicts = {line.split()[0]: line.split()[1] for line in shown.stdout.splitlines()}
         assert verdicts == {"one": "unproven", "two": "whole"}
-        assert f"2 sessions: no fault found, but not proven: {one.risk}\n" in shown.stderr
+        assert f"2 sessions: no problem found, but unproven: {one.risk}\n" in shown.stderr
         told = json.loads(verify(server, "one", "--json").stdout)
         assert (told["is_whole"], told["risk"]) == (False, one.risk)
 
