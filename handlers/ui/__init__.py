@@ -1,4 +1,4 @@
-"""The HTTP server and its page: what a browser sees of a bus. Needs the extra `serve`.
+"""Serve the web page of a bus, and its HTTP API. Needs the extra `serve`.
 
-Start with `server.py`; `routes.py` is the API and `auth.py` the guard before it.
+Start with `server.py`. `routes.py` holds the API, `auth.py` the guard that checks every request.
 """

@@ -1,4 +1,4 @@
-"""The application: routes behind the guard."""
+"""Build the web application: the routes, and the guard before them."""
 
 from collections.abc import Iterable
 
@@ -27,14 +27,19 @@ def create_app(
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> Starlette:
-    """The page and its API over one open bus.
+    """Create the application that serves the page and its API from an open bus.
 
     Args:
-        token: what a client must show, as the cookie that `/?token=…` sets or as a bearer token; never empty.
-        reader_token: the same, for who may look and not speak; None is nobody.
-        allowed_hosts: the `Host` headers it answers to, with their ports; see `local_hosts`.
-        closing: set it, and open event streams say farewell and end.
-        bounds: limits and periods that seldom need another value.
+        bus: the bus.
+        token: token that allows everything; not empty. Clients send it as a bearer token, or as the cookie that
+            `/?token=…` sets.
+        reader_token: token that allows only reading; None means that there is none.
+        allowed_hosts: accepted `Host` headers, with ports; see `local_hosts`.
+        closing: when it is set, open event streams send a `bye` frame and end.
+        bounds: limits and periods that rarely need another value.
+
+    Raises:
+        ValueError: a token is empty, or both tokens are the same.
     """
     page = load_page()
     app = Starlette(

@@ -1,8 +1,11 @@
-"""Who may speak to the server: the guard before every route.
+"""Check every request before it reaches a route.
 
-A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name it has pointed there. So
-a request must name a host we know (DNS rebinding), come from our own page if it comes from one (CSRF), and carry the
-start token, which only who sees the terminal has.
+A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name that resolves to it. So
+the guard checks three things:
+
+- The `Host` header is a known one. This stops DNS rebinding.
+- The request comes from the server's own page or from no page. This stops cross-site request forgery.
+- The request carries the start token, which is printed only to the terminal, or the reader's token.
 """
 
 import re
@@ -23,30 +26,30 @@ _MAY_WRITE = "lanebus.may_write"
 _COOKIE_SAFE = re.compile(r"[^a-z0-9]+")
 _UNKNOWN_VISITOR = (
     "lanebus: this page needs its start token.\n"
-    "Open the address that `lanebus serve` printed, the one that ends in ?token=…\n"
-    "A server that was started again has a new token."
+    "Open the URL that `lanebus serve` printed, which ends in ?token=…\n"
+    "After a restart, the server has a new token."
 )
 
 
 def local_hosts(port: int) -> frozenset[str]:
-    """The `Host` headers of a browser on this machine."""
+    """Return the `Host` headers that a browser on this machine sends for a port."""
     names = ("127.0.0.1", "localhost", "[::1]")
     ports = (f":{port}", "") if port == 80 else (f":{port}",)
     return frozenset(name + suffix for name in names for suffix in ports)
 
 
 def cookie_name(host: str) -> str:
-    """The cookie of one server. Browsers do not tell ports apart in cookies, so the name must."""
+    """Return the name of a server's cookie. It contains the port, because browsers share cookies between ports."""
     return f"lanebus_{_COOKIE_SAFE.sub('_', host.lower()).strip('_')}"
 
 
 def may_write(scope: Scope) -> bool:
-    """Whether a request that the guard let through came with the start token."""
+    """Return whether a request that the guard accepted carried the start token."""
     return scope.get(_MAY_WRITE) is True
 
 
 class Guard:
-    """Lets a request through or answers it itself, and puts the headers of `headers` on every answer."""
+    """ASGI middleware that passes a request on or refuses it, and adds `headers` to every response."""
 
     def __init__(
         self,
@@ -58,15 +61,15 @@ class Guard:
         headers: Sequence[tuple[str, str]],
     ) -> None:
         if not token or reader_token == "":
-            raise ValueError("a start token may not be empty")
+            raise ValueError("a token is empty: pass a random text")
         if reader_token == token:
-            raise ValueError("the reader's token must be another one than the start token")
+            raise ValueError("both tokens are the same: pass two different ones")
         self._app, self._token, self._headers = app, token.encode(), tuple(headers)
         self._reader_token = reader_token.encode() if reader_token is not None else None
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI. A web socket is refused: there is none here."""
+        """Handle an ASGI connection. Web sockets are refused: the server has none."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -74,18 +77,20 @@ class Guard:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _judge(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
-            return refuse(403, "host_refused", "this server does not answer to that name; allow it with --allow-host")
-        # The page's own requests name the page's own origin. "null" and every other site fall through here.
+            return refuse(403, "host_refused", "this server does not accept this host name: allow it with --allow-host")
+        # Requests of the page name its own origin. "null" and all other origins are refused.
         if any(origin.lower() not in {f"http://{host}", f"https://{host}"} for origin in headers.getlist("origin")):
-            return refuse(403, "origin_refused", "requests from other sites are refused")
-        # "same-site" is refused too: to a browser every port of localhost is the same site.
+            return refuse(403, "origin_refused", "requests from other sites are refused: use the page of this server")
+        # "same-site" is refused too: for a browser, all ports of localhost are one site.
         if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
-            return refuse(403, "origin_refused", "paste the address into the address bar: links of other sites are cut")
+            return refuse(
+                403, "origin_refused", "links from other sites are refused: paste the URL into the address bar"
+            )
         return self._check_token(scope, headers, host)
 
     def _check_token(self, scope: Scope, headers: Headers, host: str) -> Response | None:
@@ -103,13 +108,19 @@ class Guard:
             return self._admit(scope, cookie)
         if is_page:
             return PlainTextResponse(_UNKNOWN_VISITOR, 401)
-        return refuse(401, "token_missing", "open the address that the server printed, or send it as a bearer token")
+        return refuse(
+            401,
+            "token_missing",
+            "the token is missing: open the URL that the server printed, or send its token as a bearer token",
+        )
 
     def _admit(self, scope: Scope, token: str) -> Response | None:
         scope[_MAY_WRITE] = _is_same(token, self._token)
         if scope["method"] in _READS or may_write(scope):
             return None
-        return refuse(403, "write_refused", "this token lets you look; speaking and commanding need the start token")
+        return refuse(
+            403, "write_refused", "this token allows only reading: use the start token to send messages and commands"
+        )
 
     def _is_known(self, text: str) -> bool:
         is_start = _is_same(text, self._token)
@@ -128,11 +139,11 @@ class Guard:
             await send(message)
 
         try:
-            await (self._judge(scope) or self._app)(scope, receive, send_with_headers)
+            await (self._refusal(scope) or self._app)(scope, receive, send_with_headers)
         except Exception:
-            # Here and not further out, where the answer would go without the headers. The error itself goes to the log.
+            # Handled here, because an outer handler would answer without the headers. The error goes to the log.
             if not is_started:
-                reply = refuse(500, "internal", "something went wrong here; the server's log says what")
+                reply = refuse(500, "internal", "internal error: see the log of the server")
                 await reply(scope, receive, send_with_headers)
             raise
 

@@ -1,4 +1,4 @@
-"""Request bodies: JSON alone, and never more of it than the limit in memory."""
+"""Read request bodies: only JSON, and never more than the limit into memory."""
 
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
@@ -11,11 +11,12 @@ __all__ = ("read_json",)
 
 
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
-    """The body as JSON, read piece by piece: an endless one is cut at the limit.
+    """Read the body as JSON, chunk by chunk, at most `bounds.body_bytes`.
 
     Raises:
-        HTTPException: 415, it is not said to be JSON (a form of another site cannot say so); 413, it is over the limit.
-        DecodeError: it is no JSON that the bus takes.
+        HTTPException: 415, the content type is not JSON (an HTML form of another site cannot set it); 413, the body is
+            larger than the limit.
+        DecodeError: the body is not JSON that the bus accepts.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
@@ -32,6 +33,7 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
 
 
 def _too_large(*, will_end: bool) -> HTTPException:
-    # A kept connection has the server take and drop the rest, without end if there is none. A closed one ends that, but
-    # a client that is still sending may lose the answer with it, so a body that soon ends by itself is let in.
+    # On a kept connection, the server reads and drops the rest of the body, endlessly if it has no end. Closing the
+    # connection avoids that, but a client that still sends may then miss the response. So a body of known, moderate
+    # size is read to its end.
     return HTTPException(413, "Body too large", headers=None if will_end else {"Connection": "close"})

@@ -1,4 +1,4 @@
-"""The page's files, read once, and the policy they are served under."""
+"""Load the files of the page, and compute their security headers."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 __all__ = ("Asset", "PageFiles", "load_page")
 
-# Own table: what the system's says of .js is up to the machine, and with nosniff a wrong one breaks the page.
+# Not `mimetypes`: its type of .js depends on the machine, and with nosniff a wrong type breaks the page.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -23,20 +23,24 @@ _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
 class Asset(NamedTuple):
+    """A file of the page."""
+
     content: bytes
     media_type: str
 
 
 class PageFiles(NamedTuple):
+    """All files of the page, and the headers of every response."""
+
     document: Asset
     assets: Mapping[str, Asset]
-    """by their path below /static/; what is not in here is not served, so no path can lead outside"""
+    """path below /static/ → file. Only these are served, so no path can leave the folder."""
     headers: tuple[tuple[str, str], ...]
-    """for every answer of the server"""
+    """headers of every response, such as the Content-Security-Policy"""
 
 
 def load_page() -> PageFiles:
-    """The page as it is installed."""
+    """Read the files of the installed page."""
     assets = dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
     document = assets["index.html"]
     return PageFiles(document, assets, _headers(document.content))
@@ -67,7 +71,7 @@ def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
         "frame-ancestors 'none'",
         "base-uri 'none'",
         "form-action 'self'",
-        # No code of the page turns text into HTML or script; with these no code can.
+        # The page's code never turns text into HTML or script. These two rules make browsers enforce that.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )

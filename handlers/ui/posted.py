@@ -1,4 +1,4 @@
-"""Commands to a running agent, as a client posts them."""
+"""Decode the messages and commands that clients post."""
 
 from typing import NamedTuple
 
@@ -11,46 +11,48 @@ from lanebus.handlers.agent.command_specs import read_control
 __all__ = ("KEY_LIMIT", "PostedCommand", "check_key", "check_text", "read_command")
 
 KEY_LIMIT = 200
-"""characters"""
+"""most characters of a key or a sender's name"""
 
 BY = "page"
-"""who asks, where the client does not say"""
+"""sender of a command if the client names none"""
 
 
 class PostedCommand(NamedTuple):
-    """What a client wants of an agent."""
+    """A command from a client to an agent."""
 
     control: Control
     key: str | None
     text: str | None
-    """what a steering user says; None for every other command"""
+    """the user's message of `steer`; None for other commands"""
 
 
 def read_command(body: JsonValue) -> PostedCommand:
-    """A command from `{"command": "abort", "key"?: …, "by"?: …, …}`: what else it has is what the command's message in
-    `bus/messages/control.py` has; a `steer` has its "text" and no position.
+    """Decode a command `{"command": "abort", "key"?: …, "by"?: …, …}`.
+
+    The other fields are those of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead of a
+    position.
 
     Raises:
-        DecodeError: it is none.
-        UnknownKind: there is no such command.
+        DecodeError: the body is not a command, or its fields do not fit.
+        UnknownKind: there is no command of this name.
     """
     if not isinstance(body, dict) or not isinstance(name := body.get("command"), str):
-        raise DecodeError("", 'a command is posted as {"command": <its name>, …}')
+        raise DecodeError("", 'post a command as {"command": <name>, …}')
     key, by = check_key(body.get("key"), "key"), check_key(body.get("by"), "by") or BY
     data = {field: value for field, value in body.items() if field not in {"command", "key", "by"}}
     text = None
     if name == "steer":
         text = check_text(data.pop("text", None))
         if "position" in data:
-            raise DecodeError("position", "the word of a user stands where it is published")
+            raise DecodeError("position", "leave it out: the server sets it")
     return PostedCommand(read_control(name, {**data, "by": by}), key, text)
 
 
 def check_key(value: JsonValue, field: str) -> str | None:
-    """A name that a client gives, if it gives one.
+    """Return an optional key or name; None if it is missing.
 
     Raises:
-        DecodeError: it is no short printable text.
+        DecodeError: it is not a printable text of 1 to `KEY_LIMIT` characters.
     """
     if value is None:
         return None
@@ -60,11 +62,11 @@ def check_key(value: JsonValue, field: str) -> str | None:
 
 
 def check_text(value: JsonValue) -> str:
-    """What a user says.
+    """Return the text of a user's message.
 
     Raises:
-        DecodeError: it says nothing.
+        DecodeError: it is missing, not a text, or empty.
     """
     if not isinstance(value, str) or not value.strip():
-        raise DecodeError("text", "must be a text that says something")
+        raise DecodeError("text", "must be a text that is not empty")
     return value

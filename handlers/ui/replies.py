@@ -1,4 +1,4 @@
-"""What the API answers: JSON, and errors by the name of their class."""
+"""Responses of the API: JSON, and errors named after their class."""
 
 import json
 import re
@@ -21,27 +21,27 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (Unavailable, 503),
     (Closed, 503),
 )
-"""The first class that fits decides."""
+"""error class → HTTP status; the first class that matches decides"""
 
 RAW_SHOWN = 4000
-"""characters of an entry that cannot be read"""
+"""most characters that are shown of an unreadable entry"""
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def answer(value: object, status: int = 200) -> Response:
-    """A JSON answer. What is no JSON value raises TypeError."""
+    """Return a JSON response. Raises TypeError or ValueError if `value` has no JSON form."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return Response(text, status, media_type="application/json")
 
 
 def refuse(status: int, error: str, message: str) -> Response:
-    """An error as the API gives it: `{"error": <name>, "message": <for people>}`."""
+    """Return an error response: `{"error": <name>, "message": <text for people>}`."""
     return answer({"error": error, "message": message}, status)
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """An error of the bus or of the router as JSON; every other one is raised again."""
+    """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
     del request
     if isinstance(error, BusError):
         return refuse(status_of(error), _WORD_START.sub("_", type(error).__name__).lower(), str(error))
@@ -53,12 +53,12 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 
 def status_of(error: BusError) -> int:
-    """The HTTP status of an error of the bus; 500 where it is nothing the client could have caused."""
+    """Return the HTTP status of a bus error; 500 if neither the client nor an outage caused it."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def envelope_json(envelope: Envelope) -> str:
-    """An envelope as one JSON object: position, delta, cursor, lane, time, producer, message."""
+    """Encode an envelope as a JSON object: position, delta, cursor, lane, time, producer, message."""
     place = {
         "position": envelope.position,
         "delta": envelope.delta,

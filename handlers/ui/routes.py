@@ -1,4 +1,4 @@
-"""The API: what the page asks, and what any other client may."""
+"""The HTTP API that the page uses, open to other clients too."""
 
 import anyio
 from pydantic import JsonValue
@@ -29,14 +29,14 @@ __all__ = ("Api",)
 
 
 class Api:
-    """The endpoints over one bus. A session is there as soon as its first message is posted."""
+    """The endpoints of one bus. A session exists from its first message on."""
 
     def __init__(self, bus: Bus, page: PageFiles, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
         self._views = Views(bounds.views)
 
     def routes(self) -> list[BaseRoute]:
-        """All of them; the guard stands before each."""
+        """Return all routes. The guard checks requests before they get here."""
         session = "/api/sessions/{session}"
         return [
             Route("/", self.index),
@@ -47,50 +47,53 @@ class Api:
             Route(session, self.head),
             Route(f"{session}/entries", self.entries),
             Route(f"{session}/events", self.events),
-            Route(f"{session}/messages", self.speak, methods=["POST"]),
-            Route(f"{session}/commands", self.command, methods=["POST"]),
+            Route(f"{session}/messages", self.post_message, methods=["POST"]),
+            Route(f"{session}/commands", self.post_command, methods=["POST"]),
             Route(f"{session}/status", self.status),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),
         ]
 
     async def index(self, request: Request) -> Response:
-        """The page."""
+        """Return the page."""
         del request
         return _file(self._page.document)
 
     async def static(self, request: Request) -> Response:
-        """One of the page's files; 404 for everything else."""
+        """Return a file of the page; 404 if there is none of this name."""
         path = str(request.path_params["path"])
         if path not in self._page.assets:
             raise HTTPException(404)
         return _file(self._page.assets[path])
 
     async def favicon(self, request: Request) -> Response:
-        """The page's picture, for browsers that ask at the root."""
+        """Return the icon for browsers that request it at the root."""
         del request
         return _file(self._page.assets["favicon.svg"])
 
     async def access(self, request: Request) -> Response:
-        """`{"canWrite": …}`: whether who asks may speak and command, or only look."""
+        """Return `{"canWrite": …}`: whether the client's token allows messages and commands, or only reading."""
         return answer({"canWrite": may_write(request.scope)})
 
     async def sessions(self, request: Request) -> Response:
-        """`{"count": <all>, "sessions": [head, …]}`, newest activity first, at most `UiBounds.sessions`."""
+        """Return `{"count": <all>, "sessions": [head, …]}`, most recently active first, at most `UiBounds.sessions`."""
         del request
         heads = await self._bus.sessions()
         shown = heads[: self._bounds.sessions]
         return answer({"count": len(heads), "sessions": [_head_json(head) for head in shown]})
 
     async def head(self, request: Request) -> Response:
-        """The head of one session; position 0 where nothing was said yet. 409 where it was erased."""
+        """Return the head of one session; its position is 0 if it has no entries. 409 if it was erased."""
         head = await self._session(request).head()
         if head.is_erased:
             raise SessionErased(head.session)
         return answer(_head_json(head))
 
     async def entries(self, request: Request) -> Response:
-        """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most a page."""
+        """Return `{"entries": [envelope, …]}`: those after `?after=`, up to and including `?until=`.
+
+        At most `UiBounds.page_entries`; the client requests the rest with another `?after=`.
+        """
         session = self._session(request)
         after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
         last = after.position + self._bounds.page_entries
@@ -100,44 +103,44 @@ class Api:
         return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
 
     async def events(self, request: Request) -> Response:
-        """The session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
+        """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
         bounds = self._bounds
         return EventStream(lambda: session_frames(session, after, bounds.retry), closing=self._closing, bounds=bounds)
 
-    async def speak(self, request: Request) -> Response:
-        """Publish `{"text": …, "key"?: …, "followUp"?: …}` as the user's message and wake a worker; 201 with its
-        positions. A follow-up waits until the loop that is running is over.
+    async def post_message(self, request: Request) -> Response:
+        """Publish `{"text": …, "key"?: …, "followUp"?: …}` as a user message, and wake a worker. 201 with positions.
 
-        A client that got no answer sends the same key again: what landed is not said twice, the answer is then 200.
+        A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
+        same key: a message that was published already is not published again, and the status is 200.
         """
         session = self._session(request)
-        text, key, is_follow_up = _spoken(await read_json(request, self._bounds))
+        text, key, is_follow_up = _read_message(await read_json(request, self._bounds))
         if is_follow_up:
             return _published(await follow_up(session, text, key=key))
         return _published(await session.publish(UserMessage.text(text), key=key, wake=True))
 
-    async def command(self, request: Request) -> Response:
-        """Publish `{"command": "abort" | "steer" | …, "key"?: …, "by"?: …, …}`, see `read_command`; 201 with its
-        positions, the last of which is the command's. A worker answers it by a `ControlAnswered` that names that.
+    async def post_command(self, request: Request) -> Response:
+        """Publish `{"command": "abort" | "steer" | …, "key"?: …, "by"?: …, …}`, see `read_command`. 201 with positions.
 
-        A key sent again says it once, as with messages.
+        The last position is that of the command; a worker answers it with a `ControlAnswered` that names the position.
+        A repeat with the same key adds nothing, as with messages.
         """
         session = self._session(request)
         posted = read_command(await read_json(request, self._bounds))
         return _published(await send(session, posted.control, posted.text, key=posted.key))
 
     async def status(self, request: Request) -> Response:
-        """What the agent does, what waits for a person, and which commands have no answer yet."""
+        """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
         return answer(await status_view(self._views, self._session(request)))
 
     async def turns(self, request: Request) -> Response:
-        """What each turn did and took."""
+        """Return the newest turns, with their tools and usage."""
         return answer(await turns_view(self._views, self._session(request), self._bounds.turns))
 
     async def usage(self, request: Request) -> Response:
-        """What the session took."""
+        """Return the tokens and the cost of the session."""
         return answer(await usage_view(self._views, self._session(request)))
 
     def _session(self, request: Request) -> Session:
@@ -145,14 +148,14 @@ class Api:
 
 
 def _cursor(text: str | None) -> Cursor:
-    if text and not text.isascii():  # other scripts have digits too, and int() reads them
+    if text and not text.isascii():  # int() also reads digits of other scripts
         raise InvalidCursor(text)
     return Cursor.parse(text) if text else START
 
 
-def _spoken(body: JsonValue) -> tuple[str, str | None, bool]:
+def _read_message(body: JsonValue) -> tuple[str, str | None, bool]:
     if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp"}:
-        raise DecodeError("", 'a message is posted as {"text": …} with an optional "key" and "followUp"')
+        raise DecodeError("", 'post a message as {"text": …}, with an optional "key" and "followUp"')
     is_follow_up = body.get("followUp", False)
     if not isinstance(is_follow_up, bool):
         raise DecodeError("followUp", "must be true or false")

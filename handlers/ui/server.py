@@ -1,4 +1,4 @@
-"""Serving: the socket, the server's life, and its end."""
+"""Run the HTTP server of the page."""
 
 import errno
 import os
@@ -30,21 +30,24 @@ async def serve(
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> None:
-    """Serve the page of an open bus until cancelled; then open streams get a farewell and it ends at once.
+    """Serve the page of an open bus until cancelled. Then open streams get a `bye` frame, and the server ends.
+
+    It installs no signal handlers: the caller ends it by cancelling.
 
     Args:
-        port: 0 takes any free one.
-        token: the start token; None makes one up.
-        reader_token: another one, for who may look and not speak; None is nobody.
-        allowed_hosts: further `Host` headers to answer to, with their ports, as `bus.example.com:8420`.
-        on_ready: called once with the address to open, token included, when requests are taken.
-        bounds: limits and periods that seldom need another value.
+        bus: the bus.
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one.
+        token: token that allows everything; None makes a random one.
+        reader_token: token that allows only reading; None means that there is none.
+        allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
+        on_ready: called once with the page's URL, including the token, when the server accepts requests.
+        bounds: limits and periods that rarely need another value.
 
     Raises:
-        PortInUse: another program listens there.
-        AddressRefused: the system does not let us listen there.
-
-    It installs no signal handlers: who runs it decides what ends it, by cancelling it.
+        PortInUse: another program listens on this port.
+        AddressRefused: the operating system refused to listen on this address.
+        ValueError: both tokens are the same, or the reader's token is empty.
     """
     token = token or secrets.token_urlsafe(24)
     with _listen(host, port) as listener:
@@ -80,7 +83,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, that tells the streams when it closes."""
+    """uvicorn without signal handlers. It ends the event streams when it closes."""
 
     def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
         super().__init__(config)
@@ -94,7 +97,7 @@ class _Server(uvicorn.Server):
         await self._ready.wait()
 
     def close(self) -> None:
-        """End soon: the streams are told before uvicorn starts to wait for them."""
+        """Start to end. The streams end first, because uvicorn waits for them."""
         self._closing.set()
         self.should_exit = True
 
@@ -104,7 +107,7 @@ class _Server(uvicorn.Server):
 
 
 async def _run(server: _Server, listener: socket.socket) -> None:
-    # Shielded: cancelled in the middle, uvicorn would leave connections and tasks behind. `close()` ends it.
+    # Shielded: a cancelled uvicorn leaks connections and tasks. `close()` ends it.
     with anyio.CancelScope(shield=True):
         await server.serve(sockets=[listener])
 
@@ -113,10 +116,10 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # so that a restart need not wait; elsewhere it would let two programs share a port
+        if os.name == "posix":  # a restart need not wait; on Windows it would let two programs share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        # Listening starts here, so that of two servers started at once one is told.
+        # Listen before uvicorn does, so that of two servers started at once one fails here.
         listener.listen(128)
     except OSError as error:
         listener.close()

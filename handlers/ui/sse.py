@@ -1,7 +1,9 @@
-"""Server-sent events as bytes. Pure.
+"""Encode server-sent events. Pure.
 
-Lines end in LF alone (some clients take no CRLF), `data` is one line of ASCII JSON, and nothing that ends a line or
-makes a parser drop the field gets into `id` or `event`. Source: the WHATWG specification, "server-sent events".
+Lines end in LF, because some clients do not accept CRLF. `data` is one line of ASCII JSON. `id` and `event` never
+contain a character that ends a line or makes a parser drop the field.
+
+Source: the WHATWG specification, "server-sent events".
 """
 
 import re
@@ -9,7 +11,7 @@ import re
 __all__ = ("HEARTBEAT", "encode_frame", "encode_retry")
 
 HEARTBEAT = b": hb\n\n"
-"""A comment: no client sees it, but a dead connection is found out by it."""
+"""A comment. Clients ignore it, and sending it detects a dead connection."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NOT_IN_FIELD = re.compile(r"[\r\n\0]")
@@ -17,12 +19,12 @@ _LINE_END = re.compile(r"[\r\n]")
 
 
 def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
-    """One event.
+    """Encode one event.
 
     Args:
-        event: its name; a listener of that name gets it.
-        json_text: one valid JSON text. Line ends between its tokens become spaces, as they mean the same.
-        id: what the client sends back as `Last-Event-ID`; None or "" leaves the client's last one as it is.
+        event: the event's name; clients listen by it.
+        json_text: a valid JSON text. Line breaks between its tokens become spaces.
+        id: the id that the client sends back as `Last-Event-ID`; None or "" keeps the client's previous id.
     """
     lines = [f"event: {_field(event)}"]
     if id and (clean := _field(id)):
@@ -32,13 +34,13 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
 
 
 def encode_retry(seconds: float) -> bytes:
-    """The wait before a reconnect, once at the start of a stream. It is a part of the frame that follows."""
-    # Not a frame of its own: a browser would dispatch nothing for it, but some clients give out an event without data.
+    """Encode the pause before a reconnect. It is sent once, in the first frame of a stream."""
+    # Not a frame of its own: browsers ignore one, but some clients report it as an event without data.
     return f"retry: {round(seconds * 1_000)}\n".encode("ascii")
 
 
 def _field(text: str) -> str:
-    # An id comes from a cursor and an event from our own names; what is not ASCII is nobody's we wrote.
+    # Cursors and event names are ASCII, so any other character is not from this program.
     return _NOT_ASCII.sub("?", _NOT_IN_FIELD.sub("", text))
 
 
@@ -47,6 +49,6 @@ def _one_ascii_line(json_text: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    # What is not ASCII stands inside a JSON string, so its escape means the same; above the first plane it is a pair.
+    # Non-ASCII characters occur only in JSON strings, where an escape means the same: a pair for those above U+FFFF.
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

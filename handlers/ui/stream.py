@@ -1,4 +1,4 @@
-"""A session as an endless HTTP answer: history, what comes, heartbeats, and a farewell."""
+"""Stream a session as an endless HTTP response: history, new entries, heartbeats and a `bye` frame."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -24,20 +24,24 @@ __all__ = ("EventStream", "session_frames")
 async def session_frames(
     session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry
 ) -> AsyncGenerator[bytes]:
-    """The frames of one subscriber: both lanes and the live deltas after a cursor, each with its cursor as id. The
-    first has the client wait `retry_seconds` before it connects again.
+    """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
     entry        an envelope of a lane
-    delta        a live delta, below the newest position; with `isSnapshot` all that was said of its block up to the
-                 cursor, which takes the place of what the client has of it
-    gap          entries after the cursor were trimmed: `firstKept` is the next that there is, and follows
-    caughtup     all that was there has been told; what follows is new
-    fellbehind   the client was slow, and what comes next is read from the log again: nothing is lost
-    closed       the session takes no more messages, and has been told up to its end; the stream stays
-    reopened     it takes messages again
-    rolledback   the log lost its end: what the client has seen behind position `found` may not exist, and it starts
-                 anew, or drops that and goes on behind this frame's id; the stream ends
-    failed       the bus cannot say more for now; the client comes back
+    delta        a live delta, between the newest position and the next. With `isSnapshot` it holds the whole text of
+                 its block so far and replaces what the client has of it.
+    gap          entries after the cursor were trimmed. `firstKept` is the next position; it follows.
+    caughtup     all stored entries were sent; new ones follow
+    fellbehind   the client was slow and is switched back to reading the log; nothing is lost
+    closed       the session accepts no more messages, and all its entries were sent; the stream stays open
+    reopened     the session accepts messages again
+    rolledback   the log lost its end, so entries after position `found` may not exist any more. The stream ends. The
+                 client starts again, or drops these entries and continues after this frame's id.
+    failed       the bus failed. The stream ends, and the client reconnects.
+
+    Args:
+        session: the session.
+        after: the cursor after which to start.
+        retry_seconds: pause of the client before it reconnects; part of the first frame.
     """
     yield encode_retry(retry_seconds)
     while True:
@@ -54,23 +58,24 @@ async def session_frames(
                             name = "delta" if item.delta else "entry"
                             yield encode_frame(name, envelope_json(item), id=str(after))
         except CursorTrimmed as gap:
-            # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.
+            # A frame and not an HTTP status: on any status but 200, browsers stop to reconnect.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
             after = await _cursor_at(session, max(gap.first_kept - 1, after.position))
             yield _frame("gap", missing, id=str(after))
             continue
         except LogRolledBack as lost:
-            told: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
-            yield _frame("rolledback", told, id=str(await _cursor_at(session, lost.found)))
+            rollback: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
+            yield _frame("rolledback", rollback, id=str(await _cursor_at(session, lost.found)))
         except BusError as error:
             yield _frame("failed", {"session": session.id, "message": str(error)})
         return
 
 
 async def _cursor_at(session: Session, position: int) -> Cursor:
-    """The cursor of a reader that has seen all up to a position of the log as it is now.
+    """Return the cursor after a position of the present log.
 
-    It names no incarnation, and is believed, where the server cannot be asked or the head does not know any more.
+    If the server does not answer, or the head does not know the position's incarnation any more, the cursor names no
+    incarnation, and readers accept it unchecked.
     """
     try:
         return (await session.head()).cursor_at(position)
@@ -79,7 +84,7 @@ async def _cursor_at(session: Session, position: int) -> Cursor:
 
 
 class EventStream(Response):
-    """Server-sent events until the frames end, the client goes, or the server closes; then a `bye` frame."""
+    """Sends server-sent events until the frames end or the server closes, and then a `bye` frame."""
 
     media_type = "text/event-stream"
     charset = "utf-8"
@@ -91,41 +96,47 @@ class EventStream(Response):
         closing: anyio.Event,
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
     ) -> None:
-        """`closing` is set when the server is to end; open streams then end by themselves."""
+        """
+        Args:
+            frames: returns the generator of the frames.
+            closing: event that the server sets to end its open streams.
+            bounds: heartbeat and time limits.
+        """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._closing, self._bounds = frames, closing, bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Send the response. It returns when the stream has ended."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            with anyio.CancelScope() as speaking:
-                tasks.start_soon(_cancel_when_set, self._closing, speaking)
-                tasks.start_soon(self._beat, send, speaking)
+            with anyio.CancelScope() as sending:
+                tasks.start_soon(_cancel_when_set, self._closing, sending)
+                tasks.start_soon(self._beat, send, sending)
                 async with aclosing(self._frames()) as frames:
                     async for frame in frames:
-                        if not await self._send_or_give_up(send, frame, speaking):
+                        if not await self._send_or_cancel(send, frame, sending):
                             break
             with anyio.move_on_after(self._bounds.farewell):
                 await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
             tasks.cancel_scope.cancel()
 
-    async def _send_or_give_up(self, send: Send, frame: bytes, speaking: anyio.CancelScope) -> bool:
-        with anyio.move_on_after(self._bounds.send) as patience:
+    async def _send_or_cancel(self, send: Send, frame: bytes, sending: anyio.CancelScope) -> bool:
+        """Send a frame. If the client does not accept it in time, cancel the stream and return False."""
+        with anyio.move_on_after(self._bounds.send) as timeout:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
-        if patience.cancelled_caught:
-            speaking.cancel()
-        return not patience.cancelled_caught
+        if timeout.cancelled_caught:
+            sending.cancel()
+        return not timeout.cancelled_caught
 
-    async def _beat(self, send: Send, speaking: anyio.CancelScope) -> None:
-        while not speaking.cancel_called:
+    async def _beat(self, send: Send, sending: anyio.CancelScope) -> None:
+        while not sending.cancel_called:
             await anyio.sleep(self._bounds.heartbeat)
-            await self._send_or_give_up(send, HEARTBEAT, speaking)
+            await self._send_or_cancel(send, HEARTBEAT, sending)
 
 
 async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:

@@ -1,4 +1,4 @@
-"""What the page shows beside the lanes: what the agent does, turns with what they took, and the session's sums."""
+"""Views of a session that the page shows beside the lanes: the agent's status, the turns and the usage."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,14 @@ __all__ = ("status_view", "turns_view", "usage_view")
 
 
 async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
-    """`{"count": <all>, "countedFrom": …, "turns": [<the newest, oldest first>]}`, each with where it stands and what
-    it took. `countedFrom` is the first entry that counts, or null: those before it are gone and were not counted.
+    """Return `{"count": <all turns>, "countedFrom": …, "turns": [<the newest, oldest first>]}`.
+
+    `countedFrom` is null, or the first counted position if earlier entries were trimmed uncounted.
 
     Args:
-        views: the states of earlier looks.
-        limit: most turns.
+        views: cached states of the projections.
+        session: the session.
+        limit: most turns to return.
 
     Raises:
         BusError: the log could not be read.
@@ -33,8 +35,9 @@ async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOU
 
 
 async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
-    """Tokens and US dollars of the whole session; `cost` is null where nothing is known of it, `countedFrom` as in
-    `turns_view`.
+    """Return the tokens and the cost in US dollars of a session.
+
+    `cost` is null if no call has a known cost. `countedFrom` is as in `turns_view`.
 
     Raises:
         BusError: the log could not be read.
@@ -50,7 +53,7 @@ async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
 
 
 async def status_view(views: Views, session: Session) -> Mapping[str, object]:
-    """What the agent does, the calls that wait for a person, and the commands that no worker has answered yet.
+    """Return what the agent does, the calls that wait for a person, and the commands without an answer.
 
     Raises:
         BusError: the log could not be read.

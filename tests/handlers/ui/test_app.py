@@ -1,4 +1,4 @@
-"""The guard and the API, mostly against a real server on a free port."""
+"""The guard and the API, mostly on a real server with a free port."""
 
 import json
 import re
@@ -55,7 +55,7 @@ SECURITY = {
 
 @asynccontextmanager
 async def opened(**headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A client of the application itself, without a server: for answers that end."""
+    """A client that calls the application without a server, for responses that end."""
     async with temporary_bus() as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
         async with visitor(app, **BEARER, **headers) as client:
@@ -63,15 +63,15 @@ async def opened(**headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
 
 
 def visitor(app: Starlette, **headers: str) -> httpx2.AsyncClient:
-    """A client that sends just these headers beside its own."""
+    """A client that sends these headers in addition to its own."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers)
 
 
-# --- every answer -------------------------------------------------------------------------------------------------
+# --- every response -----------------------------------------------------------------------------------------------
 
 
-async def test_every_answer_has_the_headers_that_guard_it() -> None:
+async def test_every_response_has_the_security_headers() -> None:
     async with opened() as client:
         replies = [
             await client.get("/"),
@@ -97,7 +97,7 @@ async def test_every_answer_has_the_headers_that_guard_it() -> None:
     assert policy["script-src"].startswith("'self' 'sha256-")
 
 
-async def test_an_error_that_nobody_foresaw_says_nothing_of_itself_and_has_the_headers_too() -> None:
+async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers() -> None:
     class Broken(Bus):
         def __init__(self) -> None:
             pass
@@ -113,7 +113,7 @@ async def test_an_error_that_nobody_foresaw_says_nothing_of_itself_and_has_the_h
     assert set(reply.headers) >= SECURITY
 
 
-async def test_no_path_leads_out_of_the_static_files() -> None:
+async def test_no_path_leads_outside_the_static_files() -> None:
     paths = ["../app.py", "%2e%2e/app.py", "..%2f..%2fapp.py", "app/../../app.py", "", "vendor", "/etc/passwd"]
     async with opened() as client:
         assert [(await client.get(f"http://{HOST}/static/{path}")).status_code for path in paths] == [404] * len(paths)
@@ -132,16 +132,16 @@ async def test_no_path_leads_out_of_the_static_files() -> None:
         (BusError("what"), 500),
     ],
 )
-def test_each_branch_of_errors_has_its_status(error: BusError, status: int) -> None:
+def test_each_branch_of_errors_has_its_http_status(error: BusError, status: int) -> None:
     assert status_of(error) == status
 
 
-# --- what is asked ------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------------
 
 SESSION_ROUTES = ["", "/entries", "/events", "/status", "/turns", "/usage"]
 
 
-async def test_a_session_id_is_checked_on_every_route() -> None:
+async def test_an_invalid_session_id_is_refused_on_every_route() -> None:
     wrong = ["*", "a b", "a..b", "a%00b", "a" * 65, "é", "a:b", "{x}", "s1%0d%0aX", "s1%3Fx"]
     async with opened() as client:
         paths = [f"/api/sessions/{session}" for session in wrong]
@@ -153,7 +153,7 @@ async def test_a_session_id_is_checked_on_every_route() -> None:
         assert (await client.get("/api/sessions")).json()["count"] == 0
 
 
-async def test_a_malformed_cursor_is_refused_before_the_stream_begins() -> None:
+async def test_a_malformed_cursor_is_refused_before_the_stream_starts() -> None:
     cursors = ["x", "-1", "1-", "1-x", "1.5", "1-2-3", "1 2", "٣", "9" * 19, "$", "0x1"]
     path = "/api/sessions/s1/events"
     async with opened() as client:
@@ -169,14 +169,14 @@ NO_MESSAGES = [
 ]
 
 
-async def test_a_body_that_is_no_message_is_refused_and_nothing_is_written() -> None:
+async def test_a_body_that_is_no_message_is_refused_and_nothing_is_published() -> None:
     async with opened(**{"Content-Type": "application/json"}) as client:
         replies = [await client.post("/api/sessions/s1/messages", content=body) for body in NO_MESSAGES]
         assert {(reply.status_code, reply.json()["error"]) for reply in replies} == {(400, "decode_error")}
         assert (await client.get("/api/sessions")).json()["count"] == 0
 
 
-async def test_a_body_that_is_not_said_to_be_json_is_refused() -> None:
+async def test_a_body_without_the_json_content_type_is_refused() -> None:
     kinds = ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"]
     async with opened() as client:
         for kind in kinds:
@@ -185,7 +185,7 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused() -> None:
             assert reply.status_code == 415
 
 
-async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+async def test_a_body_at_the_limit_is_accepted_and_one_byte_more_is_refused() -> None:
     def body(size: int) -> bytes:
         return b'{"text":"' + b"x" * (size - 11) + b'"}'
 
@@ -197,7 +197,7 @@ async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
         assert (await bus.session("s1").head()).position == 1
 
 
-async def test_an_endless_body_is_cut_at_the_limit() -> None:
+async def test_an_endless_body_is_refused_at_the_limit() -> None:
     async with temporary_bus() as bus, serving(bus) as served:
         head = (
             f"POST /api/sessions/s1/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
@@ -220,7 +220,7 @@ async def _send_for_ever(stream: ByteStream, chunk: bytes) -> NoReturn:
         await stream.send(chunk)
 
 
-async def test_a_message_posted_twice_with_its_key_is_said_once() -> None:
+async def test_a_message_posted_twice_with_its_key_is_published_once() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         first = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
         again = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
@@ -234,7 +234,7 @@ async def test_a_message_posted_twice_with_its_key_is_said_once() -> None:
         assert (head["id"], head["position"], head["isClosed"]) == ("s1", 2, False)
 
 
-async def test_a_fork_says_what_it_is_a_fork_of() -> None:
+async def test_the_head_of_a_fork_names_its_origin() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?"})
         await bus.session("s1").fork(id="s2")
@@ -253,7 +253,7 @@ async def test_a_posted_message_wakes_a_worker() -> None:
         assert (work.session, work.position) == ("s1", 1)
 
 
-async def test_entries_are_given_between_two_cursors() -> None:
+async def test_entries_between_two_cursors_are_returned() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 1201)))
         some = (await client.get("/api/sessions/s1/entries?after=10&until=12")).json()["entries"]
@@ -269,12 +269,12 @@ NOTICES = frozenset({"caughtup", "fellbehind", "closed", "reopened"})
 
 
 def place(id: str) -> str:
-    """The id of a frame without the incarnation of its log."""
+    """The id of a frame, without the incarnation of the log."""
     return id.partition(".")[0]
 
 
 class Reader:
-    """One subscriber's frames as (event, id, data); without notices, unless they are asked for."""
+    """Reads a subscriber's frames as (event, id, data). Leaves out notices by default."""
 
     def __init__(self, source: httpx2.EventSource, *, notices: bool = False) -> None:
         self._events, self._left_out = aiter(source), frozenset[str]() if notices else NOTICES
@@ -317,7 +317,7 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
     assert message["content"] == [{"type": "text", "text": "line\r\n\u2028\0 end"}]
 
 
-async def test_who_comes_late_or_back_in_the_middle_of_a_message_has_its_text_once() -> None:
+async def test_a_client_that_joins_or_resumes_within_a_message_gets_its_text_once() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         session = bus.session("s1")
 
@@ -325,7 +325,7 @@ async def test_who_comes_late_or_back_in_the_middle_of_a_message_has_its_text_on
             return Delta(kind="text", message_id="m1", delta=text)
 
         async def text_of(source: httpx2.EventSource, start: str, whole: str) -> tuple[str, list[str]]:
-            """The text that a client has in the end that held `start`; and the ids of what it was sent."""
+            """Read until a client that has `start` has `whole`. Return its text, and the ids of the frames."""
             text, ids, reader = start, list[str](), Reader(source)
             while text != whole:
                 ((name, id, frame),) = await reader.take(1)
@@ -339,7 +339,7 @@ async def test_who_comes_late_or_back_in_the_middle_of_a_message_has_its_text_on
         await session.preview(of_m1("Hel"), of_m1("lo "))
         await session.publish(ExtensionMessage.of("progress"))
         await session.preview(of_m1("you "))
-        async with client.sse("/api/sessions/s1/events?after=2") as source:  # as who joins now
+        async with client.sse("/api/sessions/s1/events?after=2") as source:  # as a client that joins now
             _, ids = await text_of(source, "", "Hello you ")
         assert [id.partition(".")[0] for id in ids] == ["2-0", "2-1"]
         await session.preview(of_m1("there"))
@@ -348,7 +348,7 @@ async def test_who_comes_late_or_back_in_the_middle_of_a_message_has_its_text_on
                 await text_of(source, start, "Hello you there")
 
 
-async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_address() -> None:
+async def test_the_last_event_id_overrides_the_cursor_of_the_url() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
         async with client.sse("/api/sessions/s1/events?after=1") as source:
@@ -357,7 +357,7 @@ async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_addr
             assert [place(id) for _, id, _ in await Reader(source).take(2)] == ["4-0", "5-0"]
 
 
-async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> None:
+async def test_a_trimmed_cursor_gives_a_gap_frame_and_the_remaining_entries() -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
@@ -377,7 +377,7 @@ async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> 
         assert [(name, place(id)) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
 
 
-async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
+async def test_a_cursor_beyond_the_log_gives_a_rolledback_frame() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
         async with client.sse("/api/sessions/s1/events?after=7") as source:
@@ -387,18 +387,18 @@ async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
         assert cursor.incarnation
 
 
-async def test_a_log_that_lost_its_end_is_told_and_the_id_of_that_frame_leads_on() -> None:
+async def test_a_client_can_continue_after_the_id_of_a_rolledback_frame() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(ExtensionMessage.of("tick", 1), ExtensionMessage.of("tick", 2))
         path = "/api/sessions/s1/events"
         async with client.sse(path, headers={"Last-Event-ID": "2-0.another"}) as source:
-            ((name, id, told),) = await Reader(source).take(1)
-        assert (name, id, told) == ("rolledback", "0-0", {"session": "s1", "seen": 2, "found": 0})
+            ((name, id, data),) = await Reader(source).take(1)
+        assert (name, id, data) == ("rolledback", "0-0", {"session": "s1", "seen": 2, "found": 0})
         async with client.sse(path, headers={"Last-Event-ID": id}) as source:
             assert [place(id) for _, id, _ in await Reader(source).take(2)] == ["1-0", "2-0"]
 
 
-async def test_a_stream_tells_when_it_has_caught_up_and_whether_the_session_is_closed() -> None:
+async def test_a_stream_reports_caught_up_closed_and_reopened() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         session = bus.session("s1")
         await session.publish(UserMessage.text("a"))
@@ -421,13 +421,13 @@ async def test_a_stream_tells_when_it_has_caught_up_and_whether_the_session_is_c
         assert [(name, id) for name, id, _ in again] == [("entry", ids[5]), ("caughtup", ids[5])]
 
 
-async def test_a_client_that_was_too_slow_is_told_so_and_lacks_nothing() -> None:
+async def test_a_slow_client_gets_a_fellbehind_frame_and_loses_nothing() -> None:
     async with temporary_bus() as bus:
         session = bus.session("s1")
         await session.publish(ExtensionMessage.of("tick"))
         async with aclosing(session_frames(session, START)) as frames:
             said = [await anext(frames) for _ in range(3)]
-            # In one step: what comes piece by piece may be taken piece by piece, and nobody falls behind.
+            # One publish: entries that come one by one may be read one by one, and nothing falls behind.
             await session.publish(*[ExtensionMessage.of("big", "x" * 500_000)] * 4)
             head = (await session.head()).cursor
             with anyio.fail_after(SECONDS):
@@ -439,18 +439,18 @@ async def test_a_client_that_was_too_slow_is_told_so_and_lacks_nothing() -> None
     ]
 
 
-async def test_open_streams_get_a_farewell_when_the_server_ends() -> None:
+async def test_open_streams_get_a_bye_frame_when_the_server_ends() -> None:
     async with temporary_bus() as bus, AsyncExitStack() as stack:
         async with serving(bus) as served:
             client = await stack.enter_async_context(client_of(served))
             sources = [await stack.enter_async_context(client.sse("/api/sessions/s1/events")) for _ in range(5)]
-        # The server has ended; what it said last is still in the sockets.
+        # The server has ended, but its last frames are still in the sockets.
         assert [(await Reader(source).take(1))[0][0] for source in sources] == ["bye"] * 5
         with pytest.raises(httpx2.ConnectError):
             await client.get("/")
 
 
-async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
+async def test_a_client_that_disconnects_leaves_no_tasks() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
         before = len(anyio.get_running_tasks())
@@ -461,7 +461,7 @@ async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
         await eventually(lambda: len(anyio.get_running_tasks()) <= before)
 
 
-async def test_a_client_that_leaves_in_the_middle_of_an_answer_cancels_nothing() -> None:
+async def test_a_client_that_disconnects_during_an_answer_cancels_nothing() -> None:
     stop = Pause()
     loop = AgentLoop(ScriptedModel([Piece("text", "As I "), stop, *answer("was saying.")]))
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
@@ -487,7 +487,7 @@ def _events_request(port: int) -> bytes:
     return head.encode()
 
 
-async def test_answers_hold_no_more_than_their_bounds() -> None:
+async def test_responses_keep_their_bounds() -> None:
     bounds = UiBounds(page_entries=2, sessions=1, body_bytes=30, dropped_bytes=40)
     async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
         for name in ("s1", "s2"):
@@ -502,7 +502,7 @@ async def test_answers_hold_no_more_than_their_bounds() -> None:
         assert (await client.post(f"{path}/messages", json={"text": "x" * 30})).status_code == 413
 
 
-async def test_a_stream_with_nothing_to_say_beats() -> None:
+async def test_an_idle_stream_sends_heartbeats() -> None:
     async with temporary_bus() as bus, serving(bus, bounds=UiBounds(heartbeat=0.01)) as served:
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             await stream.send(_events_request(served.port))
@@ -513,7 +513,7 @@ async def test_a_stream_with_nothing_to_say_beats() -> None:
         assert received.count(b"retry: 2000\n") == 1
 
 
-async def test_a_client_that_takes_nothing_is_cut() -> None:
+async def test_a_client_that_accepts_no_data_is_disconnected() -> None:
     async with temporary_bus() as bus, serving(bus, bounds=UiBounds(send=0.1)) as served:
         session = bus.session("s1")
         for number in range(40):
@@ -540,7 +540,7 @@ async def test_a_port_in_use_is_an_error_that_names_it() -> None:
             await serve(bus, port=served.port)
 
 
-async def test_an_address_of_another_machine_is_an_error_of_its_own() -> None:
+async def test_an_address_of_another_machine_is_refused_by_name() -> None:
     async with temporary_bus() as bus:
         with pytest.raises(AddressRefused, match=r"192\.0\.2\.1"):
             await serve(bus, host="192.0.2.1", port=0)
@@ -564,7 +564,7 @@ except KeyboardInterrupt:
 """
 
 
-async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_status_to_it() -> None:
+async def test_ctrl_c_sends_bye_frames_and_leaves_the_exit_code_to_the_process() -> None:
     async with temporary_dir() as folder:
         command = [sys.executable, "-c", CLI, str(folder)]
         async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
@@ -580,7 +580,7 @@ async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_
                 assert await process.wait() == 130
 
 
-async def test_a_server_that_ended_leaves_its_port_free_for_the_next() -> None:
+async def test_a_port_is_free_again_after_its_server_ended() -> None:
     async with temporary_bus() as bus:
         async with serving(bus) as served:
             pass
@@ -588,12 +588,12 @@ async def test_a_server_that_ended_leaves_its_port_free_for_the_next() -> None:
             assert (await client.get("/api/sessions")).status_code == 200
 
 
-async def test_an_erased_session_is_told_of_and_not_shown_as_an_empty_one() -> None:
+async def test_an_erased_session_is_an_error_and_not_an_empty_session() -> None:
     async with temporary_bus() as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
         await bus.session("s").publish(UserMessage.text("a"))
         await bus.session("s").erase()
         async with visitor(app, **BEARER) as client:
             for path in ("", "/entries", "/turns", "/usage"):
-                told = await client.get(f"/api/sessions/s{path}")
-                assert (told.status_code, told.json()["error"]) == (409, "session_erased"), path
+                reply = await client.get(f"/api/sessions/s{path}")
+                assert (reply.status_code, reply.json()["error"]) == (409, "session_erased"), path

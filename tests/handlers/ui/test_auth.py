@@ -1,4 +1,4 @@
-"""The guard alone, before an application that lets everything through."""
+"""The guard alone, before an application that accepts everything."""
 
 from collections.abc import MutableMapping
 
@@ -14,20 +14,20 @@ TOKEN = "start-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-async def behind(scope: Scope, receive: Receive, send: Send) -> None:
-    """What the guard guards: its answer shows that it was reached."""
+async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    """The guarded application. Its response shows that the request got through."""
     await PlainTextResponse("reached")(scope, receive, send)
 
 
-GUARD = Guard(behind, token=TOKEN, allowed_hosts={*local_hosts(8420), "bus.example.com"}, headers=[("X-Guarded", "1")])
+GUARD = Guard(guarded, token=TOKEN, allowed_hosts={*local_hosts(8420), "bus.example.com"}, headers=[("X-Guarded", "1")])
 
 
 def visitor(**headers: str) -> httpx2.AsyncClient:
-    """A client that sends just these headers beside its own."""
+    """A client that sends these headers in addition to its own."""
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=GUARD), base_url=f"http://{HOST}", headers=headers)
 
 
-# --- who may speak ------------------------------------------------------------------------------------------------
+# --- hosts and origins --------------------------------------------------------------------------------------------
 
 REFUSED_HOSTS = [
     *("evil.example", "evil.example:8420", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8421", "127.0.0.1.:8420"),
@@ -43,14 +43,14 @@ REFUSED_ORIGINS = [
 
 
 @pytest.mark.parametrize("host", REFUSED_HOSTS)
-async def test_a_host_that_is_not_ours_is_refused(host: str) -> None:
+async def test_an_unknown_host_is_refused(host: str) -> None:
     async with visitor(Host=host, **BEARER) as client:
         reply = await client.get("/api/sessions")
     assert (reply.status_code, reply.json()["error"]) == (403, "host_refused")
 
 
 @pytest.mark.parametrize("origin", REFUSED_ORIGINS)
-async def test_an_origin_that_is_not_ours_is_refused_to_read_and_to_write(origin: str) -> None:
+async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
     async with visitor(Origin=origin, **BEARER) as client:
         replies = [
             await client.get("/"),
@@ -68,7 +68,7 @@ async def test_an_origin_that_is_not_ours_is_refused_to_read_and_to_write(origin
         ("bus.example.com", "https://bus.example.com"),
     ],
 )
-async def test_our_own_names_and_our_own_page_are_let_through(host: str, origin: str | None) -> None:
+async def test_known_hosts_and_the_own_origin_are_accepted(host: str, origin: str | None) -> None:
     headers = {"Host": host, **({"Origin": origin} if origin else {}), **BEARER}
     async with visitor(**headers) as client:
         assert (await client.get("/api/sessions")).status_code == 200
@@ -77,13 +77,13 @@ async def test_our_own_names_and_our_own_page_are_let_through(host: str, origin:
 @pytest.mark.parametrize(
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
-async def test_requests_that_another_site_caused_are_refused(site: str, status: int) -> None:
+async def test_requests_caused_by_another_site_are_refused(site: str, status: int) -> None:
     async with visitor(**{"Sec-Fetch-Site": site}, **BEARER) as client:
         assert (await client.get("/api/sessions")).status_code == status
         assert (await client.get("/")).status_code == status
 
 
-async def test_a_preflight_is_denied_and_no_answer_allows_another_origin() -> None:
+async def test_a_preflight_is_refused_and_no_response_allows_another_origin() -> None:
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     async with visitor(Origin="http://evil.example", **asked) as client:
         reply = await client.options("/api/sessions/s1/messages")
@@ -112,7 +112,7 @@ async def test_two_host_headers_are_refused() -> None:
 # --- the start token ----------------------------------------------------------------------------------------------
 
 
-async def test_the_printed_address_gives_a_cookie_and_takes_the_token_out_of_the_address() -> None:
+async def test_the_printed_url_sets_a_cookie_and_redirects_without_the_token() -> None:
     async with visitor() as client:
         opened = await client.get("/", params={"token": TOKEN})
         assert (opened.status_code, opened.headers["location"]) == (303, "/")
@@ -143,27 +143,27 @@ async def test_the_printed_address_gives_a_cookie_and_takes_the_token_out_of_the
     ],
     ids=str,
 )
-async def test_nothing_is_answered_without_the_token(path: str, headers: dict[str, str]) -> None:
+async def test_requests_without_the_token_are_refused(path: str, headers: dict[str, str]) -> None:
     async with visitor(**headers) as client:
         assert (await client.get(path)).status_code == 401
 
 
 @pytest.mark.parametrize("offered", ["", "wrong", "é", "\ud800", TOKEN[:-1], TOKEN.upper(), "\0"])
-async def test_a_wrong_token_in_the_address_is_refused_and_sets_nothing(offered: str) -> None:
+async def test_a_wrong_token_in_the_url_is_refused_and_sets_no_cookie(offered: str) -> None:
     async with visitor() as client:
         reply = await client.get(f"/?token={offered.encode('utf-8', 'surrogatepass').hex(' ').replace(' ', '%')}")
         assert reply.status_code == 401
         assert "set-cookie" not in reply.headers
 
 
-async def test_a_token_in_the_address_opens_the_page_alone() -> None:
+async def test_a_token_in_the_url_opens_only_the_page() -> None:
     async with visitor() as client:
         assert (await client.get("/api/sessions", params={"token": TOKEN})).status_code == 401
         assert (await client.post("/", params={"token": TOKEN})).status_code == 401
 
 
-async def test_a_readers_token_reads_and_its_cookie_does_and_neither_writes() -> None:
-    guard = Guard(behind, token=TOKEN, reader_token="reader", allowed_hosts=local_hosts(8420), headers=[])
+async def test_a_readers_token_and_its_cookie_read_and_do_not_write() -> None:
+    guard = Guard(guarded, token=TOKEN, reader_token="reader", allowed_hosts=local_hosts(8420), headers=[])
     transport = httpx2.ASGITransport(app=guard)
     async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         for method, code in (("GET", 200), ("HEAD", 200), ("POST", 403), ("PUT", 403), ("DELETE", 403), ("X", 403)):
@@ -177,17 +177,17 @@ async def test_a_readers_token_reads_and_its_cookie_does_and_neither_writes() ->
 
 
 @pytest.mark.parametrize("reader", ["", TOKEN])
-def test_a_readers_token_that_is_none_or_the_start_token_is_refused_at_once(reader: str) -> None:
+def test_an_empty_readers_token_or_one_equal_to_the_start_token_is_refused(reader: str) -> None:
     with pytest.raises(ValueError, match="token"):
-        Guard(behind, token=TOKEN, reader_token=reader, allowed_hosts=[], headers=[])
+        Guard(guarded, token=TOKEN, reader_token=reader, allowed_hosts=[], headers=[])
 
 
-def test_an_empty_start_token_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="may not be empty"):
-        Guard(behind, token="", allowed_hosts=[], headers=[])
+def test_an_empty_start_token_is_refused() -> None:
+    with pytest.raises(ValueError, match="a token is empty"):
+        Guard(guarded, token="", allowed_hosts=[], headers=[])
 
 
-async def test_every_answer_has_the_headers_of_the_guard() -> None:
+async def test_every_response_has_the_headers_of_the_guard() -> None:
     async with visitor() as client:
         replies = [
             await client.get("/", headers=BEARER),

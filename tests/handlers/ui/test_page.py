@@ -1,4 +1,4 @@
-"""The page in Chromium, against a real bus and a real server."""
+"""The page in Chromium, on a real bus and a real server."""
 
 import base64
 import hashlib
@@ -61,17 +61,17 @@ async def until_at(page: "Page", position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
 
 
-# --- speaking and reading -------------------------------------------------------------------------------------------
+# --- writing and reading ------------------------------------------------------------------------------------------
 
 
-async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: SharedBrowser) -> None:
+async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, bus.session("chat-1"))
             await page.goto(served.url)
             assert TOKEN not in page.url
             await page.get_by_role("button", name="New session").click()
-            await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
+            await expect(page.get_by_text("No entries yet")).to_be_visible()
             box = page.get_by_label("Message to the agent")
             await expect(box).to_be_focused()
             await box.press_sequentially("What is 17 × 23?")
@@ -99,7 +99,7 @@ async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_not
         assert seen.errors == []
 
 
-async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: SharedBrowser) -> None:
+async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empty(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
@@ -113,7 +113,7 @@ async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(brows
         assert (await bus.session("s1").head()).position == 1
 
 
-async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: SharedBrowser) -> None:
+async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
@@ -136,13 +136,13 @@ async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_
         await expect(page.get_by_text("late")).to_have_count(0)
 
 
-async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: SharedBrowser) -> None:
+async def test_a_page_opened_during_an_answer_shows_all_of_its_text(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
         await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
         await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
-        # More than the page loads at first: what was said stands far above its first row.
+        # More entries than the page loads at first, so the message is above its first row.
         await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
         await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
         await open_session(page, served, "s1")
@@ -152,7 +152,7 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
-async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
+async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(
     browser: SharedBrowser,
 ) -> None:
     async with (
@@ -171,7 +171,7 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
             await session.preview(Delta(kind="text", message_id="m1", delta=f"{number} "))
             text += f"{number} "
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
-            if number % 2:  # else the last that was seen is a piece, and not an entry
+            if number % 2:  # else the last received item is a delta, not an entry
                 await session.publish(ExtensionMessage.of("tick", number))
                 await until_at(page, 2 + number // 2)
             wire.cut()
@@ -180,7 +180,7 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: SharedBrowser) -> None:
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_published_once(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, browsing(browser) as (page, _):
         async with serving(bus) as served:
             await open_session(page, served, "s1")
@@ -196,11 +196,11 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
             assert await positions(page) == [1]
 
 
-async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: SharedBrowser) -> None:
+async def test_the_newest_session_is_shown_first_and_each_has_its_url(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
         said_at = time_ns() // 1_000_000
-        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries are dated by the millisecond
+        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries have times in milliseconds
         await bus.session("newer").publish(UserMessage.text("from the newer"))
         await page.goto(served.url)
         await expect(page.locator(".row .text")).to_have_text("from the newer")
@@ -214,7 +214,7 @@ async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(
         await expect(page.locator(".row .text")).to_have_text("from the newer")
 
 
-async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: SharedBrowser) -> None:
+async def test_a_click_on_an_old_turn_shows_it_in_the_lanes(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
@@ -226,7 +226,7 @@ async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: Share
         assert await positions(page) == list(range(1, 702))
 
 
-async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: SharedBrowser) -> None:
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_a_url(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
         await open_session(page, served, "s1")
@@ -235,7 +235,7 @@ async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browse
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
-async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> None:
+async def test_stored_media_are_named_and_not_drawn(browser: SharedBrowser) -> None:
     large = PIXEL + b"<script>alert(1)</script>" * 3_000
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [large]))
@@ -246,10 +246,10 @@ async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> No
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
-# --- the line drops -------------------------------------------------------------------------------------------------
+# --- lost connections ---------------------------------------------------------------------------------------------
 
 
-async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
+async def test_a_page_resumes_after_a_lost_connection_without_loss_or_duplicates(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
@@ -272,7 +272,7 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
-async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
+async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
         session = bus.session("s1")
         async with serving(bus, bounds=SOON) as served:
@@ -287,7 +287,7 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(br
             assert await positions(page) == [1, 2, 3]
 
 
-async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
+async def test_a_reconnecting_page_sends_the_incarnation_of_the_log(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
@@ -304,7 +304,7 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: Shar
         async def refuse(route: "Route") -> None:
             await route.fulfill(status=503)
 
-        await page.route("**/events?*", refuse)  # after a refusal a browser gives up, and the page begins again
+        await page.route("**/events?*", refuse)  # after a refusal the browser stops, and the page reconnects
         wire.cut()
         cursor = (await session.head()).cursor
         async with page.expect_request(f"**/events?after={cursor}"):
@@ -316,7 +316,7 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: Shar
         assert seen.off_origin(base) == []
 
 
-async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
+async def test_a_closed_session_is_shown_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))
@@ -339,7 +339,7 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: Sh
         assert seen.errors == []
 
 
-async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
+async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
@@ -365,21 +365,21 @@ async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser)
         assert seen.errors == []
 
 
-async def test_without_the_token_the_page_says_how_to_get_in(browser: SharedBrowser) -> None:
+async def test_without_the_token_the_page_names_the_url_to_open(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await page.goto(served.base)
         await expect(page.locator("body")).to_contain_text("lanebus serve")
         await open_session(page, served, "s1")
         await page.context.clear_cookies()
-        await expect(page.get_by_role("alert")).to_contain_text("open the address that the server printed")
+        await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
         await expect(page.locator(".connection")).to_have_attribute("data-state", "refused")
 
 
-# --- much, and bad --------------------------------------------------------------------------------------------------
+# --- many entries and hostile ones --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-async def test_ten_thousand_entries_stay_usable(browser: SharedBrowser) -> None:
+async def test_a_page_with_ten_thousand_entries_stays_usable(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         for start in range(0, 10_000, 1000):
@@ -439,7 +439,7 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
 
 
 @pytest.mark.slow
-async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: SharedBrowser) -> None:
+async def test_sixty_payloads_in_every_field_are_shown_as_text(browser: SharedBrowser) -> None:
     assert len(PAYLOADS) >= 60
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
@@ -474,8 +474,8 @@ async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: 
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_page_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
-    """The guard of the test above: what it watches for does show."""
+async def test_the_payload_tests_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
+    """The payload test is valid only if a script that runs is noticed."""
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await open_session(page, served, "s1")
         await page.evaluate("alert('seen')")

@@ -1,4 +1,4 @@
-"""The page's buttons, in Chromium, against a real bus and a real server."""
+"""The page's buttons in Chromium, on a real bus and a real server."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 @asynccontextmanager
 async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page", Seen, Served]]:
-    """The page at session s1."""
+    """Open the page at session s1."""
     async with serving(bus) as served, browsing(browser) as (page, seen):
         await page.goto(served.url)
         await page.goto(f"{served.base}/#/s/s1")
@@ -41,7 +41,7 @@ async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page
 
 
 async def wait_at(session: Session, *tools: str) -> None:
-    """A loop whose calls wait for a person."""
+    """Publish a loop whose tool calls wait for a person."""
     blocks = tuple(ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name}) for at, name in enumerate(tools))
     await session.publish(
         UserMessage.text("hi"),
@@ -53,7 +53,7 @@ async def wait_at(session: Session, *tools: str) -> None:
 
 
 async def next_control(session: Session, after: int) -> tuple[int, Control]:
-    """The first command behind a position."""
+    """Return the first command after a position."""
     with anyio.fail_after(120):
         async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds={"control.*"}):
             if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
@@ -63,7 +63,7 @@ async def next_control(session: Session, after: int) -> tuple[int, Control]:
     raise AssertionError
 
 
-async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
+async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         session = bus.session("s1")
         await wait_at(session, "delete_file")
@@ -83,7 +83,7 @@ async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_c
         assert seen.errors == []
 
 
-async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(browser: SharedBrowser) -> None:
+async def test_a_waiting_call_without_loaded_arguments_says_where_they_are(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus:
         session = bus.session("s1")
         await wait_at(session, "rm")
@@ -95,7 +95,7 @@ async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(browser:
             await expect(page.locator(".ask")).to_contain_text('{"path":"rm"}')
 
 
-async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(browser: SharedBrowser) -> None:
+async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session = bus.session("s1")
         await wait_at(session, "rm", "mv")
@@ -112,10 +112,10 @@ async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(browser: Sh
         await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
 
 
-async def test_the_buttons_fit_what_the_agent_does(browser: SharedBrowser) -> None:
+async def test_the_buttons_match_the_agents_state(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session, buttons = bus.session("s1"), page.locator(".buttons button")
-        await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
+        await expect(page.get_by_text("No entries yet")).to_be_visible()
         await expect(page.locator(".control")).to_have_count(0)
         await session.publish(UserMessage.text("hi"))
         await expect(buttons).to_have_text(["Pause"])
@@ -132,7 +132,7 @@ async def test_the_buttons_fit_what_the_agent_does(browser: SharedBrowser) -> No
         await expect(buttons).to_have_count(0)
 
 
-async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_was_said(browser: SharedBrowser) -> None:
+async def test_steer_now_cuts_the_answer_and_the_agent_continues_with_the_message(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         pause = Pause()
         model = ScriptedModel([Piece("text", "It is a long st"), pause], answer("Very short."))
@@ -155,7 +155,7 @@ async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_wa
         assert seen.errors == []
 
 
-async def test_an_answer_is_aborted_from_the_page(browser: SharedBrowser) -> None:
+async def test_abort_ends_the_answer(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         model = ScriptedModel([Piece("text", "It is a long st"), Pause()])
         async with anyio.create_task_group() as tasks:
@@ -169,14 +169,14 @@ async def test_an_answer_is_aborted_from_the_page(browser: SharedBrowser) -> Non
             tasks.cancel_scope.cancel()
 
 
-async def test_a_word_for_later_waits_until_the_loop_is_over(browser: SharedBrowser) -> None:
+async def test_a_follow_up_waits_until_the_loop_has_ended(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         pause = Pause()
         model = ScriptedModel([pause, *answer("First.")], answer("Second."))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Worker(bus, AgentLoop(model)).run)
             await bus.session("s1").publish(UserMessage.text("one"))
-            await page.get_by_label("once it is done").check()
+            await page.get_by_label("send after the loop").check()
             box = page.get_by_label("Message to the agent")
             await box.fill("two")
             await box.press("Enter")
@@ -187,7 +187,7 @@ async def test_a_word_for_later_waits_until_the_loop_is_over(browser: SharedBrow
         assert [len(request.context.messages) for request in model.requests] == [1, 3]
 
 
-async def test_who_may_only_look_has_nothing_to_press(browser: SharedBrowser) -> None:
+async def test_a_reader_gets_no_buttons(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus, reader_token="reader") as served,
@@ -197,12 +197,12 @@ async def test_who_may_only_look_has_nothing_to_press(browser: SharedBrowser) ->
         await page.goto(f"{served.base}/?token=reader")
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".ask")).to_contain_text("rm")
-        await expect(page.get_by_text("You may look here")).to_be_visible()
+        await expect(page.get_by_text("This link is read-only")).to_be_visible()
         await expect(page.locator(".control button, .composer")).to_have_count(0)
         assert seen.errors == []
 
 
-async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_again(browser: SharedBrowser) -> None:
+async def test_a_command_whose_response_was_lost_is_published_once_when_repeated(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session = bus.session("s1")
         await wait_at(session, "rm")
@@ -221,7 +221,7 @@ async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_ag
 
 
 def _said_by(payload: str) -> list[ExtensionMessage]:
-    """Commands, an answer to one and a call that waits, with the payload in every field."""
+    """Commands, an answer and a waiting call, with the payload in every field."""
     names = ("reason", "by", "to", "toolCallId", "when")
     kinds = ("control.abort", "control.deny", "control.handoff", "control.resume")
     told: dict[str, JsonValue] = dict.fromkeys(names, payload)
@@ -235,7 +235,7 @@ def _said_by(payload: str) -> list[ExtensionMessage]:
 
 
 @pytest.mark.slow
-async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothing_else(browser: SharedBrowser) -> None:
+async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
         session = bus.session("s1")
         bad = [payload for payload in PAYLOADS if payload.isprintable()]
@@ -255,7 +255,7 @@ async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothi
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_the_buttons_are_in_sight_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
+async def test_the_buttons_are_visible_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus) as served,

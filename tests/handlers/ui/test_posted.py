@@ -1,4 +1,4 @@
-"""Commands that a client posts, and what the page is told of the agent's standing."""
+"""Commands that clients post, and the agent's status."""
 
 import httpx2
 import pytest
@@ -31,13 +31,13 @@ COMMANDS: dict[str, dict[str, object]] = {
 
 
 async def controls(session: Session) -> list[Control]:
-    """The commands in the log."""
+    """Return the commands in the log."""
     found = [e.message async for e in session.read(lanes={Lane.EXTENSION}, kinds={"control.*"})]
     return [c for message in found if isinstance(message, ExtensionMessage) and (c := parse_control(message))]
 
 
 async def wait_at(session: Session) -> None:
-    """A loop in which a call waits for a person."""
+    """Publish a loop in which a tool call waits for a person."""
     await session.publish(
         UserMessage.text("hi"),
         AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
@@ -47,7 +47,7 @@ async def wait_at(session: Session) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-async def test_each_command_is_published_as_it_was_asked_for_and_by_whom(name: str) -> None:
+async def test_each_command_is_published_with_its_fields_and_sender(name: str) -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         reply = await client.post(f"{PATH}/commands", json={"command": name, **COMMANDS[name]})
         assert (reply.status_code, reply.json()) == (201, {"positions": [1], "duplicate": False})
@@ -71,7 +71,7 @@ def test_every_command_has_a_spec_and_a_python_function() -> None:
     assert {named.get(name, name) for name in COMMAND_SPECS} <= {*commands.__all__}
 
 
-async def test_a_steering_word_stands_in_its_lane_and_the_command_names_its_place() -> None:
+async def test_steer_publishes_the_message_and_a_command_that_names_its_position() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         body = {"command": "steer", "text": "Shorter, please", "when": "now", "key": "k"}
         reply = await client.post(f"{PATH}/commands", json=body)
@@ -93,7 +93,7 @@ async def test_a_follow_up_is_marked_as_one() -> None:
         assert [(m.metadata or {}).get(FOLLOW_UP) for m in said if isinstance(m, UserMessage)] == [True, None]
 
 
-async def test_a_command_posted_twice_with_its_key_is_one() -> None:
+async def test_a_command_posted_twice_with_its_key_is_published_once() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         replies = [await client.post(f"{PATH}/commands", json={"command": "pause", "key": "k"}) for _ in range(2)]
         assert [(reply.status_code, reply.json()["positions"]) for reply in replies] == [(201, [1]), (200, [1])]
@@ -110,7 +110,7 @@ NO_COMMANDS: list[object] = [
 ]
 
 
-async def test_a_body_that_is_no_command_is_refused_and_nothing_is_written() -> None:
+async def test_a_body_that_is_no_command_is_refused_and_nothing_is_published() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         replies = [await client.post(f"{PATH}/commands", json=body) for body in NO_COMMANDS]
         assert [(r.status_code, r.json()["error"]) for r in replies] == [(400, "decode_error")] * len(NO_COMMANDS)
@@ -130,16 +130,16 @@ async def test_a_command_to_a_closed_session_is_refused() -> None:
         assert (reply.status_code, reply.json()["error"]) == (409, "session_closed")
 
 
-# --- the status -----------------------------------------------------------------------------------------------------
+# --- the status ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_that_was_never_spoken_in_is_idle() -> None:
+async def test_a_session_without_entries_is_idle() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         status = (await client.get(f"{PATH}/status")).json()
         assert status == {"position": 0, "doing": "idle", "loop": None, "waiting": [], "commands": []}
 
 
-async def test_a_status_names_what_waits_for_a_person_and_which_commands_have_no_answer() -> None:
+async def test_a_status_lists_waiting_calls_and_unanswered_commands() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         session = bus.session("s1")
         await wait_at(session)
@@ -158,7 +158,7 @@ async def test_a_status_names_what_waits_for_a_person_and_which_commands_have_no
         assert (await client.get(f"{PATH}/status")).json()["doing"] == "idle"
 
 
-async def test_a_call_that_a_paused_loop_left_waiting_is_still_put_to_the_person() -> None:
+async def test_a_waiting_call_of_a_paused_loop_is_still_listed() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         session = bus.session("s1")
         await wait_at(session)
@@ -180,14 +180,14 @@ async def test_a_session_whose_beginning_was_trimmed_has_a_status_too() -> None:
         assert (await client.get(f"{PATH}/status")).json()["doing"] == "waiting"
 
 
-# --- who may --------------------------------------------------------------------------------------------------------
+# --- tokens -------------------------------------------------------------------------------------------------------
 
 
 def with_token(served: Served, token: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=120)
 
 
-async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> None:
+async def test_a_reader_sees_waiting_calls_and_can_send_nothing() -> None:
     async with (
         temporary_bus() as bus,
         serving(bus, reader_token="reader") as served,
@@ -208,7 +208,7 @@ async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> No
         assert (await writer.post(f"{PATH}/commands", json={"command": "abort"})).status_code == 201
 
 
-async def test_who_has_no_token_or_comes_from_another_site_cannot_command() -> None:
+async def test_clients_without_a_token_or_from_another_site_cannot_send_commands() -> None:
     async with temporary_bus() as bus, serving(bus) as served:
         base = {"base_url": served.base, "timeout": 60.0}
         bearer = {"Authorization": f"Bearer {TOKEN}"}

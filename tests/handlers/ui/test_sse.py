@@ -15,7 +15,7 @@ NASTY = [
 
 
 def as_json_has_it(text: str) -> str:
-    """Two halves of a pair that stand side by side are one character in JSON."""
+    """Join surrogates: two adjacent halves of a pair are one character in JSON."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
@@ -24,7 +24,7 @@ def nasty_texts(count: int) -> list[str]:
     return ["".join(chance.choices(NASTY, k=chance.randint(0, 8))) for _ in range(count)]
 
 
-def test_ten_thousand_nasty_texts_come_back_exactly_and_forge_nothing() -> None:
+def test_ten_thousand_hostile_texts_are_parsed_back_exactly() -> None:
     texts = nasty_texts(10_000)
     stream = encode_retry(2) + b"".join(
         encode_frame("entry", json.dumps({"text": text}, ensure_ascii=number % 2 == 0), id=f"{number}-0")
@@ -38,7 +38,7 @@ def test_ten_thousand_nasty_texts_come_back_exactly_and_forge_nothing() -> None:
 
 @given(st.text(st.characters(codec=None)), st.text(), st.text())
 @examples(100)
-def test_no_text_in_any_field_ends_a_frame_or_leaves_ascii(text: str, name: str, id: str) -> None:
+def test_no_text_in_any_field_ends_a_frame_or_is_sent_as_non_ascii(text: str, name: str, id: str) -> None:
     frame = encode_frame(name, json.dumps(text, ensure_ascii=False), id=id)
     assert frame.isascii()
     assert b"\r" not in frame
@@ -49,7 +49,7 @@ def test_no_text_in_any_field_ends_a_frame_or_leaves_ascii(text: str, name: str,
     assert json.loads(event.data) == as_json_has_it(text)
 
 
-def test_json_in_several_lines_becomes_one_line_of_the_same_json() -> None:
+def test_json_of_several_lines_is_sent_as_one_equal_line() -> None:
     value = {"a": ["x\ny", {"b": None}], "c": 1.5}
     frame = encode_frame("entry", json.dumps(value, indent=2).replace("\n", "\r\n"))
     assert frame.count(b"data: ") == 1
@@ -57,11 +57,11 @@ def test_json_in_several_lines_becomes_one_line_of_the_same_json() -> None:
     assert json.loads(event.data) == value
 
 
-def test_a_frame_without_an_id_leaves_the_clients_last_one() -> None:
+def test_a_frame_without_an_id_keeps_the_clients_last_id() -> None:
     stream = encode_frame("entry", "1", id="7-0") + encode_frame("gap", "2") + encode_frame("gap", "3", id="\r\n\0")
     assert parse(stream) == [Event("entry", "1", "7-0"), Event("gap", "2", "7-0"), Event("gap", "3", "7-0")]
 
 
-def test_heartbeat_and_retry_are_no_events() -> None:
+def test_heartbeat_and_retry_are_not_events() -> None:
     assert parse(encode_retry(0.1) + HEARTBEAT * 3) == []
     assert encode_retry(0.1) == b"retry: 100\n"

@@ -1,4 +1,4 @@
-"""The page's foreign files are what their packages ship, to the byte, and bring their licences."""
+"""The page's vendored files equal those of their packages byte for byte, and include the licences."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def test_the_import_map_names_just_the_vendored_modules() -> None:
     }
 
 
-def test_our_own_files_name_no_other_host_and_never_write_html() -> None:
+def test_the_pages_own_files_name_no_other_host_and_never_write_html() -> None:
     own = [path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".html"} and VENDOR not in path.parents]
     assert len(own) > 10
     for path in own:

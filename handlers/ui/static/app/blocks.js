@@ -1,4 +1,4 @@
-// What a message is made of, drawn as text.
+// Draws the content blocks of a message.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { base64Size, bytes, pretty } from "./format.js";
@@ -13,7 +13,7 @@ function shortened(text) {
   return short.length < text.length ? short : null;
 }
 
-/** A text, the long ones folded. */
+/** Draws a text. A long one is folded. */
 export function Text({ text, kind = "prose" }) {
   const [isOpen, setOpen] = useState(false);
   const short = shortened(text);
@@ -33,7 +33,7 @@ export function Json({ value }) {
 
 function Thinking({ block }) {
   const text = block.thinking ?? "";
-  if (!text.trim()) return html`<div class="note">thinking, not shown by the provider</div>`;
+  if (!text.trim()) return html`<div class="note">thinking, hidden by the provider</div>`;
   return html`<details class="thinking">
     <summary><span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0]}</span></summary>
     <${Text} text=${text} />
@@ -43,7 +43,7 @@ function Thinking({ block }) {
 export function ToolCall({ name, id, remote, children }) {
   return html`<div class="call">
     <div class="callhead">
-      <span class="label">calls</span><code class="tool">${name}</code>${remote ? html`<span class="note">in the client</span>` : null}
+      <span class="label">calls</span><code class="tool">${name}</code>${remote ? html`<span class="note">runs in the client</span>` : null}
       ${id ? html`<code class="id" title=${id}>${id}</code>` : null}
     </div>
     ${children}
@@ -66,7 +66,7 @@ function Arguments({ block }) {
   </dl>`;
 }
 
-/** Media by their facts. A picture is drawn only from bytes that stand in the message: nothing is fetched. */
+/** Describes media. A picture is drawn only from bytes in the message: nothing is fetched. */
 function Media({ block }) {
   const media = block.media ?? { kind: "data", data: block.data, mimeType: block.mimeType };
   if (block.type === "image" && media.data && PICTURES.has(media.mimeType)) {
@@ -93,7 +93,7 @@ function Block({ block }) {
     case "thinking":
       return html`<${Thinking} block=${block} />`;
     case "redacted_thinking":
-      return html`<div class="note">thinking, kept unreadable by the provider</div>`;
+      return html`<div class="note">thinking, encrypted by the provider</div>`;
     case "toolCall":
       return html`<${ToolCall} name=${block.name} id=${block.id} remote=${block.remote}><${Arguments} block=${block} /></${ToolCall}>`;
     case "toolResult":
@@ -113,7 +113,7 @@ function Block({ block }) {
     case "error":
       return html`<div class="failure"><${Text} text=${block.code ? `${block.code}: ${block.message}` : block.message} /></div>`;
     default:
-      return html`<details class="raw"><summary>a block of a type this page does not know</summary><${Json} value=${block.raw ?? block} /></details>`;
+      return html`<details class="raw"><summary>block of an unknown type</summary><${Json} value=${block.raw ?? block} /></details>`;
   }
 }
 

@@ -1,15 +1,15 @@
-// The box to speak to the agent.
+// The box for messages to the agent.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { newKey, say } from "./api.js";
+import { newKey, sendMessage } from "./api.js";
 
-export function Composer({ session, isClosed, isBusy, orders }) {
+export function Composer({ session, isClosed, isBusy, commandSender }) {
   const [text, setText] = useState("");
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const box = useRef(null);
-  const attempt = useRef(null); // the text of a post without an answer, and its key: repeated, it is said once
+  const attempt = useRef(null); // the text and key of a post without a response: a repeat with the same key adds nothing
 
   useLayoutEffect(() => {
     box.current.style.height = "auto";
@@ -27,7 +27,7 @@ export function Composer({ session, isClosed, isBusy, orders }) {
     setSending(true);
     setFault(null);
     try {
-      await say(session, text, attempt.current.key, isLater);
+      await sendMessage(session, text, attempt.current.key, isLater);
       attempt.current = null;
       setText("");
     } catch (error) {
@@ -37,16 +37,16 @@ export function Composer({ session, isClosed, isBusy, orders }) {
     }
   };
 
-  /** Cut the answer that is being spoken: the next request to the model has these words. */
+  /** Stop the current answer, and send the text with the next request to the model. */
   const steer = async () => {
     if (isSending || isClosed || !text.trim()) return;
     setSending(true);
-    if (await orders.send({ command: "steer", text, when: "now" })) setText("");
+    if (await commandSender.send({ command: "steer", text, when: "now" })) setText("");
     setSending(false);
   };
 
   const onKeyDown = (event) => {
-    // While an input method composes a word, Enter ends the word.
+    // While an input method composes a word, Enter only completes the word.
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       send();
@@ -65,13 +65,13 @@ export function Composer({ session, isClosed, isBusy, orders }) {
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown}></textarea>
       ${isBusy
-        ? html`<button type="button" class="now" title="Cut what it says or does, and have it go on with this" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`
+        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`
         : null}
       <button type="submit" disabled=${isSending || isClosed || !text.trim()}>${isSending ? "Sending…" : "Send"}</button>
     </div>
     ${isBusy
-      ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> once it is done: the agent does not see it before</label>`
+      ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`
       : null}
-    <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> begins a new line</p>
+    <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line</p>
   </form>`;
 }

@@ -1,13 +1,13 @@
-// What the agent does, and the buttons that stop it, let it go on, and answer what it asks.
+// Shows what the agent does, with buttons to pause, resume and abort it and to answer its approval requests.
 import { useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { newKey, order } from "./api.js";
+import { newKey, sendCommand } from "./api.js";
 import { Text } from "./blocks.js";
 import { pretty } from "./format.js";
 
-const DOES = {
+const ACTIVITIES = {
   idle: "idle",
-  model: "asks the model",
+  model: "calls the model",
   tools: "runs tools",
   waiting: "waits for you",
   paused: "paused",
@@ -15,11 +15,11 @@ const DOES = {
 };
 
 const WHY = {
-  approval: "asks before it runs",
-  unknown: "was started, and nobody knows what came of it; run it again?",
+  approval: "needs your approval to run",
+  unknown: "was started, but its result is unknown. Run it again?",
 };
 
-/** The arguments of a call, from the message that made it. */
+/** Return the arguments of a tool call, from the message that contains it. */
 function argumentsOf(feed, call) {
   for (let at = feed.entries.length - 1; at >= 0; at -= 1) {
     const message = feed.entries[at].message;
@@ -30,7 +30,7 @@ function argumentsOf(feed, call) {
   return null;
 }
 
-/** What became of a command: the worker's own words, once it has said any. */
+/** Return the worker's answer to a command, or null if there is none yet. */
 function outcomeOf(feed, position) {
   for (let at = feed.entries.length - 1; at >= 0 && feed.entries[at].position > position; at -= 1) {
     const message = feed.entries[at].message;
@@ -39,8 +39,8 @@ function outcomeOf(feed, position) {
   return null;
 }
 
-/** Sends commands one at a time. A failed one that is tried again has the same key: it is one command. */
-export function useOrders(session) {
+/** Sends commands one at a time. A retry of a failed command has the same key, so it adds nothing twice. */
+export function useCommandSender(session) {
   const [sent, setSent] = useState(null);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
@@ -52,7 +52,7 @@ export function useOrders(session) {
     setSending(true);
     setFault(null);
     try {
-      const position = await order(session, command, attempt.current.key);
+      const position = await sendCommand(session, command, attempt.current.key);
       attempt.current = null;
       setSent({ name: command.command, position });
       return true;
@@ -72,52 +72,52 @@ function Sent({ feed, sent }) {
   return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${String(answer.reason).slice(0, 200)})` : ""}</span>`;
 }
 
-function Ask({ call, feed, orders }) {
+function Approval({ call, feed, commandSender }) {
   const [reason, setReason] = useState("");
-  const said = argumentsOf(feed, call);
+  const text = argumentsOf(feed, call);
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
-  const deny = () => orders.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
+  const deny = () => commandSender.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   return html`<li class="ask">
     <p><code class="tool">${call.toolName}</code> <span>${WHY[call.why] ?? call.why}</span></p>
-    ${said === null ? html`<p class="note">Its arguments stand further up: load earlier entries to see them.</p>` : html`<${Text} text=${said} kind="code" />`}
+    ${text === null ? html`<p class="note">Its arguments are in an earlier entry: load earlier entries to see them.</p>` : html`<${Text} text=${text} kind="code" />`}
     <div class="answers">
-      <button type="button" class="yes" disabled=${orders.isSending} onClick=${() => orders.send({ command: "approve", ...about })}>Approve</button>
-      <button type="button" class="no" disabled=${orders.isSending} onClick=${deny}>Deny</button>
-      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="why not, for the model" aria-label=${`Why ${call.toolName} is denied`} maxlength="500" />
+      <button type="button" class="yes" disabled=${commandSender.isSending} onClick=${() => commandSender.send({ command: "approve", ...about })}>Approve</button>
+      <button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
+      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason, for the log only" aria-label=${`Why ${call.toolName} is denied`} maxlength="500" />
     </div>
   </li>`;
 }
 
-export function Control({ feed, status, orders, canWrite }) {
-  // Nobody is to approve what they cannot see yet.
+export function Control({ feed, status, commandSender, canWrite }) {
+  // Hidden until the entries are loaded: a user must see a call before approving it.
   if (status === null || !feed.hasCaughtUp || (status.position === 0 && status.doing === "idle")) return null;
   const { doing, loop, waiting, commands } = status;
   const isHalted = doing === "paused" || doing === "handoff";
   const isBusy = doing === "model" || doing === "tools" || doing === "waiting";
   const button = (name, label, title) =>
-    html`<button type="button" disabled=${orders.isSending} title=${title} onClick=${() => orders.send({ command: name })}>${label}</button>`;
-  // A command of somebody else's that no worker has taken yet.
-  const others = commands.filter((one) => one.position !== orders.sent?.position);
+    html`<button type="button" disabled=${commandSender.isSending} title=${title} onClick=${() => commandSender.send({ command: name })}>${label}</button>`;
+  // Commands of other users without an answer yet.
+  const others = commands.filter((one) => one.position !== commandSender.sent?.position);
   return html`<section class="control" aria-label="The agent">
     <div class="state">
-      <span class=${`doing ${doing}`} data-doing=${doing}><i></i>${DOES[doing] ?? doing}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
+      <span class=${`doing ${doing}`} data-doing=${doing}><i></i>${ACTIVITIES[doing] ?? doing}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
       <span class="news" role="status">
-        ${orders.sent ? html`<${Sent} feed=${feed} sent=${orders.sent} />` : null}
+        ${commandSender.sent ? html`<${Sent} feed=${feed} sent=${commandSender.sent} />` : null}
         ${others.length ? html`<span class="sent">${others.length === 1 ? `${others[0].kind} #${others[0].position} waits` : `${others.length} commands wait`}</span>` : null}
       </span>
       ${canWrite
         ? html`<span class="buttons">
-            ${isHalted ? button("resume", "Resume", "Go on with what was left, and with what was said since") : button("pause", "Pause", "Stop after the turn that is under way")}
-            ${isBusy || isHalted ? button("abort", "Abort", "End what the agent does, now") : null}
+            ${isHalted ? button("resume", "Resume", "Continue the paused loop, with messages sent since") : button("pause", "Pause", "Stop after the current turn")}
+            ${isBusy || isHalted ? button("abort", "Abort", "End the running loop now") : null}
           </span>`
         : null}
     </div>
-    ${orders.fault ? html`<p class="fault" role="alert">${orders.fault}</p>` : null}
+    ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
-      ? html`<ul class="asks" aria-label="Calls that wait for you">
+      ? html`<ul class="asks" aria-label="Tool calls that wait for you">
           ${waiting.map((call) =>
             canWrite
-              ? html`<${Ask} key=${call.toolCallId} call=${call} feed=${feed} orders=${orders} />`
+              ? html`<${Approval} key=${call.toolCallId} call=${call} feed=${feed} commandSender=${commandSender} />`
               : html`<li key=${call.toolCallId} class="ask"><p><code class="tool">${call.toolName}</code> <span>${WHY[call.why] ?? call.why}</span></p></li>`,
           )}
         </ul>`

@@ -1,4 +1,4 @@
-// One entry in its lane: what the model sees on the left, what only people and programs see on the right.
+// Draws one entry in its lane: the LLM lane on the left, the extension lane on the right.
 import { Component } from "preact";
 import { html } from "./html.js";
 import { Blocks, Json, Text, ToolCall } from "./blocks.js";
@@ -15,13 +15,13 @@ const ROLES = {
 
 const CONTEXT = {
   compaction: (entry) => `compacted${entry.firstKept ? `, kept from #${entry.firstKept}` : ""}${entry.tokensBefore ? `, ${tokens(entry.tokensBefore)} tokens before` : ""}`,
-  loopCompaction: (entry) => `loop ${entry.loopId} is told shorter`,
+  loopCompaction: (entry) => `loop ${entry.loopId} compacted`,
   prune: (entry) => `left out ${entry.pruned.map((position) => `#${position}`).join(", ")}${entry.memo ? `: ${entry.memo}` : ""}`,
-  branchSummary: (entry) => `came back from a branch${entry.branch ? ` that ended at #${entry.branch}` : ""}`,
+  branchSummary: (entry) => `returned from a branch${entry.branch ? ` that ended at #${entry.branch}` : ""}`,
   leafMove: (entry) => (entry.to ? `continues after #${entry.to}` : "continues from the start"),
   modelChange: (entry) => `model is now ${entry.provider}/${entry.model}`,
   thinkingLevelChange: (entry) => `thinking level is now ${entry.level}`,
-  label: (entry) => (entry.label ? `#${entry.target} is called “${entry.label}”` : `#${entry.target} has no name any more`),
+  label: (entry) => (entry.label ? `#${entry.target} is labelled “${entry.label}”` : `label of #${entry.target} removed`),
 };
 
 const turnName = (turn) => (turn ? `turn ${turn.turnIndex}` : null);
@@ -41,10 +41,10 @@ function Spent({ message }) {
   return parts.length ? html`<footer class="spent">${parts}</footer>` : null;
 }
 
-/** An entry that the bus did not believe or could not read: shown, never left out in silence. */
+/** Draws an entry that is forged or cannot be decoded. Such entries are always shown. */
 function Unreadable({ message }) {
-  return html`<article class="message bad" aria-label="an entry that cannot be read">
-    <header><span class="role">cannot be read</span></header>
+  return html`<article class="message bad" aria-label="unreadable entry">
+    <header><span class="role">unreadable</span></header>
     <div class="failure"><${Text} text=${message.error} /></div>
     ${message.raw ? html`<${Text} text=${message.raw} kind="code" />` : null}
   </article>`;
@@ -73,8 +73,8 @@ function LlmEntry({ entry }) {
   </article>`;
 }
 
-/** An agent's event in a few words; every other event shows its data. */
-function told(kind, data) {
+/** Describes an agent's event in a few words. Returns null for other events, which show their data. */
+function describe(kind, data) {
   const at = (position) => (position ? ` → #${position}` : "");
   const turn = data?.turnId ? `turn ${data.turnId.turnIndex}` : "";
   switch (kind) {
@@ -100,7 +100,7 @@ function told(kind, data) {
     case "agent.input.rejected":
       return data.reason;
     case "agent.tool.waiting":
-      return `${data.toolName} · ${data.why === "unknown" ? "nobody knows what came of it" : "waits for approval"}`;
+      return `${data.toolName} · ${data.why === "unknown" ? "result unknown" : "waits for approval"}`;
     case "agent.control.answered":
       return `#${data.control} ${data.outcome}${data.reason ? ` · ${data.reason}` : ""}`;
     case "agent.session.linked":
@@ -124,9 +124,9 @@ function ExtensionEntry({ entry }) {
   const { kind, data } = entry.message;
   let words = null;
   try {
-    words = told(kind, data);
+    words = describe(kind, data);
   } catch {
-    // The kind is an agent's, the data are somebody else's: then they are shown as they are.
+    // The data do not fit the kind: they are shown as JSON.
   }
   const isAgent = kind.startsWith("agent.");
   const isBad = kind === "agent.input.rejected" || (kind === "agent.control.answered" && data?.outcome === "refused") || (kind === "agent.tool.ended" && data?.isError === true);
@@ -140,7 +140,7 @@ function ExtensionEntry({ entry }) {
   </details>`;
 }
 
-/** A row of the grid. It is drawn once: an entry never changes. */
+/** A row of the grid. It is drawn once, because an entry never changes. */
 export class Row extends Component {
   shouldComponentUpdate(next) {
     return next.entry !== this.props.entry;
@@ -159,13 +159,13 @@ export class Row extends Component {
   }
 }
 
-/** What a model is saying right now; the whole message takes its place. */
+/** Draws the message that a model is writing, until the complete message replaces it. */
 export function PreviewRow({ preview }) {
   return html`<li class="row llm preview" data-message=${preview.id}>
     <div class="cell left">
-      <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is speaking">
+      <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is writing">
         <header>
-          <span class="role">assistant</span><span class="fact">${preview.cut ? "cut" : "speaking"}</span>
+          <span class="role">assistant</span><span class="fact">${preview.cut ? "cut" : "writing"}</span>
           ${preview.turnId ? html`<span class="fact">${turnName(preview.turnId)}</span>` : null}
         </header>
         ${preview.blocks.map((block, index) => {

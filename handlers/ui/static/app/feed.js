@@ -1,26 +1,26 @@
-// One session as the server streams it: the newest entries, what comes, and where we are when the line drops.
+// Follows one session: loads the newest entries, receives new ones, and resumes after a lost connection.
 import { eventsPath, getEntries, getHead } from "./api.js";
 import { Previews } from "./previews.js";
 
-export const WINDOW = 300; // entries loaded at first, and with each "load earlier"
-const MOST = 1500; // rows kept while following the end; older ones can be loaded again
-const PAGE = 1000; // most entries the server gives at once
+export const WINDOW = 300; // entries loaded at first, and with each "Load earlier"
+const MOST = 1500; // most rows kept while following the end; older ones can be loaded again
+const PAGE = 1000; // most entries in one response
 const RETRY_MS = 2000;
-const HIDDEN_MS = 20_000; // a browser allows six streams to one server: a tab that nobody sees gives its own back
+const HIDDEN_MS = 20_000; // a browser allows six streams to one server: a hidden tab closes its own
 
 const isAfter = (one, other) => one[0] > other[0] || (one[0] === other[0] && one[1] > other[1]);
 
 export class Feed {
-  /** `onChange` is called at most once a frame, when something is to be drawn anew. */
+  /** `onChange` is called when something changed, at most once per animation frame. */
   constructor(session, onChange) {
     this.session = session;
     this.state = "connecting"; // connecting, live, behind, reconnecting, refused
-    this.hasCaughtUp = false; // all that was there when we came is here
-    this.isClosed = null; // the session takes no more messages; null until that is known
+    this.hasCaughtUp = false; // all entries that existed at the start are loaded
+    this.isClosed = null; // the session accepts no more messages; null until that is known
     this.error = null;
     this.entries = []; // in order of position; a gap is an entry with `gap`
     this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
-    this.floor = 0; // up to here the log was trimmed: nothing earlier is there
+    this.floor = 0; // last trimmed position: no earlier entry exists
     this.isFollowing = true; // the end is shown; false while the user reads older rows
     this.isLoadingEarlier = false;
     this.previews = new Previews();
@@ -31,8 +31,8 @@ export class Feed {
   }
 
   #onChange;
-  #cursor = null; // place of the last thing seen; null until the session's head is known
-  #resumeAt = null; // the same as the server wrote it, which also names the log it was seen in
+  #cursor = null; // [position, delta] of the last received item; null until the head is known
+  #resumeAt = null; // the same as the server wrote it, which also names the incarnation of the log
   #source = null;
   #timer = null;
   #hiddenTimer = null;
@@ -50,7 +50,7 @@ export class Feed {
     document.removeEventListener("visibilitychange", this.#onVisibility);
   }
 
-  /** More of what stands before the loaded entries, from behind position `from`. */
+  /** Load the entries after position `from` that precede the loaded ones. */
   async loadEarlier(from = this.first - WINDOW) {
     if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
     this.isLoadingEarlier = true;
@@ -97,7 +97,7 @@ export class Feed {
     source.onerror = () => {
       if (source !== this.#source) return;
       this.#set("reconnecting");
-      // On a broken line the browser tries again by itself, with the id of the last event; after a refusal it does not.
+      // A browser reconnects a lost stream by itself, with the id of the last event. After a refusal it does not.
       if (source.readyState === EventSource.CLOSED) this.#retry();
     };
     const on = (name, act) =>
@@ -135,7 +135,7 @@ export class Feed {
           await this.#start();
           return;
         }
-        await getHead(this.session); // says why, which an EventSource does not
+        await getHead(this.session); // its error has a reason, which an EventSource does not give
         if (!this.#isOver) this.#connect();
       } catch (error) {
         this.#failed(error);
@@ -150,7 +150,7 @@ export class Feed {
     if (!isFinal) this.#retry();
   }
 
-  /** The log lost its end, so what we hold may not exist: everything is read anew. */
+  /** Load everything again: the log lost its end, so loaded entries may not exist any more. */
   #restart() {
     this.#disconnect();
     this.entries = [];
@@ -159,12 +159,12 @@ export class Feed {
     this.#resumeAt = null;
     this.hasCaughtUp = false;
     this.isClosed = null;
-    this.#set("reconnecting", "The log was restored from an older copy; the session was loaded again.");
+    this.#set("reconnecting", "The log lost its newest entries. The session is loaded again.");
     this.#timer = setTimeout(() => this.#start(), RETRY_MS);
   }
 
   #addEntry(entry) {
-    if (entry.position <= this.#cursor[0]) return; // seen before a reconnect
+    if (entry.position <= this.#cursor[0]) return; // received before the reconnect
     this.#cursor = [entry.position, 0];
     this.entries.push(entry);
     this.previews.settle(entry.message);
@@ -173,7 +173,7 @@ export class Feed {
 
   #addDelta(entry) {
     const place = [entry.position, entry.delta];
-    // A snapshot tells again what stands before our cursor, for one that begins there.
+    // A snapshot repeats the text before the cursor, for a subscriber that starts there.
     if (!isAfter(place, this.#cursor) && !entry.message.isSnapshot) return;
     if (isAfter(place, this.#cursor)) this.#cursor = place;
     this.previews.add(entry.message);

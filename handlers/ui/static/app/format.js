@@ -1,4 +1,4 @@
-// Numbers, times and texts as the page shows them. Pure.
+// Formats numbers, times and texts. Pure.
 
 const whole = new Intl.NumberFormat("en");
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -9,7 +9,7 @@ export const count = (number) => whole.format(number);
 
 export const tokens = (number) => ((number ?? 0) < 10_000 ? whole.format(number ?? 0) : compact.format(number));
 
-/** Money comes as exact decimal text. Unknown is not 0, so it is shown as a dash. */
+/** Format US dollars, which come as exact decimal text. An unknown cost is a dash. */
 export function money(cost) {
   if (cost === null || cost === undefined) return "–";
   const dollars = Number(typeof cost === "object" ? cost.total : cost);
@@ -35,11 +35,11 @@ export function bytes(size) {
   return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }
 
-/** JSON for reading: short values in one line. */
+/** Format JSON for people, short values in one line. */
 export function pretty(value) {
   const line = JSON.stringify(value);
   return line === undefined || line.length <= 72 ? (line ?? "") : JSON.stringify(value, null, 2);
 }
 
-/** The decoded size of base64 text. */
+/** Return the decoded size of base64 text, in bytes. */
 export const base64Size = (text) => Math.floor((text.length * 3) / 4);

@@ -1,4 +1,4 @@
-// Templates without a build step. What is put into one is text or a vnode: no code here writes HTML.
+// Templates without a build step. Inserted values are text or virtual nodes: no code writes HTML.
 import { h } from "preact";
 import htm from "htm";
 

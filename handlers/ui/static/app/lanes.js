@@ -1,4 +1,4 @@
-// The two lanes side by side, one row a position, following the end unless the user reads elsewhere.
+// Draws the two lanes side by side, one row per position. Follows the end until the user scrolls up.
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { PreviewRow, Row } from "./entries.js";
@@ -29,10 +29,10 @@ export function Lanes({ feed, version }) {
     view.current.top = scrollTop;
     view.current.distance = distance;
     if (distance < NEAR_END) {
-      // Coming to the end follows it; being there while rows are put in above does not.
+      // Follow again when the user scrolls to the end, but not when rows inserted above move the view there.
       if (wasAway && !feed.isFollowing) toEnd();
     } else if (isUp || !feed.isFollowing) {
-      // Only the user moves up; rows that change their height do not.
+      // Only the user scrolls up; rows that change their height do not.
       feed.isFollowing = false;
       setSeen((old) => old ?? feed.position);
     }
@@ -52,7 +52,7 @@ export function Lanes({ feed, version }) {
     }
     const anchor = view.current.anchor;
     if (anchor && !feed.isLoadingEarlier) {
-      // What was read stays where it was, with the earlier rows above it.
+      // Keep the row that the user reads in its place while earlier rows appear above it.
       const hold = () => {
         const row = list.current?.querySelector(`[data-position="${anchor.position}"]`);
         if (row) box.current.scrollTop += row.getBoundingClientRect().top - anchor.top;
@@ -64,7 +64,7 @@ export function Lanes({ feed, version }) {
   }, [version]);
 
   useEffect(() => {
-    // Rows get their true height when they come into view; the end moves with them.
+    // Rows get their true height when they come into view, which moves the end.
     const observer = new ResizeObserver(() => {
       if (feed.isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
     });
@@ -96,7 +96,7 @@ export function Lanes({ feed, version }) {
     </div>
     ${feed.isFollowing
       ? null
-      : html`<button class="toend" type="button" onClick=${toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "To the newest ↓"}</button>`}
+      : html`<button class="toend" type="button" onClick=${toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "Go to newest ↓"}</button>`}
   </div>`;
 }
 
@@ -104,7 +104,7 @@ function Nothing({ feed }) {
   if (feed.state === "connecting" || (feed.state === "live" && !feed.hasCaughtUp)) return html`<div class="empty"><p>Loading…</p></div>`;
   if (feed.state !== "live") return null;
   return html`<div class="empty">
-    <h2>Nothing was said here yet</h2>
-    <p>Write to the agent below: the first message makes the session. What the model will see appears on the left, what the agent tells of its work on the right, each at its position.</p>
+    <h2>No entries yet</h2>
+    <p>Write to the agent below: the first message creates the session. Messages for the model appear on the left, events of the agent on the right, each at its position.</p>
   </div>`;
 }

@@ -1,10 +1,10 @@
-// The page: which session is shown, and who draws what.
+// The page: selects the session, and combines the parts.
 import { render } from "preact";
 import { useCallback, useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getAccess, getStatus, getTurns, getUsage, listSessions } from "./api.js";
 import { Composer } from "./composer.js";
-import { Control, useOrders } from "./control.js";
+import { Control, useCommandSender } from "./control.js";
 import { Feed } from "./feed.js";
 import { count } from "./format.js";
 import { Lanes } from "./lanes.js";
@@ -16,7 +16,7 @@ const NO_TURNS = { count: 0, turns: [], usage: null };
 
 const shown = () => /^#\/s\/([A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.[1] ?? null;
 
-/** The session in the address, so that a reload and a bookmark come back to it. */
+/** The session in the URL, so that a reload or a bookmark shows it again. */
 function useSelected() {
   const [selected, setSelected] = useState(shown);
   useEffect(() => {
@@ -27,14 +27,14 @@ function useSelected() {
   return [selected, (session) => (location.hash = `/s/${session}`)];
 }
 
-/** The heads of all sessions, asked for while somebody looks. */
+/** The heads of all sessions, polled while the tab is visible. */
 function useHeads() {
   const [heads, setHeads] = useState(null);
   const [fault, setFault] = useState(null);
   useEffect(() => {
     let isOver = false;
     let timer = null;
-    const ask = async () => {
+    const load = async () => {
       clearTimeout(timer);
       if (!document.hidden) {
         try {
@@ -46,11 +46,11 @@ function useHeads() {
           if (!isOver) setFault(error);
         }
       }
-      if (!isOver) timer = setTimeout(ask, POLL_MS);
+      if (!isOver) timer = setTimeout(load, POLL_MS);
     };
-    const onVisible = () => document.hidden || ask();
+    const onVisible = () => document.hidden || load();
     document.addEventListener("visibilitychange", onVisible);
-    ask();
+    load();
     return () => {
       isOver = true;
       clearTimeout(timer);
@@ -78,51 +78,51 @@ function useFeed(session) {
 const TURNS_MS = 350;
 const STATUS_MS = 150;
 
-const askTurns = async (session) => {
+const getTurnsAndUsage = async (session) => {
   const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
   return { ...turns, usage };
 };
 
-/** What the server makes of a session, asked for again a moment after it moved on, also while it never rests. */
-function useAsked(session, position, get, delay) {
+/** A view of a session, requested again `delay` milliseconds after a new entry; also if entries never stop. */
+function useView(session, position, get, delay) {
   const [found, setFound] = useState(null);
-  const asker = useRef(null);
+  const refresh = useRef(null);
   useEffect(() => {
     if (session === null) return undefined;
     let isOver = false;
-    let isAsking = false;
+    let isRequesting = false;
     let isStale = false;
     let timer = null;
-    const ask = async () => {
+    const load = async () => {
       timer = null;
-      isAsking = true;
+      isRequesting = true;
       isStale = false;
       try {
         const answer = await get(session);
         if (!isOver) setFound({ session, answer });
       } catch {
-        if (!isOver) timer = setTimeout(ask, POLL_MS); // what is wrong is shown beside the connection
+        if (!isOver) timer = setTimeout(load, POLL_MS); // the connection indicator shows the error
       }
-      isAsking = false;
+      isRequesting = false;
       if (isStale) schedule(delay);
     };
     const schedule = (wait) => {
       if (isOver) return;
-      if (isAsking) isStale = true;
-      else timer ??= setTimeout(ask, wait);
+      if (isRequesting) isStale = true;
+      else timer ??= setTimeout(load, wait);
     };
-    asker.current = schedule;
+    refresh.current = schedule;
     schedule(0);
     return () => {
       isOver = true;
       clearTimeout(timer);
     };
   }, [session]);
-  useEffect(() => asker.current?.(delay), [position]);
+  useEffect(() => refresh.current?.(delay), [position]);
   return found?.session === session ? found.answer : null;
 }
 
-/** Whether who looks may speak too; asked for once. */
+/** Whether the token allows messages and commands; requested once. */
 function useAccess() {
   const [canWrite, setWrite] = useState(true);
   useEffect(() => {
@@ -136,14 +136,14 @@ function Connection({ feed, fault }) {
   return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state === "behind" ? "catching up" : state}</span>`;
 }
 
-/** What the agent does, and the box to speak to it. */
-function Speaking({ session, feed, isClosed, canWrite }) {
-  const status = useAsked(session, feed?.position ?? 0, getStatus, STATUS_MS);
-  const orders = useOrders(session);
+/** What the agent does, and the box for messages to it. */
+function Conversation({ session, feed, isClosed, canWrite }) {
+  const status = useView(session, feed?.position ?? 0, getStatus, STATUS_MS);
+  const commandSender = useCommandSender(session);
   const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
   return html`
-    ${feed ? html`<${Control} feed=${feed} status=${status} orders=${orders} canWrite=${canWrite && !isClosed} />` : null}
-    ${canWrite ? html`<${Composer} session=${session} isClosed=${isClosed} isBusy=${isBusy} orders=${orders} />` : html`<p class="onlooker">You may look here, and not speak.</p>`}
+    ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} canWrite=${canWrite && !isClosed} />` : null}
+    ${canWrite ? html`<${Composer} session=${session} isClosed=${isClosed} isBusy=${isBusy} commandSender=${commandSender} />` : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`}
   `;
 }
 
@@ -151,12 +151,12 @@ function App() {
   const [selected, select] = useSelected();
   const [heads, fault] = useHeads();
   const feed = useFeed(selected);
-  const { count: turnCount, turns, usage } = useAsked(selected, feed?.position ?? 0, askTurns, TURNS_MS) ?? NO_TURNS;
+  const { count: turnCount, turns, usage } = useView(selected, feed?.position ?? 0, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const canWrite = useAccess();
   const now = Date.now() / 1000;
 
   useEffect(() => {
-    // Asked of the address itself: the user may have gone to a session since the last drawing.
+    // Read the URL itself: the user may have selected a session since the last drawing.
     if (shown() === null && heads?.length) location.replace(`#/s/${heads[0].id}`);
     document.title = selected ? `${selected} · lanebus` : "lanebus";
   }, [selected, heads]);
@@ -167,7 +167,7 @@ function App() {
       if (!feed || !position) return;
       feed.isFollowing = false;
       await feed.loadEarlier(position - 20);
-      // The frame after the one that draws the rows.
+      // Wait for the frame after the one that draws the rows.
       requestAnimationFrame(() => requestAnimationFrame(() => {
         const row = document.querySelector(`[data-position="${position}"]`);
         row?.scrollIntoView({ block: "center" });
@@ -178,7 +178,7 @@ function App() {
   );
 
   const head = heads?.find((one) => one.id === selected);
-  // The feed knows it first; the heads are asked for now and then.
+  // The feed is newer than the polled heads.
   const isClosed = feed?.isClosed ?? head?.isClosed === true;
   const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
   return html`<div class="page">
@@ -194,9 +194,9 @@ function App() {
     <main>
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
       ${selected === null
-        ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here, side by side, as they are written.</p></div>`
+        ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here side by side, live.</p></div>`
         : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
-            <${Speaking} key=${`to-${selected}`} session=${selected} feed=${feed} isClosed=${isClosed} canWrite=${canWrite} />`}
+            <${Conversation} key=${`to-${selected}`} session=${selected} feed=${feed} isClosed=${isClosed} canWrite=${canWrite} />`}
     </main>
     <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
   </div>`;

@@ -1,4 +1,4 @@
-// The messages that models are speaking right now, put together from live deltas.
+// Messages that models are writing, assembled from live deltas.
 
 const turnKey = (turn) => (turn ? `${turn.loopId}#${turn.turnIndex}` : null);
 
@@ -6,12 +6,12 @@ export class Previews {
   #open = new Map();
   #landed = new Set();
 
-  /** Previews in the order in which they began. */
+  /** Return the previews in the order in which they started. */
   list() {
     return [...this.#open.values()];
   }
 
-  /** A live delta: a piece to append, or all of its block so far. One that comes after its message changes nothing. */
+  /** Add a live delta: text to append, or the whole text of its block so far. Ignored after the complete message. */
   add(delta) {
     if (this.#landed.has(delta.messageId)) return;
     const before = this.#open.get(delta.messageId) ?? {
@@ -34,7 +34,7 @@ export class Previews {
     this.#open.set(delta.messageId, after);
   }
 
-  /** An entry of a lane: a whole message takes the place of its preview; the end of a turn or loop ends what is left. */
+  /** Remove previews that an entry ends: a complete message its own, the end of a turn or loop the remaining ones. */
   settle(message) {
     if (message.role === "assistant") {
       if (message.id) {

@@ -1,4 +1,4 @@
-// The list of sessions, and the way to a new one.
+// The list of sessions, and the form for a new one.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { ago, bytes, count, dateTime } from "./format.js";
@@ -21,7 +21,7 @@ export function Sessions({ heads, selected, position, onSelect, now }) {
     event.preventDefault();
     const id = name.trim() || freshName(known);
     if (!VALID.test(id)) {
-      setFault("Letters, digits, - and _, at most 64.");
+      setFault("Use letters, digits, - and _, at most 64 characters.");
       return;
     }
     setFault(null);
@@ -31,22 +31,22 @@ export function Sessions({ heads, selected, position, onSelect, now }) {
 
   const rows = [...(heads ?? [])];
   if (selected && heads && !known.has(selected)) rows.unshift({ id: selected, position: 0, updated: null, sizeBytes: 0 });
-  // What is shown in the lanes is newer than the list, which is asked for now and then.
+  // The lanes are newer than the list, which is polled.
   const length = (head) => (head.id === selected ? Math.max(head.position, position) : head.position);
   return html`<nav class="sessions" aria-label="Sessions">
     <form class="new" onSubmit=${open}>
       <input value=${name} onInput=${(event) => setName(event.currentTarget.value)} placeholder="New session…" aria-label="Name of a new session" aria-invalid=${fault !== null} spellcheck=${false} autocomplete="off" maxlength="64" />
-      <button type="submit" title="Open a new session; without a name it gets one">+<span class="hidden"> New session</span></button>
+      <button type="submit" title="Open a new session; without a name, one is chosen">+<span class="hidden"> New session</span></button>
     </form>
     ${fault ? html`<p class="fault" role="alert">${fault}</p>` : null}
     ${heads === null
       ? null
       : rows.length === 0
-        ? html`<p class="hint">No session yet. Name one above, or press + and just start to write.</p>`
+        ? html`<p class="hint">No sessions yet. Name one above, or press + and write a message.</p>`
         : html`<ul>
             ${rows.map(
               (head) => html`<li key=${head.id}>
-                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "not yet written"}>
+                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "no entries yet"}>
                   <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
                   <span class="name">${head.id}</span>
                   <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>

@@ -1,4 +1,4 @@
-// Turns with their tokens and money, and the session's sums.
+// The turns with tokens and cost, and the sums of the session.
 import { html } from "./html.js";
 import { count, money, tokens } from "./format.js";
 
@@ -10,22 +10,22 @@ function Totals({ usage, turns }) {
   const whole = usage.input + usage.cache_read + usage.cache_write;
   const hit = whole ? `${Math.round((100 * usage.cache_read) / whole)} % of the input came from the cache` : undefined;
   const unpriced = usage.calls_of_unknown_cost;
-  const price = unpriced ? `US dollars; of ${count(unpriced)} of ${count(usage.calls)} calls no price is known` : "US dollars";
+  const price = unpriced ? `US dollars; the cost of ${count(unpriced)} of ${count(usage.calls)} calls is unknown` : "US dollars";
   return html`<dl class="sums">
     <${Sum} label="cost" value=${money(usage.cost)} title=${price} />
     <${Sum} label="turns" value=${count(turns)} />
-    <${Sum} label="in" value=${tokens(usage.input)} title=${`${count(usage.input)} input tokens, without the cached ones`} />
+    <${Sum} label="in" value=${tokens(usage.input)} title=${`${count(usage.input)} input tokens, without cached ones`} />
     <${Sum} label="out" value=${tokens(usage.output)} title=${`${count(usage.output)} output tokens`} />
     <${Sum} label="cache read" value=${tokens(usage.cache_read)} title=${hit} />
     <${Sum} label="cache write" value=${tokens(usage.cache_write)} title=${`${count(usage.cache_write)} input tokens written to the cache`} />
-    ${usage.countedFrom ? html`<${Sum} label="from entry" value=${count(usage.countedFrom)} title="Earlier entries are gone and were not counted" />` : null}
+    ${usage.countedFrom ? html`<${Sum} label="from entry" value=${count(usage.countedFrom)} title="Earlier entries were trimmed uncounted" />` : null}
   </dl>`;
 }
 
 function Turn({ turn, onShow }) {
   const usage = turn.usage;
   return html`<li class="turn">
-    <button type="button" onClick=${() => onShow(turn)} title="Show it in the lanes">
+    <button type="button" onClick=${() => onShow(turn)} title="Show this turn in the lanes">
       <span class="number">${turn.turnIndex ?? turn.index}</span>
       <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
       <span class=${`status ${turn.status}`}>${turn.status}</span>
@@ -42,7 +42,7 @@ function Turn({ turn, onShow }) {
   </li>`;
 }
 
-/** The newest turn first; of a long session the last two hundred. */
+/** Draws the newest 200 turns, newest first. */
 export function Turns({ count: all, turns, usage, onShow }) {
   return html`<aside class="turns" aria-label="Turns and cost" tabindex="0">
     <h2>Turns</h2>
