@@ -52,7 +52,7 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
     type=click.Choice(["now", "turn", "next"]),
     help="abort: now (default), or turn, after the current turn. steer: next (default), in the next request, or now.",
 )
-@click.option("--reason", metavar="TEXT", help="Reason, recorded in the log.")
+@click.option("--reason", metavar="TEXT", help="abort, deny, pause, handoff: the reason, recorded in the log.")
 @click.option("--to", metavar="NAME", help="handoff: the person who takes over.")
 @click.option("--loop", "loop_id", metavar="ID", help="abort: only this loop; default: the running one.")
 @click.option("--by", metavar="NAME", help="Sender of the command, recorded in the log.")
@@ -92,7 +92,8 @@ def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait:
     """Refuse arguments and options that the command does not have."""
     spec = COMMAND_SPECS[name]
     if len(arguments) != len(spec.arguments):
-        raise click.UsageError(f"{name} needs {' and '.join(spec.arguments) or 'no arguments'} after its name")
+        needed = " and ".join(spec.arguments)
+        raise click.UsageError(f"{name} needs {needed} after its name" if needed else f"{name} takes no arguments")
     if "when" in fields and fields["when"] not in spec.when_choices:
         choices = " or ".join(spec.when_choices)
         raise click.UsageError(f"{name}: --when must be {choices}" if choices else f"{name} has no option --when")
