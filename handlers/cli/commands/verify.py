@@ -78,10 +78,10 @@ async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, 
             async for report in reports:
                 yield report
     for name in sessions:
-        report = await verify_session(bus, name)
-        if report is None:
+        found = await verify_session(bus, name)
+        if found is None:
             raise SessionEmpty(name)
-        yield report
+        yield found
 
 
 def _show(output: Output, report: Report) -> None:
