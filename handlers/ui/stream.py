@@ -27,8 +27,8 @@ async def session_frames(
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
     entry        an envelope of a lane
-    delta        a live delta, between the newest position and the next. With `isSnapshot` it holds the whole text of
-                 its block so far and replaces what the client has of it.
+    delta        a live delta, between the newest position and the next. With `isSnapshot` it holds all text of its
+                 block up to this frame's cursor and replaces what the client has of the block.
     gap          entries after the cursor were trimmed. `firstKept` is the next position; it follows.
     caughtup     all stored entries were sent; new ones follow
     fellbehind   the client was slow and is switched back to reading the log; nothing is lost
@@ -58,7 +58,7 @@ async def session_frames(
                             name = "delta" if item.delta else "entry"
                             yield encode_frame(name, envelope_json(item), id=str(after))
         except CursorTrimmed as gap:
-            # A frame and not an HTTP status: on any status but 200, browsers stop to reconnect.
+            # A frame and not an HTTP status: on any status but 200, browsers do not reconnect.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
             after = await _cursor_at(session, max(gap.first_kept - 1, after.position))
             yield _frame("gap", missing, id=str(after))
