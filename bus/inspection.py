@@ -100,7 +100,10 @@ class Inspector:
 
         Raises:
             CursorTrimmed: the next entry was never archived. All entries before it were yielded.
-            ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `ArchiveReader.pages`.
+            ArchiveDamaged: as for `ArchiveReader.pages`.
+            LogRolledBack: as for `ArchiveReader.pages`.
+            Unavailable: as for `ArchiveReader.pages`.
+            SetupError: as for `ArchiveReader.pages`.
         """
         if self._archive is None:
             return

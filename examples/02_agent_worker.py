@@ -9,12 +9,11 @@ prints
 """
 
 import os
-from contextlib import aclosing
 
 import anyio
 
-from lanebus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
-from lanebus.agent import AgentLoop, OfflineModel, Worker, tool
+from lanebus import Bus, Lane, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, Worker, ask, tool
 
 
 @tool
@@ -25,25 +24,22 @@ async def calculate(expression: str) -> str:
 
 
 async def main() -> None:
-    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, anyio.create_task_group() as tasks:
-        worker = Worker(bus, AgentLoop(OfflineModel(), (calculate,)), group=new_session_id())  # run as many as you like
-        tasks.start_soon(worker.run)
-
+    agent = AgentLoop(OfflineModel(), (calculate,))
+    async with (
+        Bus.open(os.environ.get("LANEBUS_URL")) as bus,
+        Worker(bus, agent, group=new_session_id()),  # run as many as you like
+    ):
         session = bus.session(new_session_id())
-        await session.publish(UserMessage.text("What is 17 × 23?"))
-        async with aclosing(session.follow(lanes={Lane.LLM})) as envelopes:
-            async for envelope in envelopes:
-                match envelope.message:
-                    case UserMessage() as question:
-                        print(f"user: {question.text_content()}")
-                    case ToolResultMessage(tool_name=name) as result:
-                        print(f"tool {name}: {result.text_content()}")
-                    case AssistantMessage(stop_reason="stop") as answer:
-                        print(f"assistant: {answer.text_content()}")
-                        break
-                    case _:
-                        pass  # the model's call of the tool
-        tasks.cancel_scope.cancel()
+        answer = await ask(session, "What is 17 × 23?")  # waits for the end of the loop
+        async for envelope in session.read(lanes={Lane.LLM}):
+            match envelope.message:
+                case UserMessage() as question:
+                    print(f"user: {question.text_content()}")
+                case ToolResultMessage(tool_name=name) as result:
+                    print(f"tool {name}: {result.text_content()}")
+                case _:
+                    pass  # the model's call of the tool, and its answer
+        print(f"assistant: {answer.text_content()}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import sys
 import anyio
 from mcp import StdioServerParameters
 
-from lanebus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
-from lanebus.agent import AgentLoop, OfflineModel, Worker
+from lanebus import Bus, Lane, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, Worker, ask
 from lanebus.mcp import mcp_tools
 
 PROGRAM = '''
@@ -38,22 +38,18 @@ SERVER = StdioServerParameters(command=sys.executable, args=["-c", PROGRAM])  # 
 async def main() -> None:
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, mcp_tools(SERVER) as tools:
         print(f"the server has: {', '.join(tool.name for tool in tools)}")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(OfflineModel(), tools), group=new_session_id()).run)
+        async with Worker(bus, AgentLoop(OfflineModel(), tools), group=new_session_id()):
             session = bus.session(new_session_id())
-            await session.publish(UserMessage.text("What is 17 × 23?"))
-            async for envelope in session.follow(lanes={Lane.LLM}):
-                match envelope.message:
-                    case UserMessage() as question:
-                        print(f"user: {question.text_content()}")
-                    case ToolResultMessage(tool_name=name) as result:
-                        print(f"tool {name}: {result.text_content()}")
-                    case AssistantMessage(stop_reason="stop") as answer:
-                        print(f"assistant: {answer.text_content()}")
-                        break
-                    case _:
-                        pass  # the model's call of the tool
-            tasks.cancel_scope.cancel()
+            answer = await ask(session, "What is 17 × 23?")
+        async for envelope in session.read(lanes={Lane.LLM}):
+            match envelope.message:
+                case UserMessage() as question:
+                    print(f"user: {question.text_content()}")
+                case ToolResultMessage(tool_name=name) as result:
+                    print(f"tool {name}: {result.text_content()}")
+                case _:
+                    pass  # the model's call of the tool, and its answer
+        print(f"assistant: {answer.text_content()}")
 
 
 if __name__ == "__main__":

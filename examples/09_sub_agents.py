@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from lanebus import AssistantMessage, Bus, Lane, ToolCallBlock, ToolResultMessage, UserMessage, new_session_id
-from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, OfflineModel, SubAgent, Worker
+from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, OfflineModel, SubAgent, Worker, ask
 from lanebus.handlers.agent.demo import calculate
 from lanebus.projections import read_links, tree_usage
 
@@ -37,26 +37,23 @@ class Manager:
 
 async def main() -> None:
     clerk = SubAgent("clerk", AgentLoop(OfflineModel(), (calculate,)), "Knows arithmetic.")
-    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, anyio.create_task_group() as tasks:
-        tasks.start_soon(Worker(bus, AgentLoop(Manager(), (clerk,)), group=new_session_id()).run)
+    agent = AgentLoop(Manager(), (clerk,))
+    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, Worker(bus, agent, group=new_session_id()):
         session = bus.session(new_session_id())
-        await session.publish(UserMessage.text("Ask the clerk what 17 × 23 is."))
-        async for envelope in session.follow(lanes={Lane.LLM}):
+        answer = await ask(session, "Ask the clerk what 17 × 23 is.")
+        async for envelope in session.read(lanes={Lane.LLM}):
             match envelope.message:
                 case UserMessage() as question:
                     print(f"user: {question.text_content()}")
                 case ToolResultMessage() as result:
                     print(f"clerk: {result.text_content()}")
-                case AssistantMessage(stop_reason="stop") as answer:
-                    print(f"assistant: {answer.text_content()}")
-                    break
                 case _:
-                    pass  # the manager's call
+                    pass  # the manager's call, and its answer
+        print(f"assistant: {answer.text_content()}")
         (link,) = (await read_links(session)).children
         print(f"{link.agent} worked in a session of its own, {link.depth} below")
         tree = [each for _, each in (await tree_usage(session)).walk()]
         print(f"{len(tree)} sessions, {sum(each.own.calls for each in tree)} model calls")
-        tasks.cancel_scope.cancel()
 
 
 if __name__ == "__main__":

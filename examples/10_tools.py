@@ -12,16 +12,19 @@ prints
 """
 
 import os
-from contextlib import aclosing
 
 import anyio
 
-from lanebus import Bus, ExtensionMessage, ToolResultMessage, UserMessage, new_session_id
-from lanebus.agent import AgentLoop, OfflineModel, ToolContext, Worker, approve, deny, tool
-from lanebus.messages import AgentEnded, ToolWaiting, parse_event
+from lanebus import Bus, ToolResultMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, PersonNeeded, ToolContext, Worker, approve, ask, deny, tool
 
 
-@tool(approval=lambda arguments: arguments["sides"] == 6, on_unknown="ask", timeout=10)
+def is_for_money(sides: int) -> bool:
+    """Whether a person is asked first. It takes any of the tool's parameters, by name."""
+    return sides == 6
+
+
+@tool(approval=is_for_money, on_unknown="ask", timeout=10)
 async def roll_dice(context: ToolContext, count: int, sides: int) -> int:
     """Roll dice for money.
 
@@ -34,27 +37,24 @@ async def roll_dice(context: ToolContext, count: int, sides: int) -> int:
 
 
 async def main() -> None:
-    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, anyio.create_task_group() as tasks:
-        tasks.start_soon(Worker(bus, AgentLoop(OfflineModel(), (roll_dice,)), group=new_session_id()).run)
+    agent = AgentLoop(OfflineModel(), (roll_dice,))
+    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, Worker(bus, agent, group=new_session_id()):
         session = bus.session(new_session_id())
         for question in ("Please roll 2d6.", "Please roll 3d6."):
             print(f"user: {question}")
-            asked = await session.publish(UserMessage.text(question))
-            async with aclosing(session.follow(after=asked.cursor)) as envelopes:
-                async for envelope in envelopes:
-                    message = envelope.message
-                    event = parse_event(message) if isinstance(message, ExtensionMessage) else None
-                    if isinstance(message, ToolResultMessage):
-                        print(f"tool {message.tool_name}: {message.text_content()}")
-                    elif isinstance(event, ToolWaiting):
-                        if "2d6" in question:
-                            await approve(session, event.turn_id, event.tool_call_id)
-                        else:
-                            await deny(session, event.turn_id, event.tool_call_id, reason="too many dice")
-                        print(f"{event.tool_name} waits; {'approved' if '2d6' in question else 'denied'}")
-                    elif isinstance(event, AgentEnded):
-                        break
-        tasks.cancel_scope.cancel()
+            try:
+                await ask(session, question, key=question)
+            except PersonNeeded as needed:
+                (call,) = needed.waiting
+                if "2d6" in question:
+                    await approve(session, call.turn_id, call.tool_call_id)
+                else:
+                    await deny(session, call.turn_id, call.tool_call_id, reason="too many dice")
+                print(f"{call.tool_name} waits; {'approved' if '2d6' in question else 'denied'}")
+                await ask(session, question, key=question)  # the same question: nothing is published again
+            results = [envelope.message async for envelope in session.read(kinds={"toolResult"})]
+            if isinstance(result := results[-1], ToolResultMessage):
+                print(f"tool {result.tool_name}: {result.text_content()}")
 
 
 if __name__ == "__main__":

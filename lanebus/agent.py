@@ -1,5 +1,6 @@
 """Agents: a loop of a model and its tools, and the workers that run it. `load_model` loads the model adapters."""
 
+from lanebus.handlers.agent.ask import ask
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from lanebus.handlers.agent.commands import (
     abort,
@@ -17,16 +18,21 @@ from lanebus.handlers.agent.compaction.compactor import Compactor
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy
 from lanebus.handlers.agent.errors import (
     AgentNotFound,
+    AnswerTimeout,
     ApprovalRefused,
     CostUnknown,
     DuplicateAgent,
     DuplicateTool,
+    LoopAborted,
+    LoopFailed,
     LoopHalted,
     ModelNotFound,
     NoProgress,
     ParameterRefused,
+    PersonNeeded,
     RecorderMisused,
     TryAgain,
+    Unanswered,
 )
 from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.load import load_agent
@@ -51,6 +57,7 @@ __all__ = (
     "Agent",
     "AgentLoop",
     "AgentNotFound",
+    "AnswerTimeout",
     "ApprovalRefused",
     "Begun",
     "CompactionPolicy",
@@ -60,6 +67,8 @@ __all__ = (
     "DuplicateTool",
     "FunctionTool",
     "Guard",
+    "LoopAborted",
+    "LoopFailed",
     "LoopHalted",
     "LoopLimits",
     "Model",
@@ -70,6 +79,7 @@ __all__ = (
     "NoProgress",
     "OfflineModel",
     "ParameterRefused",
+    "PersonNeeded",
     "Piece",
     "PreviewBounds",
     "RecordedTool",
@@ -85,12 +95,14 @@ __all__ = (
     "ToolReply",
     "ToolSpec",
     "TryAgain",
+    "Unanswered",
     "Warn",
     "Worker",
     "WorkerBounds",
     "abort",
     "answered",
     "approve",
+    "ask",
     "compact_now",
     "deny",
     "failure_of",

@@ -1,7 +1,11 @@
 """What `import lanebus` and its groups offer."""
 
+import builtins
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
@@ -76,3 +80,37 @@ def test_every_public_error_has_one_root_and_is_told_apart_by_who_can_act() -> N
         if not issubclass(error, Warning) and error is not errors.BusError:
             assert issubclass(error, errors.BusError), name
             assert len([branch for branch in branches if issubclass(error, branch)]) == 1, name
+
+
+def documented(module: str) -> Iterator[tuple[str, str]]:
+    """Each public name of a module and each public method, with its docstring."""
+    for name in names(module):
+        value: object = getattr(import_module(module), name)
+        yield name, inspect.getdoc(value) or ""
+        if inspect.isclass(value):
+            for method in (each for each in dir(value) if not each.startswith("_") or each in {"__init__", "__call__"}):
+                yield f"{name}.{method}", inspect.getdoc(getattr(value, method)) or ""
+
+
+def raised(docstring: str) -> Iterator[str]:
+    """What stands before the text of each entry of a `Raises:` section."""
+    for section in re.findall(r"^Raises:\n((?: {4}.*\n?)+)", docstring, re.MULTILINE):
+        for entry in re.findall(r"^ {4}(?! )(.*)", section, re.MULTILINE):
+            yield entry.partition(": ")[0]
+
+
+ERRORS = {name for group in GROUPS for name in names(f"lanebus.{group}")} | {*dir(builtins)}
+OF_PYDANTIC = {"ValidationError", "PydanticSerializationError"}
+SEVERAL_IN_ONE = {"codecs", "context"}
+"""groups in which some entries still name several errors"""
+
+
+@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{each}" for each in GROUPS if each not in SEVERAL_IN_ONE)])
+def test_each_entry_of_raises_is_one_error_that_a_user_can_import(module: str) -> None:
+    """The documentation shows an entry as one exception."""
+    wrong = {
+        name: found
+        for name, docstring in documented(module)
+        if (found := [error for error in raised(docstring) if error.rpartition(".")[2] not in ERRORS | OF_PYDANTIC])
+    }
+    assert wrong == {}

@@ -76,7 +76,8 @@ class Archive:
 
         Raises:
             ArchiveDamaged: the segment is missing, or has changed.
-            Unavailable, SetupError: as for `ArchiveStore.get`.
+            Unavailable: as for `ArchiveStore.get`.
+            SetupError: as for `ArchiveStore.get`.
         """
         try:
             data = await self.store.get(file_of(self.namespace, session, name))
@@ -109,7 +110,8 @@ class Archive:
 
         Raises:
             ArchiveDamaged: a segment is missing or damaged. Earlier ones cannot be found this way.
-            Unavailable, SetupError: as for `ArchiveStore.get`.
+            Unavailable: as for `ArchiveStore.get`.
+            SetupError: as for `ArchiveStore.get`.
         """
         name, number = tip.name, tip.number
         while True:
@@ -127,7 +129,8 @@ class Archive:
 
         Raises:
             ArchiveDamaged: a segment has changed, or is missing although the session is not erased.
-            Unavailable, SetupError: as for `ArchiveStore.get`.
+            Unavailable: as for `ArchiveStore.get`.
+            SetupError: as for `ArchiveStore.get`.
         """
         indexed = await archived_segments(self.log, session)
         stored = await self._stored(session)
@@ -145,7 +148,8 @@ class Archive:
 
         Raises:
             ArchiveDamaged: the server lists segments of the session, and none of them is in the store.
-            Unavailable, SetupError: the server or the store cannot be reached.
+            Unavailable: the server or the store cannot be reached.
+            SetupError: the store refused access.
         """
         indexed = await archived_segments(self.log, session)
         if not indexed or (await self.log.head(session)).is_erased:
@@ -160,7 +164,8 @@ class Archive:
         a repeat deletes them.
 
         Raises:
-            Unavailable, SetupError: as for `ArchiveStore.clear`.
+            Unavailable: as for `ArchiveStore.clear`.
+            SetupError: as for `ArchiveStore.clear`.
         """
         await self.store.clear(folder_of(self.namespace, session))
 

@@ -99,7 +99,8 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         ArchiveDamaged: the last segment has changed, or the store does not return what was written.
         CursorTrimmed: another client deleted an entry of the log.
         MessageTooLarge: an entry of another client is larger than a segment may be.
-        Unavailable, SetupError: the server or the store cannot be reached.
+        Unavailable: the server or the store cannot be reached.
+        SetupError: the store refused access.
     """
     done: Archived = Archived(session=session, position=0)
     target = before - 1 if before is not None else None

@@ -48,7 +48,8 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
         session: id of the session.
 
     Raises:
-        Unavailable, SetupError: the server or the store cannot be reached.
+        Unavailable: the server or the store cannot be reached.
+        SetupError: the store refused access.
     """
     # Read the tip first. A segment archived meanwhile is then in the index, and not yet expected in the chain.
     try:

@@ -38,7 +38,9 @@ class ArchiveStore(Protocol):
 
         Raises:
             MessageTooLarge: the file is over `FILE_LIMIT_BYTES`. It was not read.
-            InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
+            InvalidArchiveName: as for `put_if_absent`.
+            Unavailable: as for `put_if_absent`.
+            SetupError: as for `put_if_absent`.
         """
         ...
 
@@ -46,7 +48,9 @@ class ArchiveStore(Protocol):
         """Return the names in a folder, sorted; empty if there is no such folder.
 
         Raises:
-            InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
+            InvalidArchiveName: as for `put_if_absent`.
+            Unavailable: as for `put_if_absent`.
+            SetupError: as for `put_if_absent`.
         """
         ...
 
@@ -54,7 +58,9 @@ class ArchiveStore(Protocol):
         """Delete a file. Do nothing if it is not stored.
 
         Raises:
-            InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
+            InvalidArchiveName: as for `put_if_absent`.
+            Unavailable: as for `put_if_absent`.
+            SetupError: as for `put_if_absent`.
         """
         ...
 
@@ -62,7 +68,9 @@ class ArchiveStore(Protocol):
         """Delete everything in a folder, including files of other programs. If it is cancelled, some files remain.
 
         Raises:
-            InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
+            InvalidArchiveName: as for `put_if_absent`.
+            Unavailable: as for `put_if_absent`.
+            SetupError: as for `put_if_absent`.
         """
         ...
 

@@ -93,7 +93,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
 
     Raises:
         NoEmbeddedServer: there is no server for this platform, or it is not installed.
-        SocketPathTooLong, DirectoryNotOwned: the directory cannot be used.
+        SocketPathTooLong: the path of the directory is too long for a socket in it.
+        DirectoryNotOwned: the directory belongs to another user, or other users have access to it.
         ServerFailed: the server does not start; the text has its last output, such as "No space left on device".
     """
     binary = find_binary()
@@ -128,7 +129,9 @@ async def server_status(data_dir: Path | None = None) -> ServerStatus:
         data_dir: the directory. None means `default_data_dir()`.
 
     Raises:
-        NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
+        NoEmbeddedServer: as `open_server`.
+        SocketPathTooLong: as `open_server`.
+        DirectoryNotOwned: as `open_server`.
     """
     refuse_windows()
     directory = DataDir.at(data_dir)
@@ -172,7 +175,9 @@ async def stop_server(data_dir: Path | None = None) -> bool:
 
     Raises:
         ServerInUse: a process has the directory open, and would restart the server at once. It keeps running.
-        NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
+        NoEmbeddedServer: as `open_server`.
+        SocketPathTooLong: as `open_server`.
+        DirectoryNotOwned: as `open_server`.
     """
     directory = DataDir.at(data_dir)
     if not (await server_status(directory.path)).running:

@@ -51,7 +51,10 @@ class Follower:
         """Follow without end. If closed or cancelled anywhere, it leaves no subscription in the hub.
 
         Raises:
-            CursorTrimmed, LogRolledBack, Unavailable, Closed: as `Session.follow`.
+            CursorTrimmed: as `Session.follow`.
+            LogRolledBack: as `Session.follow`.
+            Unavailable: as `Session.follow`.
+            Closed: as `Session.follow`.
         """
         while True:
             subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)

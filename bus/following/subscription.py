@@ -102,7 +102,9 @@ class Subscription:
         A cancelled call removes nothing.
 
         Raises:
-            LogRolledBack, CursorTrimmed, Closed: the subscription has ended, and its buffer is empty.
+            LogRolledBack: the log lost entries that were delivered. The buffer is empty.
+            CursorTrimmed: the next entry was trimmed. The buffer is empty.
+            Closed: the subscription or the bus was closed. The buffer is empty.
         """
         while not self._buffer:
             if self._error is not None:

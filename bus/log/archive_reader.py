@@ -41,6 +41,7 @@ class ArchiveReader(Protocol):
             CursorTrimmed: the next entry is not in the archive. All earlier ones were returned.
             ArchiveDamaged: the segment with the next entry has changed.
             LogRolledBack: the archive belongs to another incarnation of the log than this head.
-            Unavailable, SetupError: the archive cannot be reached.
+            Unavailable: the archive cannot be reached.
+            SetupError: the archive's store refused access.
         """
         ...

@@ -78,7 +78,9 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
     """Pin the entries that a fork shares, so that no trim removes them. None shares all entries.
 
     Raises:
-        NoSuchPosition, CursorTrimmed, SessionErased: the entries cannot be shared; nothing was pinned.
+        NoSuchPosition: the parent has no entry at `at`; nothing was pinned.
+        CursorTrimmed: the entry at `at` was trimmed; nothing was pinned.
+        SessionErased: the parent was erased; nothing was pinned.
     """
     names = (log.keys.head(parent), log.keys.checkpoints(parent))
     reply = await log.run(_PIN, names, (f"f:{child}", "" if at is None else at))
@@ -103,7 +105,8 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared) -> None:
     """Create the child. The shared entries must be pinned already.
 
     Raises:
-        SessionExists, SessionErased: the id is in use or was erased; nothing was written.
+        SessionExists: the id is in use; nothing was written.
+        SessionErased: a session of this id was erased; nothing was written.
     """
     keys, cursor = log.keys, shared.cursor
     names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))

@@ -76,7 +76,8 @@ async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: Ar
 
     Raises:
         LogRolledBack: the log lost some of them.
-        CursorTrimmed, Unavailable: as for `common_position`.
+        CursorTrimmed: as for `common_position`.
+        Unavailable: as for `common_position`.
     """
     if (found := await common_position(log, head, cursor, past)) < cursor.position:
         raise LogRolledBack(head.session, cursor.position, found)

@@ -75,7 +75,8 @@ async def run_scripts(
         page: a page to read in the same round trip, after the scripts; None reads nothing.
 
     Raises:
-        Refused, Unavailable: as for `Connection.call`. Some of the runs may have been executed.
+        Refused: as for `Connection.call`. Some of the runs may have been executed.
+        Unavailable: as for `Connection.call`. Some of the runs may have been executed.
     """
     commands = [(script, script.command(keys, arguments)) for keys, arguments in calls]
     return [answered(reply) for reply in await send_scripts(server, commands, page)]

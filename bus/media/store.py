@@ -50,7 +50,8 @@ class MediaStore(Protocol):
             InvalidMediaKey: `sha256` is not 64 lower-case hex digits.
             MediaMissing: nothing is stored under it.
             MediaDamaged: the stored bytes have another SHA-256.
-            Unavailable, SetupError: as for `put_if_absent`.
+            Unavailable: as for `put_if_absent`.
+            SetupError: as for `put_if_absent`.
         """
         ...
 
@@ -58,7 +59,9 @@ class MediaStore(Protocol):
         """Return the size and type of media without reading them, or None if they are not stored.
 
         Raises:
-            InvalidMediaKey, Unavailable, SetupError: as for `get`.
+            InvalidMediaKey: as for `get`.
+            Unavailable: as for `get`.
+            SetupError: as for `get`.
         """
         ...
 
@@ -69,7 +72,9 @@ class MediaStore(Protocol):
             Whether they were stored. Concurrent calls may all return True.
 
         Raises:
-            InvalidMediaKey, Unavailable, SetupError: as for `get`.
+            InvalidMediaKey: as for `get`.
+            Unavailable: as for `get`.
+            SetupError: as for `get`.
         """
         ...
 
@@ -88,7 +93,9 @@ class SigningStore(MediaStore, Protocol):
             seconds: how long the URL is valid.
 
         Raises:
-            InvalidMediaKey, Unavailable, SetupError: as for `get`.
+            InvalidMediaKey: as for `get`.
+            Unavailable: as for `get`.
+            SetupError: as for `get`.
         """
         ...
 

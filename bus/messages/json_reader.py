@@ -104,7 +104,9 @@ def read_message(data: bytes | str) -> Publishable:
     """Read a message of either lane from JSON. Only its `role` selects the lane.
 
     Raises:
-        UnknownRole, UnknownKind, DecodeError: as for `read_llm` and `read_extension`.
+        UnknownRole: as for `read_llm`.
+        UnknownKind: as for `read_llm`.
+        DecodeError: as for `read_llm` and `read_extension`.
     """
     value = parse_json(data)
     if isinstance(value, dict) and value.get("role") == "extension":

@@ -56,7 +56,10 @@ async def show_deltas(
 
     Raises:
         LogRolledBack: the server has lost the deltas of that call; nothing was added.
-        Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
+        Fenced: the lease of `epoch` is lost; nothing was added.
+        SessionClosed: the session is closed; nothing was added.
+        SessionErased: the session was erased; nothing was added.
+        PreviewFull: the session's previews are at their limit; nothing was added.
     """
     index = log.keys.live_index(log.keys.bucket(session))
     names = (log.keys.head(session), log.keys.live(session), index)

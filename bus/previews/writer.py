@@ -47,8 +47,11 @@ class PreviewWriter:
             seconds: how long to try.
 
         Raises:
-            DecodeError, MessageTooLarge: a delta is a snapshot, or too large; nothing was appended.
-            Fenced, SessionClosed, PreviewFull: refused; nothing was appended.
+            DecodeError: a delta is a snapshot; nothing was appended.
+            MessageTooLarge: a delta is too large; nothing was appended.
+            Fenced: the lease of `epoch` is lost; nothing was appended.
+            SessionClosed: the session is closed; nothing was appended.
+            PreviewFull: the session's previews are at their limit; nothing was appended.
             LogRolledBack: the server has lost this process's previous deltas; nothing was appended. The next call may
                 succeed.
             Unavailable: the server did not answer within `seconds`; the deltas may have been appended.

@@ -115,9 +115,11 @@ class Publisher:
             seconds: how long to wait.
 
         Raises:
-            MediaDamaged, MediaTooLarge: the media of a message were refused; nothing was appended.
-            KeyTooLong, MessageTooLarge, Conflict, Fenced, SessionClosed, SessionErased, OverLimit: refused; nothing was
-                appended.
+            MediaDamaged: media of a message have another SHA-256 than they claim; nothing was appended.
+            MediaTooLarge: media of a message are over the store's limit; nothing was appended.
+            KeyTooLong: the key is too large; nothing was appended.
+            MessageTooLarge: a message is too large; nothing was appended.
+            StreamError: the log refused, as for `Session.publish`; nothing was appended.
             LogRolledBack: the server lost appends that it had acknowledged, as it restarted from an older copy.
             OutcomeUnknown: sent, but not answered within `seconds`.
             Unavailable: not sent within `seconds`, or refused by the server all that time.

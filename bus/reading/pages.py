@@ -80,7 +80,8 @@ async def fetch_page(
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
-        Refused, Unavailable: the server cannot answer.
+        Refused: the server answered with an error.
+        Unavailable: the server did not answer.
     """
     replies = [] if first is None else first.take(after)
     while True:
@@ -135,7 +136,8 @@ async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count
     These ids were written by another client. As many are added as fit into one reply.
 
     Raises:
-        Refused, Unavailable: the server cannot answer.
+        Refused: the server answered with an error.
+        Unavailable: the server did not answer.
     """
     if len(page) < count or position_of(page[0]) != (only := position_of(page[-1])):
         return page
@@ -176,7 +178,8 @@ async def stream_pages(log: Log, key: str, first: str = "-", last: str = "+") ->
         last: the last id to read, in the form of XRANGE.
 
     Raises:
-        Refused, Unavailable: the server cannot answer.
+        Refused: the server answered with an error.
+        Unavailable: the server did not answer.
     """
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries)
     while True:

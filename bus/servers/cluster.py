@@ -73,7 +73,8 @@ class Cluster:
             slot: the slot that it is used for, whose state it shares. None means a connection for any slot.
 
         Raises:
-            Unavailable, LoginRefused: as for `Endpoint.connect`.
+            Unavailable: as for `Endpoint.connect`.
+            LoginRefused: as for `Endpoint.connect`.
         """
         state = ClusterRouteState(self, server) if slot is None else self._state(slot, server)
         try:

@@ -35,7 +35,8 @@ class Pool(Protocol):
             again: False if the command must not run twice. It is then sent again only if it was refused.
 
         Raises:
-            Refused, Unavailable: as for `Connection.call`. Refusals that pass within seconds are retried first.
+            Refused: as for `Connection.call`. Refusals that pass within seconds are retried first.
+            Unavailable: as for `Connection.call`.
         """
         ...
 

@@ -53,12 +53,15 @@ async def publish(
     Raises:
         NotAMessage: an argument is no message, such as a dict or a string. Nothing was appended.
         DecodeError: there are no messages.
-        MessageTooLarge, KeyTooLong: a message or the key is too large. Nothing was appended.
-        MediaDamaged, MediaTooLarge: the media store refused media of a message. Nothing was appended.
+        MessageTooLarge: a message is too large. Nothing was appended.
+        KeyTooLong: the key is too large. Nothing was appended.
+        MediaDamaged: media of a message do not have the SHA-256 that the message says. Nothing was appended.
+        MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
         Conflict: `expected` is not the last position. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
-        SessionClosed, SessionErased: the session is closed or erased. Nothing was appended.
+        SessionClosed: the session is closed. Nothing was appended.
+        SessionErased: the session was erased. Nothing was appended.
         LogRolledBack: the log lost entries at its end, among them perhaps earlier acknowledged ones. Nothing was
             appended.
         OutcomeUnknown: sent, but not acknowledged in time. A repeat with the same `key` is safe.
@@ -90,7 +93,10 @@ async def try_publish(
         The receipt, or the error with which the log refused: one of the types in `Outcome`.
 
     Raises:
-        MessageError, Unavailable, Closed: the errors of `publish` that are not in `Outcome`.
+        MessageError: as for `publish`, except for `MessageTooLarge`.
+        OutcomeUnknown: as for `publish`.
+        Unavailable: as for `publish`.
+        Closed: as for `publish`.
     """
     try:
         return await publish(self, *messages, key=key, expected=expected, epoch=epoch, wake=wake, seconds=seconds)

@@ -54,7 +54,8 @@ async def read(
         until: last position to yield. None means the session's last position.
 
     Raises:
-        NoLanes, NoKinds: `lanes` or `kinds` is empty.
+        NoLanes: `lanes` is empty.
+        NoKinds: `kinds` is empty.
         CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         LogRolledBack: the log lost entries that the reader of `after` has seen.
@@ -182,7 +183,8 @@ async def subscribe(
             Live deltas that did not fit come again, joined.
 
     Raises:
-        NoLanes, NoKinds: `lanes` or `kinds` is empty.
+        NoLanes: `lanes` is empty.
+        NoKinds: `kinds` is empty.
         CursorTrimmed: the next entry was trimmed and is not in the archive.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         SessionErased: the session was erased.

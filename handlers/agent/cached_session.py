@@ -77,7 +77,8 @@ class CachedSession:
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.
-            StreamError, Unavailable: as for `Session.read`.
+            StreamError: as for `Session.read`.
+            Unavailable: as for `Session.read`.
         """
         async with self._one_at_a_time:
             try:

@@ -230,7 +230,9 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
 
     Raises:
         SessionClosed: the session was closed before a worker answered.
-        StreamError, Unavailable, Closed: as for `Session.follow`.
+        StreamError: as for `Session.follow`.
+        Unavailable: as for `Session.follow`.
+        Closed: as for `Session.follow`.
     """
     kinds = {ControlAnswered.KIND}
     after = Cursor(command.position)

@@ -1,22 +1,29 @@
 """Errors of an agent's set-up, and those that it raises to its worker."""
 
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError
+from lanebus.bus.messages.events import ToolWaiting
+from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
     "AgentNotFound",
+    "AnswerTimeout",
     "ApprovalRefused",
     "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
+    "LoopAborted",
+    "LoopFailed",
     "LoopHalted",
     "MissingExtra",
     "ModelNotFound",
     "NoProgress",
     "ParameterRefused",
+    "PersonNeeded",
     "RecorderMisused",
     "RequestUnknown",
     "TryAgain",
+    "Unanswered",
 )
 
 
@@ -54,16 +61,14 @@ class ParameterRefused(SetupError):
 
 
 class ApprovalRefused(SetupError):
-    """A tool's `approval` is an async function. Its result, a coroutine, would always count as true.
+    """A tool's `approval` is async, or takes a parameter that the tool has not.
 
-    Fields: `tool`, the tool's name.
+    Fields: `tool`, the tool's name; `reason`, what to change.
     """
 
-    def __init__(self, tool: str) -> None:
-        super().__init__(
-            f"the approval of tool {tool!r} is async, so its result counts as true: make it a plain function"
-        )
-        self.tool = tool
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"the approval of tool {tool!r} {reason}")
+        self.tool, self.reason = tool, reason
 
 
 class CostUnknown(SetupError):
@@ -153,3 +158,55 @@ class RequestUnknown(MessageError):
     def __init__(self, session: str, turn_id: TurnId, reason: str) -> None:
         super().__init__(f"session {session!r}: the request of turn {turn_id} cannot be rebuilt: {reason}")
         self.session, self.turn_id, self.reason = session, turn_id, reason
+
+
+class Unanswered(BusError):
+    """`ask` returned no answer. The question stays in the log. The subclasses say why.
+
+    Fields: `session`; `position`, the question's.
+    """
+
+    def __init__(self, session: str, position: int, text: str) -> None:
+        super().__init__(f"session {session!r}: the message at position {position} {text}")
+        self.session, self.position = session, position
+
+
+class LoopFailed(Unanswered):
+    """The loop that had to answer failed, reached a limit, or was stopped by a guard.
+
+    Fields: those of `Unanswered`; `stop_reason`, "error", "maxTurns" or "guardRail"; `reason`, the text in the log.
+    """
+
+    def __init__(self, session: str, position: int, stop_reason: StopReason, reason: str) -> None:
+        super().__init__(session, position, f"got no answer: {reason}; ask again under a new key once that is fixed")
+        self.stop_reason, self.reason = stop_reason, reason
+
+
+class LoopAborted(Unanswered):
+    """The loop that had to answer was aborted by a command. Fields: those of `Unanswered`."""
+
+    def __init__(self, session: str, position: int) -> None:
+        super().__init__(session, position, "was aborted: ask again under a new key if you still want an answer")
+
+
+class PersonNeeded(Unanswered):
+    """The answer waits for a person: a tool call has to be approved, or the session was paused or handed off.
+
+    Fields: those of `Unanswered`; `waiting`, the events of the tool calls to approve or deny; empty if the session has
+    to be resumed.
+    """
+
+    def __init__(self, session: str, position: int, waiting: tuple[ToolWaiting, ...]) -> None:
+        names = ", ".join(f"{each.tool_name} ({each.tool_call_id})" for each in waiting)
+        todo = f"approve or deny {names}" if waiting else "resume the session"
+        super().__init__(session, position, f"waits for a person: {todo}, then ask again with the same key")
+        self.waiting = waiting
+
+
+class AnswerTimeout(Unanswered):
+    """The answer did not come in time. The loop goes on. Fields: those of `Unanswered`; `seconds`, the limit."""
+
+    def __init__(self, session: str, position: int, seconds: float) -> None:
+        text = f"was not answered within {seconds:g} s: ask again with the same key, and check that a worker runs"
+        super().__init__(session, position, text)
+        self.seconds = seconds

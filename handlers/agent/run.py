@@ -71,7 +71,8 @@ class Run:
 
         Raises:
             LogRolledBack: the log has lost entries that this run has read.
-            StreamError, Unavailable: as for `Session.read`.
+            StreamError: as for `Session.read`.
+            Unavailable: as for `Session.read`.
         """
         snapshot = await self._cache.refresh()
         self._note_read()

@@ -32,7 +32,9 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
     states of older versions of them are removed: nobody reads those any more. One of a newer version holds the trim.
 
     Raises:
-        TrimRefused, SessionErased, Unavailable: as for `Session.trim`.
+        TrimRefused: as for `Session.trim`.
+        SessionErased: as for `Session.trim`.
+        Unavailable: as for `Session.trim`.
     """
     if not dry_run:
         border = min(before, (await session.head()).position + 1) - 1

@@ -9,21 +9,15 @@ from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentEnded, SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
-from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.notice import CLOSED
+from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
 
 __all__ = ("ChildOutcome", "abort_child", "begin_child", "child_id", "wait_child")
 
 _KEY = "session.linked"
 _PARENT_CHARACTERS = 43
 _DIGEST_BYTES = 10
-
-_CONTINUED = frozenset({"paused", "handoff", "contextCompacted"})
-"""after these stop reasons the next loop continues"""
-
-_WITH_NOTE = frozenset({"guardRail", "maxTurns"})
-"""after these stop reasons the loop's final note has the reason"""
 
 _KINDS = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
 
@@ -67,27 +61,25 @@ async def wait_child(child: Session) -> ChildOutcome:
     Raises:
         SessionErased: the child was erased.
         LogRolledBack: the child's log has lost its end. Call this again.
-        StreamError, Unavailable: as for `Session.follow`.
+        StreamError: as for `Session.follow`.
+        Unavailable: as for `Session.follow`.
     """
-    answer: AssistantMessage | None = None
-    note: UserMessage | None = None
+    answer = LastAnswer()
     async with aclosing(child.follow(kinds=_KINDS)) as entries:
         async for envelope in entries:
             match envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
                     # Without a turn: the worker's record that the agent failed.
                     return ChildOutcome("error", "", None, fault)
-                case AssistantMessage() as message:
-                    answer, note = message, None
-                case UserMessage(turn_id=TurnId()) as message:
-                    note = message
+                case AssistantMessage() | UserMessage() as message:
+                    answer.add(message)
                 case ExtensionMessage(kind=AgentEnded.KIND, data=data):
                     try:
                         ended = AgentEnded.read(data)
                     except MessageError:
                         continue
-                    if ended.stop_reason not in _CONTINUED:
-                        return _outcome(ended, answer, note)
+                    if ended.stop_reason not in CONTINUED:
+                        return _outcome(ended, answer)
                 case ExtensionMessage(kind=kind) if kind == CLOSED:
                     return ChildOutcome("error", "", None, "its session was closed")
                 case _:
@@ -105,10 +97,6 @@ async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
         await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=f"{_KEY}.abort")
 
 
-def _outcome(ended: AgentEnded, answer: AssistantMessage | None, note: UserMessage | None) -> ChildOutcome:
-    # Texts of the LLM lane only: they go to the parent's model, which must not read the extension lane.
-    fault = answer.error_message if answer is not None and answer.is_failed else None
-    if note is not None and ended.stop_reason in _WITH_NOTE:
-        fault = note.text_content()
-    text = answer.text_content() if answer is not None else ""
-    return ChildOutcome(ended.stop_reason, text, ended.loop_id, fault)
+def _outcome(ended: AgentEnded, answer: LastAnswer) -> ChildOutcome:
+    text = answer.message.text_content() if answer.message is not None else ""
+    return ChildOutcome(ended.stop_reason, text, ended.loop_id, answer.fault(ended.stop_reason))

@@ -62,6 +62,11 @@ class Parameters:
         self._model = cast("type[_Arguments]", model)
         self.schema = _schema(self._model, described)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arguments that a model passes."""
+        return tuple(self._names.values())
+
     def read(self, call: ToolCallBlock) -> dict[str, object] | str:
         """Return the arguments of a call by parameter name, or a text that says why they are invalid."""
         if call.arguments_raw is not None:

@@ -1,7 +1,7 @@
 """Tools: the protocol that the loop calls, and `tool`, which makes a tool of a Python function."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, TypedDict, Unpack, cast, overload
@@ -26,8 +26,12 @@ OnUnknown = Literal["tell", "ask"]
 TOOL_SECONDS = 600.0
 """default time-out of a call, in seconds"""
 
-Approval = bool | Callable[[Mapping[str, object]], bool]
-"""Whether a person is asked before a call runs. A function gets the validated arguments and returns this."""
+Approval = bool | Callable[..., bool]
+"""Whether a person is asked before a call runs. A function returns this: it takes any of the tool's own parameters, by
+their names, and gets the validated arguments."""
+
+_IS_ASYNC = "is async, so its result counts as true: make it a plain function"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class _Progress(Protocol):
@@ -130,7 +134,7 @@ class FunctionTool:
         Raises:
             NameError: an annotation contains an unknown name.
             ParameterRefused: the function takes `*args` or `**kwargs`.
-            ApprovalRefused: `approval` is an async function.
+            ApprovalRefused: `approval` is an async function, or takes a parameter that the function has not.
         """
         self._function = function
         self._parameters = Parameters(function, ToolContext)
@@ -145,8 +149,8 @@ class FunctionTool:
         self.timeout: float | None = options.get("timeout", TOOL_SECONDS)
         self.is_sequential: bool = options.get("sequential", False)
         self._approval: Approval = options.get("approval", False)
-        if _is_async(self._approval):
-            raise ApprovalRefused(self.name)
+        self._approved = () if isinstance(self._approval, bool) else self._read_approval(self._approval)
+        """names of the arguments that the approval function takes"""
 
     @property
     def name(self) -> str:
@@ -166,12 +170,33 @@ class FunctionTool:
             return False
         if self._approval is True:
             return True
-        answer: object = self._approval(arguments)
+        answer: object = self._approval(**{name: arguments[name] for name in self._approved})
         if inspect.isawaitable(answer):  # a plain function that wraps an async one
             if inspect.iscoroutine(answer):
                 answer.close()
-            raise ApprovalRefused(self.name)
+            raise ApprovalRefused(self.name, _IS_ASYNC)
         return bool(answer)
+
+    def _read_approval(self, approval: Callable[..., bool]) -> tuple[str, ...]:
+        """Return the names of the arguments that an approval function takes.
+
+        Raises:
+            ApprovalRefused: it is async, or takes a parameter that the tool has not.
+        """
+        if _is_async(approval):
+            raise ApprovalRefused(self.name, _IS_ASYNC)
+        try:
+            parameters = inspect.signature(approval).parameters
+        except ValueError:  # of some functions that are written in C
+            raise ApprovalRefused(self.name, "has unknown parameters: wrap it in a function of your own") from None
+        names = self._parameters.names
+        for parameter in parameters.values():
+            # Also one with a default: a misspelt name would never get its argument.
+            if parameter.kind not in _NAMED or parameter.name not in names:
+                known = ", ".join(names) or "none"
+                reason = f"has the parameter {parameter.name!r}: it may take the tool's own, by name, which are {known}"
+                raise ApprovalRefused(self.name, reason)
+        return tuple(parameters)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
         """Run the call. A sync function runs in a thread, which is abandoned if this is cancelled."""
@@ -216,15 +241,15 @@ def tool(
             by default: a call that was running when its worker was lost does not run again.
         on_unknown: what to do with such a call. "tell", the default: the model gets an error that its outcome is
             unknown. "ask": a person decides whether it runs again.
-        approval: True asks a person before each call; a function of the arguments decides for each call. It must not be
-            async. False by default.
+        approval: True asks a person before each call. A function decides for each call: it takes any of the tool's
+            parameters, by the same names, and gets the validated arguments. It must not be async. False by default.
         timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
             it either. The thread of a sync function cannot be stopped and is abandoned.
         sequential: each call runs alone, after the other calls of its turn. False by default.
 
     Raises:
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
-        ApprovalRefused: `approval` is an async function.
+        ApprovalRefused: `approval` is an async function, or takes a parameter that the tool has not.
     """
     if function is not None:
         return FunctionTool(function, **options)

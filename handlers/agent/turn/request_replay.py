@@ -56,7 +56,9 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
 
     Raises:
         RequestUnknown: no model was called in the turn, or the log does not have its tools.
-        StreamError, Unavailable, MediaUnavailable: as for reading the session and its media.
+        StreamError: as for `Session.read`.
+        Unavailable: as for `Session.read` and `resolve_media`.
+        SetupError: as for `resolve_media`.
     """
     asked = await read_request(session, turn_id)
     if asked.definition is None:
@@ -69,7 +71,9 @@ async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
 
     Raises:
         RequestUnknown: no model was called in the turn.
-        StreamError, Unavailable, MediaUnavailable: as for reading the session and its media.
+        StreamError: as for `Session.read`.
+        Unavailable: as for `Session.read` and `resolve_media`.
+        SetupError: as for `resolve_media`.
     """
     head = await session.head()
     answer = await _answer_of(session, turn_id, head.position)

@@ -49,7 +49,8 @@ class SessionRun:
         Raises:
             Fenced: the lease was lost.
             LogRolledBack: the log has lost entries that were read.
-            SessionClosed, SessionErased: the session takes no messages any more.
+            SessionClosed: the session is closed.
+            SessionErased: the session was erased.
             Unavailable: the server cannot be reached.
         """
         try:

@@ -5,8 +5,11 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from secrets import token_urlsafe
+from types import TracebackType
+from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,6 +24,7 @@ from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry, agents_below
+from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.concurrency import ConcurrencyLimiter
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 from lanebus.handlers.agent.worker.services import WorkerServices
@@ -42,7 +46,11 @@ _log = logging.getLogger(__name__)
 
 
 class Worker:
-    """Runs an agent on the sessions of a bus that have work."""
+    """Runs an agent on the sessions of a bus that have work.
+
+    `async with Worker(bus, agent):` runs it in the background of a block. A program that does nothing else awaits
+    `run`.
+    """
 
     def __init__(
         self,
@@ -106,6 +114,26 @@ class Worker:
         self._is_idle = anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
+        self._block: AbstractAsyncContextManager[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start `run` in the background of the block.
+
+        The end of the block cancels `run` and waits for it: partial answers are recorded, and the sessions are returned
+        to the group.
+
+        An error of `run` cancels the block and is raised at its end. An error of the block is raised as it is, never in
+        an exception group.
+        """
+        self._block = in_background(self.run)
+        await self._block.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        block, self._block = self._block, None
+        return None if block is None else await block.__aexit__(kind, error, traceback)
 
     async def run(self) -> None:
         """Work until `stop`.

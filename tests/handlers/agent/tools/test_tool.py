@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Annotated, Literal, cast
@@ -252,39 +252,102 @@ def test_an_approval_is_needed_as_the_tool_says_and_never_for_invalid_arguments(
 
 
 def test_an_async_approval_is_refused() -> None:
-    async def decides(arguments: Mapping[str, object]) -> bool:
-        return bool(arguments.get("never"))
+    async def decides() -> bool:
+        return False
 
     class Decides:
-        async def __call__(self, arguments: Mapping[str, object]) -> bool:
-            return await decides(arguments)
+        async def __call__(self) -> bool:
+            return await decides()
 
     for approval in (decides, partial(decides), Decides()):
         with pytest.raises(ApprovalRefused, match="make it a plain function") as refused:
-            tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", approval))(lambda: "")
+            tool(name="pay", approval=cast("Callable[[], bool]", approval))(lambda: "")
         assert refused.value.tool == "pay"
 
-    def hides(arguments: Mapping[str, object]) -> Awaitable[bool]:
-        return decides(arguments)
+    def hides() -> Awaitable[bool]:
+        return decides()
 
-    hidden = tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", hides))
-    with pytest.raises(ApprovalRefused):
+    hidden = tool(name="pay", approval=cast("Callable[[], bool]", hides))
+    with pytest.raises(ApprovalRefused, match="make it a plain function"):
         hidden(lambda: "").approval(ToolCallBlock(id="c1", name="pay", arguments={}))
 
 
-def test_an_approval_function_gets_the_validated_arguments() -> None:
+def misspelt(ammount: int) -> bool:
+    return bool(ammount)
+
+
+def with_default(amount: int, limit: int = 3) -> bool:
+    return amount > limit
+
+
+def of_context(context: ToolContext) -> bool:
+    return bool(context)
+
+
+def of_position(amount: int, /) -> bool:
+    return bool(amount)
+
+
+def of_all(*amount: int) -> bool:
+    return bool(amount)
+
+
+def of_everything(**amount: int) -> bool:
+    return bool(amount)
+
+
+@pytest.mark.parametrize(
+    ("approval", "parameter"),
+    [
+        (misspelt, "ammount"),
+        (with_default, "limit"),
+        (of_context, "context"),
+        (of_position, "amount"),
+        (of_all, "amount"),
+        (of_everything, "amount"),
+    ],
+)
+def test_an_approval_with_a_parameter_that_the_tool_has_not_is_refused_when_the_tool_is_made(
+    approval: Callable[..., bool], parameter: str
+) -> None:
+    async def pay(context: ToolContext, amount: int, purpose: str) -> None: ...
+
+    wanted = f"'pay' has the parameter '{parameter}'.* by name, which are amount, purpose"
+    with pytest.raises(ApprovalRefused, match=wanted) as refused:
+        tool(approval=approval)(pay)
+    assert refused.value.tool == "pay"
+
+
+def test_an_approval_without_a_signature_is_refused() -> None:
+    async def pay(amount: int) -> None: ...
+
+    with pytest.raises(ApprovalRefused, match="wrap it in a function of your own"):
+        tool(approval=cast("Callable[..., bool]", max))(pay)
+
+
+def test_an_approval_function_gets_the_validated_arguments_that_it_names() -> None:
     seen: list[object] = []
 
-    def decides(arguments: Mapping[str, object]) -> bool:
-        seen.append(arguments["place"])
-        return arguments["place"] == Place(city="Bonn")
+    def decides(place: Place) -> bool:
+        seen.append(place)
+        return place == Place(city="Bonn")
 
     @tool(name="go", approval=decides)
-    async def function(context: ToolContext, place: Place) -> None: ...
+    async def function(context: ToolContext, place: Place, copies: int = 1) -> None: ...
 
     assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Bonn"}}))
-    assert not function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Ulm"}}))
+    assert not function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Ulm"}, "copies": 2}))
     assert seen == [Place(city="Bonn"), Place(city="Ulm")]
+
+
+def test_an_approval_function_gets_the_defaults_of_the_tool() -> None:
+    def decides(copies: int, *, place: str) -> bool:
+        return (copies, place) == (1, "Bonn")
+
+    @tool(name="go", approval=decides)
+    async def function(place: str, /, copies: int = 1) -> None: ...
+
+    assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": "Bonn"}))
 
 
 def test_the_key_is_the_calls_index_in_the_turn_that_made_it() -> None:

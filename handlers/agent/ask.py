@@ -1,0 +1,163 @@
+"""Ask an agent a question, and wait for its answer."""
+
+from contextlib import aclosing, suppress
+
+import anyio
+
+from lanebus.bus.errors import MessageError, SessionClosed
+from lanebus.bus.messages.events import AgentEnded, ToolWaiting
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire.notice import Notice
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.decide.open_answer import is_cut, wanted_calls
+from lanebus.handlers.agent.errors import AnswerTimeout, LoopAborted, LoopFailed, PersonNeeded
+from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
+from lanebus.handlers.context.read_marks import deferred_positions, read_position
+from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
+from lanebus.handlers.projections.projection import Projected, look
+
+__all__ = ("ask",)
+
+_KINDS = STATUS_KINDS | {"assistant", "user"}
+
+
+async def ask(
+    session: Session, said: str | UserMessage, *, key: str | None = None, seconds: float | None = None
+) -> AssistantMessage:
+    """Publish a user message, and wait for the end of the loop that answers it. A worker has to run.
+
+    If this is cancelled, the message stays in the log and is answered, or it was not published. Ask again with the same
+    `key` to get the answer either way.
+
+    To see the answer while the model writes it, use `Session.publish` and `Session.follow(live=True)`.
+
+    Args:
+        session: the session.
+        said: the message.
+        key: idempotency key. A repeat with the same key publishes nothing, and waits for the answer to the first
+            message, or returns it if it is in the log.
+        seconds: longest time to wait for the answer. None means no limit.
+
+    Returns:
+        The loop's final answer. Its `stop_reason` is "length" if the answer reached its token limit.
+
+    Raises:
+        LoopFailed: the model or the agent failed, a limit was reached, or a guard rejected the message.
+        LoopAborted: the message was aborted by a command.
+        PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
+        AnswerTimeout: no answer within `seconds`.
+        SessionClosed: the session is closed, or was closed before an answer.
+        SessionErased: the session was erased.
+        LogRolledBack: the log lost entries at its end, among them perhaps the message.
+        BusError: as for `Session.publish` and `Session.follow`.
+    """
+    asked = await session.publish(UserMessage.text(said) if isinstance(said, str) else said, key=key)
+    with anyio.move_on_after(seconds):
+        return await _answer(session, asked)
+    raise AnswerTimeout(session.id, asked.position, seconds or 0.0)
+
+
+async def _answer(session: Session, asked: Receipt) -> AssistantMessage:
+    # Before following: the notice `caughtUp` then says that everything in this state was followed.
+    status = await look(session, STATUS)
+    question, is_caught_up = _Question(session.id, asked.position, status), False
+    async with aclosing(session.subscribe(kinds=_KINDS, after=asked.cursor)) as items:
+        async for item in items:
+            if isinstance(item, Notice):
+                if item.kind == "closed":
+                    raise SessionClosed(session.id)
+                is_caught_up = is_caught_up or item.kind == "caughtUp"
+            elif (answer := question.follow(item)) is not None:
+                return answer
+            if is_caught_up:
+                question.check_person()
+    raise AssertionError("subscribe ends only with an error")
+
+
+class _Question:
+    """A user message, and what the entries after it say about its answer."""
+
+    def __init__(self, session: str, position: int, known: Projected[Status]) -> None:
+        """
+        Args:
+            known: the session's status, perhaps older than the message.
+        """
+        self._session, self._position = session, position
+        self._status, self._known_up_to = known.state, known.position
+        self._last = LastAnswer()
+        """of the loop that answers the message; empty until a model has read it"""
+        self._calls: set[str] = set()
+        """ids of the tool calls that models made after the message"""
+
+    def follow(self, envelope: Envelope) -> AssistantMessage | None:
+        """Return the answer if this entry ends the loop that answers the message.
+
+        Raises:
+            LoopFailed: the loop ended without an answer.
+            LoopAborted: the loop was aborted.
+        """
+        if envelope.position > self._known_up_to:
+            self._status = STATUS.evolve(self._status, envelope)
+        match envelope.message:
+            case AssistantMessage() as message:
+                self._calls |= {call.id for call in message.tool_calls()}
+                return self._follow_answer(message) if self._is_read(envelope) else None
+            case UserMessage() as message:
+                if self._is_read(envelope):  # the note that ends a loop
+                    self._last.add(message)
+            case ExtensionMessage(kind=AgentEnded.KIND, data=data):
+                with suppress(MessageError):
+                    return self._follow_end(AgentEnded.read(data))
+            case _:
+                pass
+        return None
+
+    def check_person(self) -> None:
+        """Check that no person has to act first. Unanswered commands may change that, so they are waited for.
+
+        Raises:
+            PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
+        """
+        status = self._status
+        if status.commands:
+            return
+        waiting = () if status.loop is None or status.loop.ended is not None else self._waiting(status.loop)
+        if waiting or status.halted is not None:
+            raise PersonNeeded(self._session, self._position, waiting)
+
+    def _waiting(self, loop: LoopStatus) -> tuple[ToolWaiting, ...]:
+        """Return the waiting calls that delay the answer. A call of an earlier answer is skipped for the message."""
+        done = loop.calls_answered.keys() | loop.calls_ended.keys()
+        return tuple(each for call, each in loop.calls_waiting.items() if call in self._calls - done)
+
+    def _is_read(self, envelope: Envelope) -> bool:
+        """Whether the model had read the message when it wrote this entry."""
+        read_up_to = read_position(envelope)
+        return (
+            read_up_to is not None
+            and self._position <= read_up_to
+            and (self._position not in deferred_positions(envelope))
+        )
+
+    def _follow_answer(self, message: AssistantMessage) -> AssistantMessage | None:
+        if is_cut(message):  # the next turn answers the message
+            return None
+        self._last.add(message)
+        if message.stop_reason == "aborted":
+            raise LoopAborted(self._session, self._position)
+        if message.is_failed:
+            raise LoopFailed(self._session, self._position, "error", message.error_message or "the agent failed")
+        # An agent that is a function answers outside of a turn.
+        return message if message.turn_id is None and not wanted_calls(message) else None
+
+    def _follow_end(self, ended: AgentEnded) -> AssistantMessage | None:
+        last, stop_reason = self._last, ended.stop_reason
+        if (last.message is None and last.note is None) or stop_reason in CONTINUED:
+            return None
+        fault = last.fault(stop_reason)
+        if fault is None and last.message is not None:
+            return last.message
+        raise LoopFailed(self._session, self._position, stop_reason, fault or f"the loop ended with {stop_reason}")

@@ -1,0 +1,39 @@
+"""Run a worker in the background of an `async with` block."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import cast
+
+import anyio
+
+__all__ = ("in_background",)
+
+
+@asynccontextmanager
+async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> AsyncGenerator[None, None]:
+    """Run a function during the block. The end of the block cancels it and waits until it has ended.
+
+    An error of the block or of the function is raised as it is, never in an exception group. An error of the function
+    cancels the block. If both fail, the block's error is raised.
+    """
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            try:
+                yield
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
+                failure = error  # outside of the task group, which would wrap it in an exception group
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        failure = failure or _first_error(group)
+    if failure is not None:
+        raise failure
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in a group and its nested groups."""
+    first = group.exceptions[0]
+    if isinstance(first, BaseExceptionGroup):
+        return _first_error(cast("BaseExceptionGroup[BaseException]", first))
+    return first

@@ -1,0 +1,108 @@
+"""`async with Worker(…)`: a worker in the background of a block."""
+
+from functools import partial
+
+import anyio
+import pytest
+
+from lanebus import Closed, Session
+from lanebus.agent import AgentLoop, ask
+from lanebus.bus.messages.message import UserMessage
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, fresh_bus, said, until
+from tests.support.laws.cancelling import Moment, Trial, cut
+
+__all__ = ()
+
+PATIENT = 60.0
+"""heartbeat in seconds, for tests in which a takeover would be an error"""
+
+
+async def test_a_worker_works_during_the_block_and_leaves_its_group_at_the_end() -> None:
+    async with fresh_bus() as bus:
+        async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT) as worker:
+            assert (await ask(bus.session("s1"), "hello")).text_content() == "Yes."
+            assert worker.counts.runs == 1
+            assert [each.name for each in (await bus.group_status("agents")).consumers] == [worker.name]
+        assert (await bus.group_status("agents")).consumers == ()
+
+
+async def test_the_end_of_the_block_records_the_partial_answer_and_returns_the_session() -> None:
+    stop = Pause()
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        async with Worker(bus, AgentLoop(ScriptedModel([*answer("As I was saying")[:2], stop])), heartbeat=PATIENT):
+            await session.publish(UserMessage.text("hello"))
+            await stop.reached.wait()
+        assert "assistant aborted: As I was saying" in await said(session)
+        with anyio.fail_after(SECONDS):  # another worker need not wait for the heartbeat
+            async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT):
+                assert (await ask(session, "and?")).text_content() == "Yes."
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), ExceptionGroup("g", [ValueError("mine")])])
+async def test_an_error_of_the_block_is_raised_unchanged_and_the_worker_has_ended(error: BaseException) -> None:
+    async with fresh_bus() as bus:
+        with pytest.raises(type(error)) as caught:  # noqa: PT012  # the block is what raises
+            async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT):
+                await ask(bus.session("s1"), "hello")
+                raise error
+        assert caught.value is error
+        assert (await bus.group_status("agents")).consumers == ()
+
+
+async def test_an_error_of_the_worker_ends_the_block_and_is_raised_alone() -> None:
+    async with fresh_bus() as bus:
+        worker = Worker(bus, AgentLoop(ScriptedModel()))
+    ended: list[str] = []
+    with anyio.fail_after(SECONDS), pytest.raises(Closed):  # noqa: PT012  # the block is what raises
+        async with worker:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                ended.append("cancelled")
+    assert ended == ["cancelled"]
+
+
+async def test_cancellation_passes_through_the_block() -> None:
+    reached: list[str] = []
+    async with fresh_bus() as bus:
+        with anyio.CancelScope() as scope:
+            async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT):
+                await ask(bus.session("s1"), "hello")
+                scope.cancel()
+                await anyio.sleep_forever()
+            reached.append("behind")
+        assert scope.cancelled_caught
+        assert reached == []
+        assert (await bus.group_status("agents")).consumers == ()
+
+
+async def test_a_worker_that_is_stopped_lets_the_block_go_on() -> None:
+    async with fresh_bus() as bus, Worker(bus, AgentLoop(ScriptedModel())) as worker:
+        worker.stop()
+
+        async def has_left() -> bool:
+            return not (await bus.group_status("agents")).consumers
+
+        await until(has_left)
+
+
+@pytest.mark.parametrize("moment", Moment)
+async def test_a_block_can_be_cancelled_at_any_await_and_the_worker_has_then_ended(moment: Moment) -> None:
+    async def in_block(session: Session) -> str:
+        async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT):
+            return (await ask(session, "hello", key="k")).text_content()
+
+    cuts = 0
+    async with fresh_bus() as bus:
+        while True:
+            session = bus.session(f"s{cuts}")
+            trial: Trial[str] = await cut(partial(in_block, session), at=cuts + 1, moment=moment)
+            assert trial.is_honest
+            assert (await bus.group_status("agents")).consumers == ()
+            assert await in_block(session) == "Yes."
+            if not trial.is_cut:
+                break
+            cuts += 1
+    assert cuts > 5
