@@ -1,4 +1,4 @@
-"""Fields of other programs' JSON, checked. Every fault names the path to it in that JSON."""
+"""Checked access to the fields of other programs' JSON. Every error names the path of the field."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -15,43 +15,49 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def below(path: str, name: str | int) -> str:
-    """The path to a field of what stands at `path`."""
+    """Return the path of a field of the value at `path`."""
     return f"{path}.{name}" if path else str(name)
 
 
 def as_object(value: JsonValue, path: str) -> Object:
-    """The value itself. Raises DecodeError: it is no object."""
+    """Return the value. Raise DecodeError if it is not an object."""
     if not isinstance(value, dict):
         raise DecodeError(path, "wants an object")
     return value
 
 
 def as_list(value: JsonValue, path: str) -> list[JsonValue]:
-    """The value itself. Raises DecodeError: it is no list."""
+    """Return the value. Raise DecodeError if it is not a list."""
     if not isinstance(value, list):
         raise DecodeError(path, "wants a list")
     return value
 
 
 def as_text(value: JsonValue, path: str) -> str:
-    """The value itself. Raises DecodeError: it is no text."""
+    """Return the value. Raise DecodeError if it is not a string."""
     if not isinstance(value, str):
         raise DecodeError(path, "wants text")
     return value
 
 
 def as_flag(value: JsonValue, path: str) -> bool:
-    """The value itself. Raises DecodeError: it is neither true nor false."""
+    """Return the value. Raise DecodeError if it is neither true nor false."""
     if not isinstance(value, bool):
         raise DecodeError(path, "wants true or false")
     return value
 
 
 def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: str = "a whole number from 0") -> int:
-    """The value itself, a whole number from 0 and below `limit`; None means unlimited.
+    """Return the value, an integer from 0.
+
+    Args:
+        value: the value.
+        path: its path, for the error.
+        limit: the value must be below it. None means unlimited.
+        wants: description of the expected value, for the error.
 
     Raises:
-        DecodeError: it is none. Its reason begins with "wants" and goes on with `wants`.
+        DecodeError: the value is not such an integer.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0 or (limit is not None and value >= limit):
         raise DecodeError(path, f"wants {wants}")
@@ -59,10 +65,10 @@ def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: st
 
 
 def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
-    """A value of ours from its fields, whose rules may ask for more than theirs.
+    """Return a model made from its fields. Our rules may be stricter than those of the other program.
 
     Raises:
-        DecodeError: one does not fit; its path is below `path`.
+        DecodeError: a field is not valid; its path is below `path`.
     """
     try:
         return kind.model_validate(fields)
@@ -72,6 +78,6 @@ def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
 
 
 def first_fault(error: ValidationError) -> tuple[list[str], str]:
-    """Where the first fault is, name by name, and what it is. It repeats nothing of the value."""
+    """Return the path of the first fault, as names, and its reason. The reason repeats nothing of the value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return [*map(str, first["loc"])], first["msg"]

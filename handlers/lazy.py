@@ -1,4 +1,4 @@
-"""A table whose values are made when they are first wanted: looking at the names imports nothing."""
+"""A mapping that makes each value at its first access. Reading the names imports nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Lazy(Mapping[str, T]):
-    """name → value, made at most once. `name in table` and iteration make nothing."""
+    """Name → value, made once at its first access. `name in table` and iteration make nothing."""
 
     def __init__(self, makers: Mapping[str, Callable[[], T]]) -> None:
         self._makers = dict(makers)

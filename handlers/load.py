@@ -29,7 +29,7 @@ def load_object(target: str, *, example: str) -> object:
 
     Raises:
         TargetNotFound: the text has another form, or there is no such module, file or attribute.
-        Exception: whatever the module raises while it is imported.
+        Exception: any error that the module raises while it is imported.
     """
     module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:

@@ -24,7 +24,7 @@ __all__ = ("SessionLease",)
 _log = logging.getLogger(__name__)
 
 _finishing: set[asyncio.Task[None]] = set()
-"""what goes on after its caller was cancelled: the event loop itself would forget it"""
+"""tasks that outlive their cancelled callers; the event loop keeps only weak references"""
 
 
 class SessionLease:
@@ -35,8 +35,8 @@ class SessionLease:
     Re-entering: a block inside a block of the same object re-enters, in the same task or in another one; the lease is
     released at the end of the outermost block. Another object waits, even if its holder has the same name.
 
-    Losing: another holder may take the lease over if it could not be renewed in time. `is_lost` is true then, and
-    whatever is published with `epoch` is refused with `Fenced`. The block goes on: `wait_lost` says when to stop.
+    Losing: another holder may take over a lease that was not renewed in time. `is_lost` is then true, and a publish
+    with `epoch` raises `Fenced`. The block continues: use `wait_lost` to know when to stop.
 
     Cancellation: a block that is cancelled while it acquires the lease leaves none. A block that is cancelled later
     releases it.
@@ -126,8 +126,7 @@ class SessionLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lease at the end of the outermost block. A server that does not answer is not waited for long:
-        the lease expires."""
+        """Release the lease at the end of the outermost block. If the server does not answer, the lease expires."""
         self._depth -= 1
         if self._depth:
             return
@@ -172,7 +171,7 @@ class SessionLease:
         await self._finish(self._leases.release((lease,)))
 
     async def _finish(self, work: Coroutine[object, object, None]) -> None:
-        """Do the work to its end, whatever is cancelled meanwhile, and for `clean_up` seconds at most."""
+        """Finish the work in spite of cancellations, within `clean_up` seconds."""
 
         async def finish() -> None:
             try:

@@ -139,7 +139,7 @@ class LoopHalted(BusError):
 
 
 class RecorderMisused(BusError):
-    """A recorder was told what cannot be true, such as a tool call that the answer does not have. Nothing was recorded.
+    """A recorder was called in a wrong order, or for a tool call that the answer does not have. Nothing was recorded.
 
     Fields: `reason`.
     """

@@ -33,7 +33,7 @@ class InterruptWatch:
         self._timer = asyncio.get_running_loop().call_later(run.bounds.listen, self._begin)
 
     async def close(self) -> None:
-        """Stop looking. Whatever is cancelled meanwhile, this waits."""
+        """Stop watching, and wait for its end in spite of cancellations."""
         self._timer.cancel()
         for task in self._watching:
             task.cancel()
@@ -56,7 +56,7 @@ class InterruptWatch:
                     self.interrupt = find_interrupt((await self._run.refresh()).loop_state)
                 except Unavailable:
                     await anyio.sleep(self._run.bounds.listen_again)
-        except Exception as error:  # noqa: BLE001  # raised by who watches
+        except Exception as error:  # noqa: BLE001  # raised by the caller
             self.failure = error
         self.scope.cancel()
 

@@ -1,4 +1,4 @@
-"""What the recorder knows of a model and of tools that it does not call itself: their names and descriptions."""
+"""Models and tools that the recorder does not call itself: their names and descriptions."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -42,11 +42,11 @@ class NamedTool:
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The tool's name."""
         return self.spec.name
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """False: the own loop decides whom it asks."""
+        """False: the loop's author decides when a person is asked."""
         del call
         return False
 

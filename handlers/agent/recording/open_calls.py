@@ -1,4 +1,4 @@
-"""The tool calls of a recorded answer: which are open, which run, and what a person said to them."""
+"""The tool calls of a recorded answer: which are open, which run, and which a person has approved."""
 
 from collections.abc import Iterable
 
@@ -59,7 +59,7 @@ class OpenCalls:
         return f"{origin if is_own else self._answer.turn_id}.{self._results.place(call.id)}"
 
     async def start(self, call: ToolCallBlock) -> None:
-        """Record that a call is run. Raises what `Session.publish` does."""
+        """Record the start of a call. Raises the errors of `Session.publish`."""
         attempt = self._known(self._loop.run.snapshot).calls_attempts.get(call.id, 0) + 1
         turn_id = self._answer.turn_id
         event = ToolStarted(
@@ -70,7 +70,7 @@ class OpenCalls:
         await self._loop.run.publish(event.as_extension(), key=key)
 
     async def tell(self, call: ToolCallBlock, text: str) -> None:
-        """Publish the progress of a call. Raises what `Session.publish` does."""
+        """Publish the progress of a call. Raises the errors of `Session.publish`."""
         event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=text)
         await self._loop.run.publish(event.as_extension())
 
@@ -88,11 +88,11 @@ class OpenCalls:
             self._running.difference_update(result.tool_call_id for result in results)
 
     async def fail(self, text: str, calls: Iterable[ToolCallBlock] | None = None) -> None:
-        """Answer calls with an error, by default all that are open. Raises what `end` does."""
+        """Answer calls with an error, by default all that are open. Raises the errors of `end`."""
         await self.end(*(failed(call, text) for call in (self.open if calls is None else calls)))
 
     async def fail_running(self) -> None:
-        """Answer the calls that were started and stopped. Raises what `end` does."""
+        """Answer the calls that were started and stopped. Raises the errors of `end`."""
         stopped = [call for call in self.open if call.id in self._running]
         await self.end(*(failed(call, _STOPPED.format(call.name)) for call in stopped))
 
@@ -133,6 +133,6 @@ class OpenCalls:
             await loop.run.wait_for_wake_up()
 
     def _known(self, snapshot: SessionSnapshot) -> LoopStatus:
-        """What the log tells of the calls of this turn."""
+        """Return the state of this turn's calls in the log."""
         loop = snapshot.status.loop
         return loop if loop is not None and loop.turn == self._answer.turn_id else LoopStatus(loop_id="", started=0.0)

@@ -1,4 +1,4 @@
-"""A turn of an own loop while its block is open: its preview, what interrupts it, and how it ended."""
+"""A recorded turn while its block is open: its preview, its interrupt and its end."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class TurnStart(NamedTuple):
-    """What a turn starts from."""
+    """The start of a turn."""
 
     snapshot: SessionSnapshot
     step: CallModel | OpenAnswer
@@ -45,7 +45,7 @@ class TurnStart(NamedTuple):
 
 
 class OpenTurn:
-    """What is known of a turn while its block is open."""
+    """The state of a turn while its block is open."""
 
     def __init__(self, loop: RecordedLoop, settings: LoopSettings, start: TurnStart) -> None:
         """
@@ -56,7 +56,7 @@ class OpenTurn:
         self.start, self._loop = start, loop
         self.id = step.turn_id
         self.is_over = False
-        """nothing is recorded of it any more"""
+        """whether nothing more of it is recorded"""
         self.message: AssistantMessage | None = None
         self.calls: OpenCalls | None = None
         deferred = step.deferred if isinstance(step, CallModel) else ()
@@ -88,7 +88,7 @@ class OpenTurn:
         self._previewing = asyncio.create_task(preview.run())
 
     async def end_preview(self) -> None:
-        """Send what is left of the pieces: none may come after the whole message."""
+        """Send the remaining pieces: none may come after the whole message."""
         if self._previewing is None:
             return
         await self.preview.flush()
@@ -151,7 +151,7 @@ class OpenTurn:
         await self.end_preview()
 
     async def _end_as_it_is(self, *, is_cut: bool) -> None:
-        """The block came to its end, or was cut."""
+        """Record the end of the block, or that a command cut it."""
         interrupt = self.watch.interrupt
         if is_cut and self._loop.lease.is_lost:
             self._loop.check_lease()
@@ -164,11 +164,11 @@ class OpenTurn:
 
     @property
     def _is_done(self) -> bool:
-        """Nothing of the turn is open."""
+        """Return whether no part of the turn is open."""
         return self.is_over or (self.message is not None and not (self.calls and self.calls.open))
 
     async def _obey(self, interrupt: Interrupt) -> None:
-        """A command ends the turn at once, and is answered."""
+        """End the turn at once for a command, and answer the command."""
         if self.message is None:
             await self.record.append_cut(interrupt)
         elif self.calls is not None:
@@ -176,7 +176,7 @@ class OpenTurn:
         await self._loop.next_step()
 
     async def _abort(self) -> None:
-        """The block was cancelled: what was said is recorded, and the loop stays open."""
+        """Record the text so far after a cancellation of the block. The loop stays open."""
         if self.is_over:
             return
         if self.message is None:
@@ -185,7 +185,7 @@ class OpenTurn:
             await self.calls.fail_running()
 
     async def _fail(self, error: BaseException) -> None:
-        """The block raised an exception: the turn has failed, and so has its loop."""
+        """Record that the turn and its loop failed, after an exception in the block."""
         if self.is_over:
             return
         if isinstance(error, Fenced):  # nothing can be recorded any more

@@ -1,4 +1,4 @@
-"""The loop that is recorded: what is next in it by the worker's decisions, and each step without model and tools."""
+"""The loop of a recorder: its next step by the rules of a worker, and the steps that need neither model nor tools."""
 
 import anyio
 
@@ -39,15 +39,17 @@ class RecordedLoop:
         """
         self.run, self.lease, self.settings = run, lease, settings
         self.writing = anyio.Lock()
-        """what follows from the log is read and appended by one task at a time"""
+        """one task at a time reads the log and appends what follows from it"""
 
     async def next_step(self) -> tuple[Decision, SessionSnapshot]:
-        """Answer the commands that are due, and return what is next: `CallModel`, `RunTools`, `AdoptToolCalls`, or
-        `Idle` if there is no work. Cancelled, it has done a part; called again, it does the rest.
+        """Answer the commands that are due, and return the next decision.
+
+        It is `CallModel`, `RunTools`, `AdoptToolCalls`, or `Idle` if there is no work. After a cancellation the next
+        call does the rest.
 
         Raises:
             Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         async with self.writing:
             while True:
@@ -65,7 +67,7 @@ class RecordedLoop:
                         return decision, snapshot
 
     async def answer_commands(self) -> SessionSnapshot:
-        """Answer the commands that are due, and return the session as of now. Raises what `next_step` does."""
+        """Answer the commands that are due, and return the session's state. Raises the errors of `next_step`."""
         async with self.writing:
             while True:
                 decision, snapshot = await self._decide()
@@ -74,7 +76,7 @@ class RecordedLoop:
                 await apply_command(self.run, snapshot, decision.command)
 
     def rules(self, name: str) -> ToolRules:
-        """Return what is known of a tool. A call of an unknown one is not run twice."""
+        """Return the rules of a tool. A call of an unknown tool is not run twice."""
         return self.settings.tools.get(name) or NamedTool(ToolSpec(name, "", {}))
 
     def check_lease(self) -> None:

@@ -1,4 +1,4 @@
-"""One tool call of a recorded turn: its start is in the log before it runs, and its result after it."""
+"""One tool call of a recorded turn. Its start is recorded before it runs, and its result afterwards."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordedTool:
-    """A tool call that the own loop runs in an `async with` block. `RecordedTurn.tool` makes one."""
+    """A tool call that you run in an `async with` block. `RecordedTurn.tool` makes one."""
 
     def __init__(
         self,
@@ -30,21 +30,25 @@ class RecordedTool:
     ) -> None:
         """
         Args:
-            start: records that the call is run.
+            call: the call.
+            key: see the attribute.
+            start: records the start of the call.
             end: records its result.
             tell: publishes progress.
         """
         self.call = call
         self.key = key
-        """Names this call and no other one, the same at every attempt: for what it does outside, so that doing it again
-        changes nothing"""
+        """Idempotency key of the call, the same at every attempt. Pass it to the services that the call uses."""
         self.result: object = None
-        """What the tool gave, set in the block: text, blocks, a `ToolReply`, a `ToolResultMessage`, or anything that
-        pydantic can write as JSON"""
+        """The result; set it in the block. Text, blocks, a `ToolReply`, a `ToolResultMessage`, or a value that pydantic
+        can write as JSON"""
         self._start, self._end, self._tell = start, end, tell
 
     async def progress(self, text: str) -> None:
-        """Tell the user how far the call is. It is no part of the result.
+        """Publish the progress of the call, for people. It is not a part of the result.
+
+        Args:
+            text: the progress.
 
         Raises:
             BusError: as for `Session.publish`.
@@ -52,7 +56,7 @@ class RecordedTool:
         await self._tell(text)
 
     async def __aenter__(self) -> Self:
-        """Record that the call is run.
+        """Record the start of the call.
 
         Raises:
             Fenced: the lease is lost.
@@ -64,10 +68,10 @@ class RecordedTool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Record the result, and with the last one of the answer the end of the turn.
+        """Record the result. The last result of an answer also ends the turn.
 
-        An exception of the block is the result, marked as an error: it is logged, the model is told, and the loop goes
-        on. Cancelled, the block leaves no result; the end of the turn records that.
+        An exception becomes the result, marked as an error, and is logged. A cancelled block records no result; the end
+        of its turn does.
         """
         if error is None:
             await self._end(self._message())

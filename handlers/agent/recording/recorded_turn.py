@@ -26,12 +26,12 @@ __all__ = ("RecordedTurn",)
 class RecordedTurn:
     """A turn in an `async with` block. `Recorder.turn` makes one.
 
-    At the end of the block the turn's end is recorded as it was. An exception ends the turn and its loop as failed, and
-    passes on. A cancellation ends the turn as aborted, with the text so far, and passes on; the loop stays open, so the
-    next turn answers the same.
+    The end of the block records how the turn ended. An exception ends the turn and its loop as failed, and is raised.
+    A cancellation ends the turn as aborted, with the text so far. The loop stays open, so the next turn answers the
+    same messages.
 
-    An `Abort` of a person, or a `Steer` that cuts, cancels the block: it ends without an exception, and the code after
-    it goes on.
+    An `Abort`, or a `Steer` with `when="now"`, cancels the block. The block then ends without an exception, and the
+    code after it continues.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class RecordedTurn:
     ) -> None:
         """
         Args:
-            settings: the model that is asked, and what it is offered.
-            begin: records that the turn begins.
-            end: is called at the end of the block.
+            settings: the model, and the tools that it is offered.
+            begin: records the start of the turn.
+            end: called at the end of the block.
         """
         self._loop, self._settings, self._begin, self._end = loop, settings, begin, end
         self._entered: OpenTurn | None = None
@@ -60,17 +60,17 @@ class RecordedTurn:
 
     @property
     def key(self) -> str:
-        """Names this model call: the same if it is begun again after a crash, and unique over all logs."""
+        """Idempotency key of the model call: the same when it is repeated after a crash, and unique over all logs."""
         return self._open.start.key
 
     @property
     def context(self) -> Context:
-        """What the model is to see, for a provider's form such as `to_anthropic`."""
+        """The context to send to the model, for a provider's form such as `to_anthropic`."""
         return self._open.context
 
     @property
     def message(self) -> AssistantMessage | None:
-        """The answer as it is recorded; None before. A turn that goes on after a crash begins with it."""
+        """The recorded answer; None until there is one. A turn that comes back after a crash may begin with it."""
         return self._open.message
 
     @property
@@ -82,10 +82,10 @@ class RecordedTurn:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def piece(self, event: str | ModelEvent) -> None:
-        """Show a piece of the answer to live followers. Never waits: what cannot be sent yet goes with what follows.
+        """Show a piece of the answer to live followers, without waiting. It may be sent together with later pieces.
 
         Args:
-            event: a piece of text; or what a model of `lanebus.agent` streams: pieces, usage, and the whole message.
+            event: a piece of text; or an event that a model of `lanebus.agent` streams: a piece, usage, the message.
         """
         turn = self._open
         if turn.message is not None:
@@ -98,21 +98,21 @@ class RecordedTurn:
     async def answer(
         self, message: AssistantMessage | str | None = None, *, usage: Usage | None = None
     ) -> AssistantMessage:
-        """Record the model's answer, and with it the end of the turn if it calls no tool; then the loop is over too.
+        """Record the model's answer. If it calls no tool, the turn and its loop end with it.
 
-        An answer is recorded once: if the turn has one, that stays.
+        An answer is recorded once. If the turn already has one, this returns that one.
 
         Args:
-            message: None is what the pieces said. A text has no tool calls.
-            usage: of the model call; None leaves that of the message.
+            message: the answer, or its text. None means the text of the pieces.
+            usage: usage of the model call. None keeps the usage of `message`.
 
         Returns:
-            The answer as it is recorded, with the ids of the turn.
+            The recorded answer, with the ids of the turn.
 
         Raises:
             RecorderMisused: the turn has failed, or the block is not open.
             Fenced: the lease is lost.
-            BusError: as for `Session.publish`. After `OutcomeUnknown` and `Unavailable` it may be repeated.
+            BusError: as for `Session.publish`. After `OutcomeUnknown` or `Unavailable`, call it again.
         """
         turn = self._open
         if turn.message is None:
@@ -126,14 +126,14 @@ class RecordedTurn:
         return turn.message
 
     async def fail(self, error: Exception | str, *, again: bool = False) -> None:
-        """Record that the model call failed, with the text so far. The block should end then.
+        """Record that the model call failed, with the text so far. Leave the block after it.
 
         Args:
-            error: what the model's client raised, or a reason.
-            again: the loop goes on, and its next turn asks the model again. Else the loop ends as failed.
+            error: the error of the model's client, or a reason.
+            again: keep the loop open, so that the next turn calls the model again. False ends the loop as failed.
 
         Raises:
-            RecorderMisused: the turn has its answer.
+            RecorderMisused: the turn already has an answer.
             BusError: as for `Session.publish`.
         """
         turn = self._open
@@ -164,15 +164,15 @@ class RecordedTurn:
     # --- tools ------------------------------------------------------------------------------------------------------
 
     def tool(self, call: ToolCallBlock) -> RecordedTool:
-        """Return the recording of a tool call, for `async with`. Several may be open at a time.
+        """Return a tool call to run, for `async with`. Several may be open at a time.
 
             async with turn.tool(call) as tool:
                 tool.result = await run(call)
 
-        An exception of the block is the call's result, marked as an error; the model is told, and the loop goes on.
+        An exception in the block becomes the call's result, marked as an error, and is not raised.
 
         Raises:
-            RecorderMisused: the answer has no such call that is open.
+            RecorderMisused: the answer has no such call, or the call has a result.
         """
         calls = self._calls
         found = calls.find(call.id)
@@ -185,30 +185,39 @@ class RecordedTurn:
         )
 
     async def tool_result(self, call: ToolCallBlock, result: object) -> None:
-        """Record the result of a call that was run elsewhere. Takes what `RecordedTool.result` does.
+        """Record the result of a call that was run elsewhere.
+
+        Args:
+            call: the call, from `calls`.
+            result: as for `RecordedTool.result`.
 
         Raises:
-            RecorderMisused: the answer has no such call that is open.
+            RecorderMisused: the answer has no such call, or the call has a result.
             BusError: as for `Session.publish`.
         """
         async with self.tool(call) as tool:
             tool.result = result
 
     async def approval(self, call: ToolCallBlock) -> bool:
-        """Ask a person whether a call may run, and wait for `approve` or `deny`. A call is asked about once, also after
-        a crash. A message of the user meanwhile, or a command that ends the loop, counts as no.
+        """Ask a person whether a call may run, and wait for `approve` or `deny`.
+
+        The question is recorded once, also after a crash. A user message, or a command that ends the loop, counts as a
+        denial.
+
+        Args:
+            call: the call, from `calls`.
 
         Returns:
-            Whether it may run. If not, its result is recorded and says so.
+            True if the call may run. If not, its result is already recorded.
 
         Raises:
-            RecorderMisused: the answer has no such call that is open.
+            RecorderMisused: the answer has no such call, or the call has a result.
             Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         calls = self._calls
         answer = await calls.ask(calls.find(call.id))
-        if answer is None:  # paused, or handed to a person: another turn goes on with the call
+        if answer is None:  # paused, or handed off: a later turn continues with the call
             self._open.is_over = True
             self._open.watch.scope.cancel()
             await checkpoint()
@@ -230,13 +239,13 @@ class RecordedTurn:
         return self._entered
 
     async def __aenter__(self) -> Self:
-        """Record that the turn begins, and what it answers.
+        """Record the start of the turn and the messages that it answers.
 
         Raises:
             LoopHalted: the session is paused or handed to a person.
             RecorderMisused: another turn is open.
             Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         start = await self._begin()
         self._entered = OpenTurn(self._loop, self._settings, start)

@@ -1,4 +1,4 @@
-"""The recorder of an own loop: who writes a loop by hand need not know what a loop writes."""
+"""Record an agent loop of your own, without knowing its events and their order."""
 
 import asyncio
 import math
@@ -49,7 +49,7 @@ _UNLIMITED = LoopLimits(turns=None)
 
 
 class Recorder:
-    """Records the loop that you write yourself, as a worker would: turns, usage, status and the page are right.
+    """Records an agent loop that you write yourself. Turns, usage, status and the page show it as a worker's.
 
         async with Recorder(session, agent="my-agent") as recorder:
             while await recorder.wait_for_work():
@@ -59,15 +59,15 @@ class Recorder:
                         async with turn.tool(call) as tool:
                             tool.result = await run(call)
 
-    Ordering: what is next follows from the log alone, by the decisions of the worker. The answer is appended in one
-    step with all that it ends, and so is the last tool result.
+    Ordering: the log alone decides what comes next, by the same rules as in a worker. An answer without tool calls is
+    appended in one step with the ends of its turn and loop. So is the last tool result with the end of its turn.
 
-    Idempotency: each step has a key made of its subject, so a step that is repeated after a crash adds nothing.
+    Idempotency: each append has a key made from its subject. A step that is repeated after a crash adds nothing.
 
-    One loop per session: the block holds the session's lease, and everything is written under it. Once it is lost,
-    writing raises `Fenced`. No worker runs the session meanwhile.
+    One loop per session: the block holds the session's lease, so no worker runs the session. Once the lease is lost,
+    every write raises `Fenced`.
 
-    Cancellation: see `RecordedTurn`. The end of the block leaves an open loop open: the next recorder goes on with it.
+    Cancellation: see `RecordedTurn`. The end of the block leaves an open loop open; the next recorder continues it.
     """
 
     def __init__(
@@ -83,12 +83,14 @@ class Recorder:
     ) -> None:
         """
         Args:
-            agent: what events call the agent.
-            config: the middle of the loops' ids, `<session>.<config>.<N>`.
-            lease: from `Session.lease`; the block enters it, or re-enters it. None makes one in the agent's name that
-                lasts 30 seconds without a renewal, and waits for as long as another holder has the session.
-            limits: the most that one loop may take; unlimited by default. At a limit the loop is ended as by a worker.
-            clock: tells the time; tests pass their own.
+            session: the session to run.
+            agent: name of the agent in the events.
+            config: middle part of the loops' ids, `<session>.<config>.<N>`.
+            lease: from `Session.lease`; the block enters or re-enters it. None makes one with the agent's name, for
+                30 seconds without a renewal, and waits as long as another holder has the session.
+            limits: limits of one loop; by default there are none. At a limit the loop ends, as in a worker.
+            clock: source of the time; tests pass their own.
+            bounds: periods and limits of a run.
         """
         self._session, self._bounds = session, bounds
         self._lease = lease or session.lease(agent)
@@ -105,11 +107,11 @@ class Recorder:
         self._waiting = anyio.CancelScope()
 
     async def __aenter__(self) -> Self:
-        """Acquire the lease, and read the session. What a process that was lost had shown of an answer is recorded.
+        """Acquire the lease and read the session. Record the partial answer of a lost process, if there is one.
 
         Raises:
-            LeaseHeld: another holder has the session, and the lease does not wait longer.
-            BusError: the log cannot be read or refuses.
+            LeaseHeld: another holder has had the session for as long as the lease waits.
+            BusError: the log cannot be read, or refuses an append.
         """
         async with AsyncExitStack() as stack:
             lease = (await stack.enter_async_context(self._lease)).lease
@@ -124,29 +126,29 @@ class Recorder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lease. A loop that is open stays open."""
+        """Release the lease. An open loop stays open."""
         self._loop = None
         await self._stack.aclose()
 
     async def wait_for_work(self, seconds: float | None = None) -> bool:
-        """Wait until there is something to do: an unanswered message, tool results for the model, or calls to run.
+        """Wait until there is work: an unanswered message, tool results for the model, or calls to run.
 
-        Commands are answered meanwhile, each once and in the order of the log: an abort ends what is open, and after a
+        Commands are answered meanwhile, once each and in the order of the log. An abort ends the open loop. After a
         pause there is no work until the session is resumed.
 
-        Cancelled, it has answered each command or left it; called again, it goes on.
+        A cancelled call leaves no command half answered. The next call continues.
 
         Args:
-            seconds: most time to wait; None means unlimited, 0 looks once.
+            seconds: longest wait. None means unlimited; 0 checks once.
 
         Returns:
-            False if there was nothing to do in that time.
+            True if there is work; False if there was none within `seconds`.
 
         Raises:
-            NoProgress: the previous turn left its tool calls as they were, so the next would too.
+            NoProgress: the previous turn neither ran nor answered its tool calls, so the next one would be the same.
             Fenced: the lease is lost.
             Closed: the bus was closed.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         loop = self._outside_turns()
         ends = math.inf if seconds is None else anyio.current_time() + seconds
@@ -172,17 +174,18 @@ class Recorder:
         tools: Sequence[Tool | ToolSpec] | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> RecordedTurn:
-        """Return the next turn of the loop, for `async with`. Without an open loop it begins one.
+        """Return the next turn of the loop, for `async with`. It begins a loop if none is open.
 
-        The turn answers all that is unanswered. If nothing is, as after an abort, it begins all the same: ask
-        `wait_for_work` first. After a crash it is the turn that was under way: begun again if the model had not
-        answered, else with its `message` and the calls that have no result.
+        The turn answers all unanswered messages. It also begins if there are none, so call `wait_for_work` first.
+        After a crash the interrupted turn comes back. If the model had not answered, it begins again. Otherwise it has
+        its `message`, and the calls without a result.
 
         Args:
-            model: the model's name; or a model of `lanebus.agent`, which also tells what its tokens cost.
-            provider: who runs it, such as "openai", if `model` is a name. Thinking goes back to the same one only.
-            tools: what the model is offered. The log tells it, once for each change; None tells nothing.
-            max_tokens: most tokens of the answer, for the same.
+            model: name of the model, or a model of `lanebus.agent`, whose prices are then used.
+            provider: name of the provider, such as "openai", if `model` is a name. Thinking is sent back only to the
+                provider that it came from.
+            tools: the tools that the model is offered. They are recorded once per change. None records none.
+            max_tokens: most tokens of the answer, recorded with the tools.
         """
         known = as_model(model, provider)
         offered = as_tools(tools or ())
@@ -201,17 +204,17 @@ class Recorder:
     async def end(
         self, stop_reason: Literal["stop", "userStop", "maxTurns", "guardRail", "error"] = "stop", text: str = "done"
     ) -> None:
-        """End the open loop where it stands, between two turns. Nothing happens if none is open.
+        """End the open loop between two turns. Do nothing if none is open.
 
-        A loop ends by itself with an answer that calls no tool, at its limits, and by the commands of people.
+        A loop also ends by itself: with an answer that calls no tool, at a limit, or by a command.
 
         Args:
-            stop_reason: recorded as the loop's.
-            text: why, for people and for the model that goes on.
+            stop_reason: the recorded reason.
+            text: explanation, for people and for the model of the next loop.
 
         Raises:
             RecorderMisused: a turn is open.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         loop = self._outside_turns()
         self._next = None
@@ -256,7 +259,7 @@ class Recorder:
         return started
 
     def _idle(self, snapshot: SessionSnapshot, settings: LoopSettings) -> RunTools | CallModel:
-        """A turn that begins though there is no work, as the caller says so."""
+        """Return the turn to begin although there is no work."""
         if snapshot.status.halted is not None:
             raise LoopHalted(self._session.id, snapshot.status.halted)
         answer = snapshot.loop_state.answer

@@ -17,13 +17,15 @@ __all__ = ("TurnRecord",)
 
 
 class TurnRecord:
-    """Appends what came of one model call: once, whatever is appended again."""
+    """Appends the answer of one model call, once. A repeated append adds nothing."""
 
     def __init__(self, run: Run, snapshot: SessionSnapshot, step: CallModel, response: PartialResponse) -> None:
         """
         Args:
-            snapshot: what the model was shown, except for what `step` defers.
-            response: collects what the model says.
+            run: the run of the session.
+            snapshot: the session as the model saw it, without the messages that `step` defers.
+            step: the model call.
+            response: the response so far.
         """
         self._run, self._snapshot, self._step, self._response = run, snapshot, step, response
 
@@ -35,7 +37,7 @@ class TurnRecord:
         flag: str | None = None,
         also: Sequence[AgentEvent] = (),
     ) -> bool:
-        """Append the answer; returns whether anything was added. Arguments and errors are those of `record_answer`."""
+        """Append the answer. Return whether it was added. Arguments and errors are those of `record_answer`."""
         receipt = await record_answer(
             self._run,
             self._snapshot.context,
@@ -50,10 +52,10 @@ class TurnRecord:
         return not receipt.is_duplicate
 
     async def append_cut(self, interrupt: Interrupt) -> bool:
-        """Append a response that a command has cut. If the command is the oldest, it is answered in the same append.
+        """Append a response that a command has cut. The oldest command is answered in the same append.
 
         Returns:
-            Whether the loop is over.
+            True if the loop is over.
         """
         command, control = interrupt
         is_next = (await self._run.refresh()).status.commands[:1] == (command,)
