@@ -35,7 +35,8 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, target / name)
     command = (sys.executable, str(target / ".ci" / "dist"), *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "GITHUB_SERVER_URL": "https://git.example", "GITHUB_REPOSITORY": "o/r"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -52,6 +53,11 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
         ("preact", "MIT"),
         ("htm", "Apache-2.0"),
     }
+    description = files[f"{place}/METADATA"].decode()
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert f"https://git.example/o/r/raw/v{VERSION}/docs/page.png" in links
+    assert f"https://git.example/o/r/blob/v{VERSION}/docs/tutorial.md" in links
+    assert all(link.startswith("https://") for link in links)
     recorded = {row[0]: row[1] for row in csv.reader(files[f"{place}/RECORD"].decode().splitlines())}
     assert recorded == {
         name: "" if name.endswith("/RECORD") else f"sha256={_digest(data)}" for name, data in files.items()

@@ -119,11 +119,13 @@ class FollowedSession:
             self._count()
 
     def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
-        """Move the hub's cursor to `end`, and offer the envelopes up to it to every subscription.
+        """Move the hub's cursor to `end`, and offer `sized` to every subscription.
+
+        Subscriptions are notified if the session was closed or reopened.
 
         Args:
-            sized: the envelopes.
-            head: the head, read after them.
+            sized: envelopes and live deltas, each with its size.
+            head: the session's head, read after the envelopes.
             end: cursor of the last position that was read.
             live: cursor of the last live delta that was read; None if there was none.
         """

@@ -19,7 +19,7 @@ class TurnId(Wire):
 
     @property
     def session(self) -> str:
-        """The session in the loop's id: the text before the first dot, or all of it. Source: seed 001."""
+        """The session id: the part of `loop_id` before the first dot; without a dot, all of it. Source: seed 001."""
         return self.loop_id.partition(".")[0]
 
     @property

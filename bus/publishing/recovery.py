@@ -36,7 +36,7 @@ _SETTLE = Script("settle", shares=("producers",))
 
 
 class _Step(NamedTuple):
-    """The command sent for one session."""
+    """One script call that recovery sends for one session: it repeats an append, or settles publish numbers."""
 
     outbox: Outbox
     script: Script

@@ -1,7 +1,7 @@
 """The requests on a connection and their replies, which arrive in the order of the requests.
 
-Handling replies in a callback saves a task switch for each. Every wait has the same bound, so that no caller can omit
-it: if a reply is due and no byte moves for a request's `seconds`, the connection is broken.
+Handling replies in a callback saves a task switch for each. Every request has a time limit, which callers cannot omit:
+if no byte moves for the `seconds` of the oldest request, the connection is broken.
 """
 
 import asyncio

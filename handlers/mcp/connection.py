@@ -139,7 +139,10 @@ class McpConnection:
             await self._drop()
 
     async def _still_answers(self, client: Client) -> bool:
-        """Whether the server still answers a request for its tools, which every protocol version has."""
+        """Request the tool list, store it, and return whether the server answered.
+
+        Every MCP version has this request. A timeout counts as an answer while calls are running.
+        """
         try:
             with anyio.fail_after(self._seconds):
                 listed = await list_tools(client.session, self._bounds.pages)

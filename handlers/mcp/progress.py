@@ -41,9 +41,10 @@ class ProgressReporter:
 async def reporting(
     publish: Publish, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause
 ) -> AsyncGenerator[ProgressReporter, None]:
-    """Publish progress during the block. Progress not published by its end is dropped, as the result follows.
+    """Yield a `ProgressReporter`, and publish what it receives during the block.
 
-    The block must not raise: its errors would be wrapped in an exception group.
+    Progress that is unpublished at the end of the block is dropped: the tool's result replaces it. The block must not
+    raise: its errors would be wrapped in an exception group.
     """
     reporter = ProgressReporter(pause)
     async with anyio.create_task_group() as tasks:

@@ -81,7 +81,11 @@ async def follow(
 
 
 async def _state_at(session: Session, projection: Projection[S], cursor: Cursor) -> Projected[S]:
-    """Return the state that was seen at a cursor, folded from the checkpoint if that is not after it."""
+    """Return the projection's state at a cursor.
+
+    It is folded from the checkpoint, or from the start if the checkpoint is missing or later. If the start is later,
+    too, return the start state.
+    """
     start = await load_stored(session, projection)
     if start is None or start.position > cursor.position:
         start = await start_of(session, projection)

@@ -94,10 +94,12 @@ class Projection(Generic[S]):
         return self.state.validate_json(data), int(unreadable or 0)
 
     def checked_dump(self, state: S, unreadable: int = 0) -> bytes:
-        """Return what `dump` does, after a check that it can be read.
+        """Return the bytes that `dump` writes, after a check that they read back as an equal state.
+
+        A `Frozen` state is not checked: it reads back as it was written.
 
         Raises:
-            InvalidProjection: reading it back gives another state.
+            InvalidProjection: the state cannot be written, or does not read back as an equal state.
         """
         stored = self.dump(state, unreadable)
         if isinstance(state, Frozen):

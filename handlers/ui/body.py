@@ -13,9 +13,10 @@ __all__ = ("read_json",)
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
     """Read the body as JSON, chunk by chunk, at most `bounds.body_bytes`.
 
+    Requiring JSON blocks forms on other sites: an HTML form cannot send that content type.
+
     Raises:
-        HTTPException: 415, the content type is not JSON (an HTML form of another site cannot set it); 413, the body is
-            larger than the limit.
+        HTTPException: 415 if the content type is not `application/json`; 413 if the body is larger than the limit.
         DecodeError: the body is not JSON that the bus accepts.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()

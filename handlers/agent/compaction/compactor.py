@@ -52,15 +52,18 @@ class Compactor:
         return wants_compaction(snapshot, self.policy)
 
     async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext) -> None:
-        """Compact the session's context once. An open loop ends as contextCompacted, and the next one continues it.
+        """Replace the old part of the session's context by a summary.
 
-        An abort or a steer ends the attempt at once without a compaction. After a cancellation or a crash, the
-        compaction begins again. The usage of its model calls is recorded unless the worker is lost.
+        An open loop ends with the stop reason `contextCompacted`, and the next loop continues it. An abort ends the
+        attempt. A steer ends it, too, unless the summary is complete. After a cancellation or a crash, the compaction
+        begins again. The usage of its model calls is recorded unless the worker is lost.
+
+        After the last failed attempt this answers the command, if there is one, and returns.
 
         Args:
             run: the session and its lease.
             snapshot: the session, without open tool calls.
-            step: the decision. Its command is answered in the same append.
+            step: why to compact. Its command is answered in the append that holds the summary.
 
         Raises:
             TryAgain: the attempt failed, and another one follows.

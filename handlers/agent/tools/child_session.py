@@ -56,7 +56,10 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 
 
 async def wait_child(child: Session) -> ChildOutcome:
-    """Wait until a child's loop has ended and is not continued, or until the child was closed.
+    """Wait for the outcome of a child session, and return it.
+
+    A loop that was paused, handed off or compacted does not count as ended. A child that was closed, or whose agent
+    failed, gives an error outcome.
 
     Raises:
         SessionErased: the child was erased.

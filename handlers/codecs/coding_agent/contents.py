@@ -98,7 +98,10 @@ def written_result(result: ToolResultBlock) -> Object:
 
 
 def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return the blocks with equivalent fields normalized."""
+    """Return copies of the blocks in the form that both systems agree on.
+
+    Empty fields become None, and the groups of images and sounds are numbered anew. Seed 000 cannot tell them apart.
+    """
     return tuple(
         _grouped(same_block(block), str(number)) for number, run in enumerate(_runs(list(blocks))) for block in run
     )

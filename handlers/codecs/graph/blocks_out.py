@@ -43,7 +43,7 @@ class _Stored(Exception):
 
 
 class BlockWriter:
-    """Writes the blocks of one of their messages."""
+    """Converts our blocks into the JSON of the other system, for one message."""
 
     def __init__(self, dialect: GraphDialect, spellings: Mapping[str, Spelling], *, is_sparse: bool) -> None:
         self.inner: list[str] = []

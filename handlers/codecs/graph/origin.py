@@ -71,7 +71,7 @@ def is_spelling(stored: Mapping[str, JsonValue]) -> bool:
 
 
 def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:
-    """Return the metadata of the message's author, without any codec's origin."""
+    """Return a copy of the metadata without the record that a codec stored under `ORIGIN`."""
     stored = dict(metadata or {})
     match stored.get(ORIGIN):
         case {"codec": str()}:

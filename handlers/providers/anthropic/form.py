@@ -108,7 +108,11 @@ class _Form:
         return body
 
     def _messages(self) -> list[JsonValue]:
-        """Return the turns. The first is a user's, and none ends with white space, which the API refuses."""
+        """Return the turns as messages.
+
+        The API wants a user's message first, so a placeholder is added if there is none. It refuses white space at the
+        end of a last assistant message, so that is stripped.
+        """
         self._strip_end()
         if not self._turns or self._turns[0][0] != "user":
             self._turns.insert(0, ("user", [{"type": "text", "text": PLACEHOLDER}]))

@@ -25,7 +25,7 @@ class Form(Protocol):
 
     @property
     def names(self) -> WireNames:
-        """The names of the tools on the wire."""
+        """The object that maps each tool's own name to the name that is sent to the provider."""
         ...
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
