@@ -33,7 +33,7 @@ def load_object(target: str, *, example: str) -> object:
     """
     module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:
-        raise TargetNotFound(f"want module:attribute or path/to/file.py:attribute, such as {example}")
+        raise TargetNotFound(f"write module:attribute or path/to/file.py:attribute, such as {example}")
     found: object = _load_file(module_name) if module_name.endswith(".py") else _load_module(module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):

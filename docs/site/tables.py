@@ -134,7 +134,8 @@ def _name(model: type) -> str:
 
 
 def _events() -> str:
-    events = sorted(AgentEvent.__subclasses__(), key=lambda event: event.KIND)
+    ours = (each for each in AgentEvent.__subclasses__() if each.__module__.startswith("lanebus."))  # others are users'
+    events = sorted(ours, key=lambda event: event.KIND)
     return _table(
         ("Kind", "Class", "Fields of `data`"),
         ((f"`{each.KIND}`", _name(each), _fields(each, without=frozenset({"timestamp"}))) for each in events),

@@ -161,7 +161,7 @@ async def test_a_projection_of_ones_own_is_folded_and_compared(lanebus: CommandL
     ("target", "reason"),
     [
         ("lanebus.projections", "Use one of usage, turns, sessions, status, or MODULE:ATTRIBUTE"),
-        (":tokens", "want module:attribute"),
+        (":tokens", "write module:attribute"),
         ("no_such_package:tokens", "there is no module 'no_such_package'"),
         ("no_such_file.py:tokens", "there is no file 'no_such_file.py'"),
         ("lanebus.projections:nothing", "has no attribute 'nothing'"),

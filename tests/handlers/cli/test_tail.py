@@ -53,7 +53,7 @@ def test_a_cursor_of_a_lost_end_is_refused_after_the_log_grew_again(lanebus: Com
     ]  # a position names no incarnation, so it is not checked
     refused = lanebus("tail", "s", "--after", second)
     assert (refused.out, refused.code != 0) == ("", True)
-    assert "the same up to 1" in refused.err
+    assert "unchanged up to 1" in refused.err
 
 
 def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:

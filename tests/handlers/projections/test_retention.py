@@ -77,7 +77,7 @@ def test_usage_and_turns_tell_of_figures_that_lack_the_beginning(lanebus: Comman
             await bus.session("s").trim(3)
 
     anyio.run(trim)
-    told = "s: counted from entry 3 on"
+    told = "s: counted from entry 3"
     usage, turns = lanebus("usage", "s"), lanebus("turns", "s")
     assert (usage.code, usage.object["total_tokens"], usage.object["counted_from"]) == (0, 1, 3)
     assert usage.err.startswith(told)

@@ -42,7 +42,7 @@ class Watch:
 
         A publisher whose server was slow to answer has one more for its recovery. That one is not counted.
         """
-        recovering = [link for each in self._recoveries if (link := vars(each)["_link"]) in self._open]
+        recovering = [link for each in self._recoveries if (link := vars(each)["_connection"]) in self._open]
         return len(self._open) - sum(len(pool.idle) for pool in self._pools) - len(recovering)
 
     @property
