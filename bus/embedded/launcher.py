@@ -186,9 +186,9 @@ async def _greet(directory: DataDir) -> SocketStream | None:
 
 
 async def ask(connection: SocketStream, command: str) -> str:
-    """Send one command and return its reply, which must be a simple string, an error or a bulk string.
+    """Send one command and return the text of its reply: a simple string, a bulk string or an error. Raise no error.
 
-    No more of the protocol is needed here, which avoids the slow import of the client library.
+    The client library is not used here, because its import is slow.
     """
     await connection.send(command.encode() + b"\r\n")
     data = b""

@@ -18,7 +18,7 @@ __all__ = ("EndedMessages",)
 class EndedMessages:
     """Remembers which messages have ended, so that a follower shows no piece of a message after its end.
 
-    A slow worker, or a command that a server carries out late, may still add one.
+    A slow worker can append a piece late. So can a Redis command that the server executes late.
     """
 
     def __init__(self, limit: int) -> None:

@@ -76,7 +76,10 @@ class Follower:
             yield Notice("fellBehind", self._cursor)
 
     async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
-        """Return the next item of the subscription; None to read on from the log or the archive."""
+        """Wait for the next item of the subscription.
+
+        Return None if its buffer was dropped or an entry was trimmed: `run` then reads the log or the archive.
+        """
         try:
             return await subscription.take()
         except CursorTrimmed:

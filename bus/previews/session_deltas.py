@@ -98,7 +98,10 @@ class MessageDeltas:
 
 
 class _Run(NamedTuple):
-    """Adjacent deltas of one block: a slice of all deltas of the session."""
+    """Index range of adjacent deltas in `SessionDeltas.deltas`, with the same block, kind and position.
+
+    An unreadable entry is a range of its own.
+    """
 
     start: int
     end: int

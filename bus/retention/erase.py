@@ -99,7 +99,9 @@ async def erase(
 
 
 async def _require_none_archived(log: Log) -> None:
-    """Check that no session has archived entries, which may refer to the same media.
+    """Check that no session has archived entries.
+
+    Without the archive it is unknown whether such entries refer to media that the erasure would delete.
 
     Raises:
         NoArchive: entries of a session are archived.

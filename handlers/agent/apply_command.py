@@ -1,4 +1,4 @@
-"""Answer commands in the order of the log, each once, in one append with its effect."""
+"""Answer control commands in the order of the log, once each. One append holds a command's answer and its effect."""
 
 from collections.abc import Sequence
 

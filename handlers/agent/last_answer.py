@@ -36,9 +36,10 @@ class LastAnswer:
                 pass
 
     def fault(self, stop_reason: StopReason) -> str | None:
-        """Return why a loop with this stop reason gave no answer; None if nothing says so.
+        """Return why a loop with this stop reason gave no answer; None if no reason is recorded.
 
-        The texts are of the LLM lane, so they may be shown to another model.
+        It is the loop's final note after `guardRail` or `maxTurns`, or else the error of a failed answer. Both are in
+        the LLM lane, so another model may see them.
         """
         if self.note is not None and stop_reason in _WITH_NOTE:
             return self.note.text_content()

@@ -1,8 +1,8 @@
 """The difference between two JSON values, and patches that turn one into the other.
 
-A codec writes a message in one spelling; its system knows several. The patch leads from what the codec writes to what
-it read. A patch is a list of objects with the path `at`. Afterwards, `value` stands at that path, or the value that
-stands at the path `from` in the source. Without either, the field is removed.
+Another system accepts several spellings of a message, and our codec writes one of them. The patch turns the written
+JSON into the JSON that was read. It is a list of edits, each with the path `at`. An edit with `value` puts that value
+there. One with `from` copies the source's value at that path. One with neither removes the field.
 """
 
 import copy

@@ -64,7 +64,11 @@ def _blocks(part: "types.ContentBlock") -> list[Block]:
 
 
 def _media(data: str, mime_type: str | None, what: str, filename: str | None = None) -> list[Block]:
-    """Return inline media as the block of their detected type, which may differ from the claimed one."""
+    """Return the blocks for inline media.
+
+    The type that the bytes show decides, not the claimed one. Empty data, or data that is not base64, becomes a text
+    note. Bytes of no known type become a note and a `DataBlock`.
+    """
     claimed = (mime_type or "").partition(";")[0].strip().lower()
     description = f"{what} of type {claimed or 'unknown'}"
     try:

@@ -1,7 +1,7 @@
-"""A projection over all sessions of a bus: the states of the sessions, merged into one.
+"""Merge the states of all sessions of a bus into one.
 
-Each session's state is stored with the session, as `project` stores it. So a crash, a rollback, an erased session or a
-new version costs only the sessions that it concerns, and nothing is counted twice.
+`project` stores each session's state with that session. After a crash, a rollback or an erasure, only the affected
+sessions are folded again. A new version of the projection folds every session again. No entry counts twice.
 """
 
 from __future__ import annotations

@@ -44,7 +44,10 @@ async def find_orphans(inspector: Inspector, findings: Findings) -> None:
 
 
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
-    """Return the bucket, session ("" if shared) and part of a key, or None if the bus has no such key. Pure."""
+    """Split a key's name into (bucket, session, part), or return None if the bus has no such key. Pure.
+
+    The session is "" for shared keys. Keys of the whole namespace have bucket 0.
+    """
     rest = name.removeprefix(f"{namespace}:")
     if rest == "config" or rest.startswith("media:") or _GROUP.fullmatch(rest):
         return 0, "", rest

@@ -47,7 +47,8 @@ class TurnEnded(AgentEvent):
 
 
 class UsageSettled(AgentEvent):
-    """The actual usage of a model call whose message was recorded with an estimate. It replaces the estimate once."""
+    """The actual usage of a model call whose message was recorded with an estimate. Readers count it in place of
+    the estimate, and ignore a repeat."""
 
     KIND = "agent.usage.settled"
     turn_id: TurnId

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
-    """Yield the same items, read by a task of its own. Closing or cancelling it ends the source before it returns.
+    """Yield the items, which a separate task reads. Closing or cancelling this waits until the source is closed.
 
-    Closing an async generator between two items does not close the generators inside it. They, and the connection that
-    they read from, then wait for the garbage collector. Cancelling a task that waits for the next item closes them all.
+    Closing an async generator between two items leaves its nested generators, and their connection, to the garbage
+    collector. Cancelling a task while it waits for an item closes them.
 
     Args:
         limit: most items in the buffer. One more is read and waits for room.

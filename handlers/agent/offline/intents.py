@@ -50,7 +50,7 @@ def find_intents(text: str, tools: Collection[str]) -> list[Intent]:
 
 
 def result_text(tool: str | None, arguments: JsonValue, result: ToolResultMessage) -> str:
-    """Return a tool's result as the end of a sentence."""
+    """Return a clause with a tool's result, such as "the dice show 4". The caller joins the clauses to a sentence."""
     text = result.text_content().strip()
     subject = arguments.get("expression") if isinstance(arguments, dict) else None
     if result.is_error:

@@ -34,8 +34,9 @@ class RecordedLoop:
     def __init__(self, run: Run, lease: SessionLease, settings: LoopSettings) -> None:
         """
         Args:
-            run: under that lease.
-            settings: without the model and the tools, which each turn names.
+            run: the session's run under `lease`.
+            lease: the session's lease.
+            settings: the settings that all turns share. Each turn sets its own model and tools.
         """
         self.run, self.lease, self.settings = run, lease, settings
         self.writing = anyio.Lock()

@@ -126,14 +126,14 @@ class RecordedTurn:
         return turn.message
 
     async def fail(self, error: Exception | str, *, again: bool = False) -> None:
-        """Record that the model call failed, with the text so far. Leave the block after it.
+        """Record that the model call failed, with the text so far. Then leave the turn's `async with` block.
 
         Args:
             error: the error of the model's client, or a reason.
             again: keep the loop open, so that the next turn calls the model again. False ends the loop as failed.
 
         Raises:
-            RecorderMisused: the turn already has an answer.
+            RecorderMisused: the turn already has an answer, or is over.
             BusError: as for `Session.publish`.
         """
         turn = self._open

@@ -12,7 +12,10 @@ __all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
 
 
 class Done(NamedTuple):
-    """Nothing is left to do for this worker: ack the work."""
+    """Means that this worker has nothing left to do in the session.
+
+    The caller releases the lease, and acks the work unless the session was woken meanwhile.
+    """
 
     lease: Lease | None = None
     """to release"""

@@ -41,10 +41,13 @@ class SessionRun:
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
 
     async def work_off(self, *, is_read: bool) -> WorkOutcome:
-        """Work on the session, and return the outcome for its work.
+        """Call the agent until the session has nothing left to do, or must be retried or returned.
 
         Args:
-            is_read: the run's snapshot was read under its lease.
+            is_read: the run's snapshot was read after the lease was acquired. False reads the session first.
+
+        Returns:
+            What to do with the work of the group.
 
         Raises:
             Fenced: the lease was lost.

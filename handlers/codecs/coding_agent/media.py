@@ -36,10 +36,13 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 
 
 def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
-    """Return the reference for one image or sound. Its type is what the bytes show, as their JSON has none.
+    """Return the reference for one image or sound.
+
+    It is base64; an image may also be an http(s) URL. Seed 000's JSON has no media type, so base64 gets the type that
+    its bytes show, or else PNG or MP3. A URL gets none.
 
     Raises:
-        DecodeError: a `file:` path, or a text that is neither a URL nor base64.
+        DecodeError: the item is empty, a `file:` path, or in none of these forms.
     """
     if not isinstance(item, str):
         raise DecodeError(path, "wants text: base64 or a URL")

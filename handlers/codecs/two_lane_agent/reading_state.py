@@ -100,7 +100,10 @@ class ReadingState:
 
 
 def _bare(message: Spoken) -> Spoken:
-    """Return the message without fields that 001's events name only sometimes, or that were added here."""
+    """Return a copy to compare with other reports of the same message.
+
+    Fields that seed 001 sometimes omits, and those that this reader adds, are None.
+    """
     if not isinstance(message, LlmMessage):
         return message
     added = ("turn_id", "id", "metadata", "node_id", "parent_id", "tags", "provenance_hint")

@@ -1,4 +1,4 @@
-"""Signatures that Gemini 3 requires and the log does not have, as other models make calls too."""
+"""Placeholder signatures for tool calls: Gemini 3 requires one, and calls of other models have none in the log."""
 
 from collections.abc import Iterable, Sequence
 

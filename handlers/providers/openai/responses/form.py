@@ -27,12 +27,11 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
 def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
     """Return the request that shows a model the context. Its warnings include the context's faults.
 
-    System instructions become `instructions`. Developer instructions become items at the start of the input. System
-    instructions after a developer's become items too, so the order is kept. Metadata, raw provider objects, usage and
-    names are not sent.
+    System instructions before any input become `instructions`. Later ones, and those of a developer, become items of
+    the input, which keeps the order. Metadata, raw provider objects, usage and names are not sent.
 
-    A model returns its thinking encrypted, so that it can be sent back, only if the body asks for it. Not every model
-    accepts that, so the caller adds it: `body["include"] = ["reasoning.encrypted_content"]`.
+    To send a model's thinking back later, set `body["include"] = ["reasoning.encrypted_content"]`: the model then
+    returns it encrypted. The caller sets this, because not every model accepts it.
 
     Args:
         context: what to show.
