@@ -1,7 +1,7 @@
-"""What the extension lane says about a session's loop: what was begun, what was commanded, and what became of it. Pure.
+"""The status of a session's newest loop, folded from the extension lane: its turn, tool calls and commands. Pure.
 
-With the LLM lane's `LoopState` it is all a worker has to know. Facts change it; a command alone only waits to be
-answered.
+A worker decides from this status and the LLM lane's `LoopState` alone. Events change the status. A command is only
+listed until a `ControlAnswered` answers it.
 """
 
 from collections.abc import Mapping
@@ -51,20 +51,20 @@ STATUS_KINDS = frozenset(
         UsageSettled.KIND,
     }
 )
-"""the messages that the fold looks at; others change nothing"""
+"""kinds of the messages that the fold reads; other kinds change nothing"""
 
 _HALTS: Mapping[str, Literal["paused", "handoff"]] = {"control.pause": "paused", "control.handoff": "handoff"}
 
 
 class Command(Frozen):
-    """A `control.…` message in its place."""
+    """A `control.…` message and its position."""
 
     position: int
     message: ExtensionMessage
 
     @property
     def control(self) -> Control | MessageError:
-        """What it says; an error where it cannot be read."""
+        """The decoded command, or the error if it cannot be decoded."""
         try:
             return parse_control(self.message) or DecodeError("kind", "is no command's")
         except MessageError as error:
@@ -72,56 +72,57 @@ class Command(Frozen):
 
 
 class LoopStatus(Frozen):
-    """The newest loop."""
+    """The status of the newest loop. All fields named `calls_…` concern its newest turn only."""
 
     loop_id: str
     started: float
     """seconds UTC by the server's clock"""
     position: int = 0
-    """where it began; of a loop that goes on from one that was stopped, where that one did"""
+    """position of its start. A loop that continues a stopped loop has the position of that loop's start"""
     ended: StopReason | None = None
-    """None while it is open"""
+    """why it ended; None while it is open"""
     turn: TurnId | None = None
-    """the newest one"""
+    """the newest turn; None before the first"""
     calls_started: Mapping[str, int] = {}
-    """of that turn: tool call id → position of its newest `ToolStarted`"""
+    """tool call id → position of its newest `ToolStarted`"""
     calls_attempts: Mapping[str, int] = {}
-    """of that turn: tool call id → how often it was started"""
+    """tool call id → number of times it was started"""
     calls_waiting: Mapping[str, ToolWaiting] = {}
-    """of that turn: calls that were put to a person, answered or not"""
+    """tool call id → its newest request for a person's approval, answered or not"""
     calls_answered: Mapping[str, Command] = {}
-    """of that turn: what the person said to the newest question, once the worker has taken it"""
+    """tool call id → the approval or denial of its newest request, once a worker has applied it"""
     calls_ended: Mapping[str, int] = {}
-    """of that turn: tool call id → position of its `ToolEnded`"""
+    """tool call id → position of its `ToolEnded`"""
 
     @property
     def is_stopped(self) -> bool:
-        """It ended before it was done: what it left open, the next loop goes on with."""
+        """Whether it was stopped before it finished. The next loop continues its open calls."""
         return self.ended in {"paused", "handoff", "contextCompacted"}
 
 
 class Status(Frozen):
-    """Where a session's work stands as of the last entry folded in."""
+    """The status of a session's work as of the last folded entry."""
 
     loop: LoopStatus | None = None
+    """the newest loop; None before the first"""
     halted: Literal["paused", "handoff"] | None = None
-    """nothing is answered until it is resumed"""
+    """why workers do not answer the session; None if they do. `control.resume` clears it"""
     commands: tuple[Command, ...] = ()
-    """not answered yet, in the order of the log"""
+    """commands that no `ControlAnswered` has answered, in order of position"""
     link: SessionLinked | None = None
-    """what the session was begun for, if another one began it"""
+    """the link to the tool call that created this session; None if no tool call did"""
     session: str | None = None
     compactions_failed: int = 0
-    """tries in a row that gave no summary, since the newest loop began"""
+    """number of consecutive failed compactions since the newest loop started"""
     request: str | None = None
     """hash of the newest `RequestDefined`"""
     request_position: int = 0
-    """where that stands"""
+    """position of the newest `RequestDefined`"""
     settled: tuple[int, ...] = ()
-    """positions of the answers whose usage was estimated, and is settled"""
+    """positions of the answers whose estimated usage was settled"""
 
     def is_over(self, loop_id: str) -> bool:
-        """Whether the newest loop is this one, and has ended."""
+        """Return whether this is the newest loop and it has ended."""
         return self.loop is not None and self.loop.loop_id == loop_id and self.loop.ended is not None
 
 
@@ -168,7 +169,7 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
 
 
 def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopStatus:
-    """A loop that begins. One that goes on from a loop that was stopped has what is known of its open calls."""
+    """Return the status of a loop that starts. If the previous loop was stopped, its open calls are carried over."""
     if before is not None and before.is_stopped:
         changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
         return before.model_copy(update={**changes, **_open_calls(before)})
@@ -176,8 +177,10 @@ def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopS
 
 
 def _open_calls(loop: LoopStatus) -> dict[str, Mapping[str, object]]:
-    """What is known of the calls that have not ended. The others' ids may come again: a provider that counts them anew
-    in each answer calls none of those that were."""
+    """Return the `calls_…` fields without the calls that have ended.
+
+    A provider may number its calls from the start in each answer. The id of an ended call may then name a new call.
+    """
 
     def left(known: Mapping[str, object]) -> Mapping[str, object]:
         return {call: each for call, each in known.items() if call not in loop.calls_ended}
@@ -208,7 +211,7 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
         case ToolEnded(turn_id=loop.turn, tool_call_id=call):
             return loop.model_copy(update={"calls_ended": {**loop.calls_ended, call: position}})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
-            # Asked again, it waits again: an answer to an earlier question is none to this one.
+            # A new request waits again: the answer to an earlier request does not apply to it.
             answered = {known: each for known, each in loop.calls_answered.items() if known != call}
             waiting = {**loop.calls_waiting, call: event}
             return loop.model_copy(update={"calls_waiting": waiting, "calls_answered": answered})
@@ -236,7 +239,7 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
 
 
 def _left_alone(loop: LoopStatus) -> LoopStatus:
-    """A loop that was stopped and then aborted: nobody goes on with its calls, and none waits for a person."""
+    """Drop the open calls of a stopped loop that was then aborted: no loop continues them."""
     return loop.model_copy(
         update={"calls_started": {}, "calls_attempts": {}, "calls_waiting": {}, "calls_answered": {}}
     )
@@ -250,3 +253,4 @@ def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
 
 
 STATUS = projection("status", version=1, forked=Status())(_evolve)
+"""The status of a session's agent. For a fork it covers only the fork's own entries."""

@@ -1,4 +1,4 @@
-"""A sum of usages in which an estimate gives way once it is known what the call really took."""
+"""A sum of usages in which a settled usage can replace an estimate."""
 
 from collections.abc import Mapping
 
@@ -11,21 +11,29 @@ __all__ = ("Early", "Pending", "added", "settled", "take_early", "with_early")
 _KEPT = 256
 
 Early = Mapping[str, Usage]
-"""position of a message that has not come → what it took, told before it"""
+"""message position → settled usage, for settlements that precede their message"""
 
 
 class Pending(Frozen):
-    """What of a sum are estimates. A sum cannot be taken back from another, so it is kept without them as well."""
+    """The estimates in a sum. Usages cannot be subtracted, so the sum without the estimates is kept too."""
 
     reported: Usage = Usage()
     """the sum without the estimates"""
     estimates: Mapping[str, Usage] = {}
-    """by the position of the message; of more than 256 the oldest are taken for what they took"""
+    """message position → estimate; at most 256. The oldest beyond that is added to `reported` and can no longer be
+    settled."""
 
 
 def added(total: Usage, pending: Pending | None, position: int, usage: Usage) -> tuple[Usage, Pending | None]:
-    """The sum with one message's usage more."""
-    usage = Usage().combine(usage)  # which leaves the provider's own object out
+    """Add the usage of one message. Return the new sum and its estimates.
+
+    Args:
+        total: the sum so far.
+        pending: the estimates in `total`; None if there are none.
+        position: position of the message.
+        usage: usage of the message.
+    """
+    usage = Usage().combine(usage)  # combining drops `raw`, the provider's own object
     if not usage.estimated:
         if pending is not None:
             pending = Pending(reported=pending.reported.combine(usage), estimates=pending.estimates)
@@ -38,7 +46,12 @@ def added(total: Usage, pending: Pending | None, position: int, usage: Usage) ->
 
 
 def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | None]:
-    """The sum with what a message really took in place of its estimate, which has to be one of those pending."""
+    """Replace the estimate of a message by its settled usage. Return the new sum and the remaining estimates.
+
+    Args:
+        pending: the estimates; they must contain one for the message of `event`.
+        event: the settlement.
+    """
     estimates = {at: usage for at, usage in pending.estimates.items() if at != str(event.message)}
     total = reported = pending.reported.combine(event.usage)
     for usage in estimates.values():
@@ -47,10 +60,12 @@ def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | Non
 
 
 def with_early(early: Early, position: int, event: UsageSettled) -> Early:
-    """The same with a settlement whose message may still come; one that is told again, or too late, changes nothing.
+    """Keep a settlement whose message comes later. A repeated one, or one after its message, changes nothing.
 
     Args:
-        position: of the event.
+        early: the settlements kept so far. At most 256 are kept; the oldest is dropped beyond that.
+        position: position of the event.
+        event: the settlement.
     """
     if event.message <= position or str(event.message) in early:
         return early
@@ -61,7 +76,15 @@ def with_early(early: Early, position: int, event: UsageSettled) -> Early:
 
 
 def take_early(early: Early, position: int, usage: Usage | None) -> tuple[Usage | None, Early]:
-    """What a message took: what was told before it in place of its estimate, and what is left of that."""
+    """Return the usage of a message and the settlements of other messages.
+
+    An estimated usage is replaced by the settlement kept for the message, if there is one.
+
+    Args:
+        early: the settlements kept so far.
+        position: position of the message.
+        usage: usage that the message reports; None if it reports none.
+    """
     if str(position) not in early:
         return usage, early
     known = early[str(position)]

@@ -1,4 +1,4 @@
-"""Which sessions hang together: what a session was begun for, and what its tool calls have begun."""
+"""The links between sessions: the tool call that created a session, and the sessions that its tool calls created."""
 
 from contextlib import aclosing
 from typing import NamedTuple
@@ -13,18 +13,22 @@ __all__ = ("Links", "read_links")
 
 
 class Links(NamedTuple):
-    """What a session's log says of others."""
+    """The links of one session."""
 
     parent: SessionLinked | None
-    """None: no tool call began it"""
+    """the link to the tool call that created the session; None if no tool call did"""
     children: tuple[SessionLinked, ...]
-    """in the order of the log. Of a fork only its own: what it shares began children of its parent"""
+    """links to the sessions that its tool calls created, in order of position. The shared entries of a fork do not
+    count: they link children of its parent."""
 
 
 async def read_links(session: Session) -> Links:
-    """The links in what is left of a session's log.
+    """Return the links in the session's remaining entries.
 
-    Whoever closes, archives or erases a session with all that it has begun goes along these.
+    Follow them to close, archive or erase a session together with the sessions that its tool calls created.
+
+    Args:
+        session: the session to read.
 
     Raises:
         BusError: the log could not be read.

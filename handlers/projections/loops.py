@@ -1,4 +1,4 @@
-"""How the loops of a session hang together, and what each of them took. Pure questions to the turns' state."""
+"""The tree of a session's loops, and the usage of each loop. Pure functions of a `TurnsState`."""
 
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.projections.turns_state import Loop, Turn, TurnsState
@@ -18,25 +18,25 @@ __all__ = (
 
 
 def find_loop(state: TurnsState, loop_id: str) -> Loop | None:
-    """The loop of that id."""
+    """Return the loop of that id; None if there is none."""
     place = state.loop_places.get(loop_id)
     return None if place is None else state.loop_chunks[place]
 
 
 def children(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """The loops that go on from this one, or are tools of it, in the order they began."""
+    """Return the ids of the loops that continue this loop or run as its tools, in the order in which they started."""
     return tuple(loop.loop_id for loop in state.loops if loop.parent == loop_id)
 
 
 def roots(state: TurnsState) -> tuple[str, ...]:
-    """The loops that go on from none, or from one of another session."""
+    """Return the ids of the loops that have no parent in this session."""
     return tuple(loop.loop_id for loop in state.loops if loop.parent is None or loop.parent not in state.loop_places)
 
 
 def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """The loops from the first one to this, each going on from the one before; empty where it is not known.
+    """Return the ids from a root to this loop, each the parent of the next. Empty if the loop is unknown.
 
-    Ids come from others, so parents may run in a circle: then the chain begins where it would close.
+    A log may contain a cycle of parents. The chain then starts at the loop after which it would repeat.
     """
     chain: dict[str, None] = {}
     loop = find_loop(state, loop_id)
@@ -47,18 +47,21 @@ def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
 
 
 def siblings(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """The loops that ran side by side with this one, itself among them; empty where it ran alone."""
+    """Return the ids of the loops that ran in parallel with this loop, including its own. Empty if it ran alone."""
     loop = find_loop(state, loop_id)
     return () if loop is None else tuple(name for name in loop.group if name in state.loop_places)
 
 
 def loop_turns(state: TurnsState, loop_id: str) -> tuple[Turn, ...]:
-    """The turns of a loop, in the order they began."""
+    """Return the turns of a loop, in the order in which they started."""
     return tuple(turn for turn in state.turns if turn.loop_id == loop_id)
 
 
 def loop_messages(state: TurnsState, loop_id: str) -> tuple[int, ...]:
-    """Positions of what a loop was told and has said; it has them too if it never ended."""
+    """Return the positions of a loop's prompts, answers and tool results, in ascending order.
+
+    The loop need not have ended.
+    """
     found: set[int] = set()
     for turn in loop_turns(state, loop_id):
         found.update(turn.prompts, turn.results, () if turn.message is None else (turn.message,))
@@ -66,13 +69,15 @@ def loop_messages(state: TurnsState, loop_id: str) -> tuple[int, ...]:
 
 
 def loop_usage(state: TurnsState, loop_id: str) -> Usage:
-    """What a loop took: the sum over its turns. What its end repeats counts only where no turn says anything."""
+    """Return the usage of a loop: the sum over its turns, or what its `AgentEnded` reports if no turn reports any."""
     return usages(state).get(loop_id, Usage())
 
 
 def total_usage(state: TurnsState) -> Usage:
-    """What the session took: all its loops, and the turns of imported history. What chose among parallel loops is not
-    in it."""
+    """Return the usage of the session: all its loops and the turns of imported history.
+
+    The usage of selecting among parallel loops is not included.
+    """
     total = Usage()
     for usage in usages(state).values():
         total = total.combine(usage)
@@ -80,7 +85,7 @@ def total_usage(state: TurnsState) -> Usage:
 
 
 def usages(state: TurnsState) -> dict[str | None, Usage]:
-    """What each loop took, by its id; under None, what imported history did."""
+    """Return the usage of each loop by loop id. The key None has the usage of imported history."""
     found: dict[str | None, Usage] = {}
     for turn in state.turns:
         if turn.usage is not None:

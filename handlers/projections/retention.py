@@ -1,4 +1,4 @@
-"""Trim a session and keep what its views need: their states are stored up to the border before anything goes."""
+"""Trim a session after storing the states of lanebus's own projections, so that no trimmed entry goes uncounted."""
 
 from __future__ import annotations
 
@@ -26,10 +26,20 @@ _VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS
 
 
 async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
-    """Take everything before a position out of a session, as `Session.trim`.
+    """Trim the entries before a position, and keep the session's usage, turns, summary and status complete.
 
-    Usage, turns, sessions and the agent's status are stored up to there first, so they can be shown afterwards, and
-    states of older versions of them are removed: nobody reads those any more. One of a newer version holds the trim.
+    The states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored up to `before` first. Stored states of older
+    versions are removed. A stored state of a newer version is a holder like any other checkpoint.
+
+    Args:
+        session: the session to trim.
+        before: the first position to keep.
+        force: as for `Session.trim`.
+        dry_run: report what a trim would do, and change nothing.
+
+    Returns:
+        The result of `Session.trim`. With `dry_run`, `holders` leaves out the states that this function would store or
+        remove.
 
     Raises:
         TrimRefused: as for `Session.trim`.
@@ -51,7 +61,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
 
 
 async def _keep(session: Session, projection: Projection[S], border: int) -> None:
-    """Store the state at the border, unless a later one is stored. One that can go on no more is removed."""
+    """Store the state at `border`, unless a later one is stored. Remove a stored state that cannot be continued."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     if checkpoint is not None and checkpoint.position >= border:
         return
@@ -70,12 +80,15 @@ async def _keep(session: Session, projection: Projection[S], border: int) -> Non
 
 
 def _own(holder: str) -> tuple[str, int] | None:
-    """Name and version of the view of ours that a checkpoint is of; None if it is another's, or of a newer version."""
+    """Return the name and version of our projection that a checkpoint belongs to.
+
+    None if the checkpoint belongs to a user's projection or to a newer version of ours.
+    """
     name, _, version = holder.removeprefix("p:").rpartition("@")
     is_ours = holder.startswith("p:") and version.isdecimal() and int(version) <= _VERSIONS.get(name, -1)
     return (name, int(version)) if is_ours else None
 
 
 def _others(holders: Mapping[str, int]) -> Mapping[str, int]:
-    """The holders that a trim would not move on by itself."""
+    """Return the holders that `trim_session` neither advances nor removes."""
     return {name: position for name, position in holders.items() if _own(name) is None}

@@ -1,4 +1,4 @@
-"""One line a session: what a list of sessions shows."""
+"""A summary of each session, as a list of sessions shows it."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,48 +25,53 @@ TITLE_LENGTH = 80
 
 
 class SessionLine(Frozen):
-    """What there is to say of a session in a line."""
+    """The summary of one session: its size, usage, title and times."""
 
     llm: int = 0
-    """entries of the LLM lane"""
+    """number of entries in the LLM lane"""
     extension: int = 0
-    """entries of the extension lane"""
+    """number of entries in the extension lane"""
     turns: int = 0
+    """number of turns"""
     usage: Usage = Usage()
-    """the sum over all model calls; its cost is None as long as no call's cost is known"""
+    """the sum over all model calls; its cost is None until the cost of at least one call is known"""
     pending: Pending | None = None
-    """what of the usage is estimated; None where nothing is"""
+    """the estimated part of the usage; None if no usage is estimated"""
     early: Mapping[str, Usage] = {}
-    """settlements of usage whose messages have not come"""
+    """message position → settled usage, for settlements that precede their message"""
     title: str | None = None
-    """the beginning of the first text a user said, on one line, at most 80 characters"""
+    """start of the first user message that has text, on one line, at most 80 characters; None if there is none"""
     first_activity: float | None = None
-    """seconds UTC by the server's clock"""
+    """time of the first entry, seconds UTC by the server's clock"""
     last_activity: float | None = None
+    """time of the last entry, seconds UTC by the server's clock"""
     open_loops: Mapping[str, int] = {}
-    """how many turns of a loop were seen, for loops that have not ended"""
+    """loop id → highest known turn index plus one, for loops that have not ended"""
 
 
 async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Projected[SessionLine]]:
-    """The line of every session by its id, newest activity first. Where a session's beginning was trimmed away before
-    it was counted, its line is of what is left; `Projected.counted_from` says where that begins.
+    """Return the summary of every session by session id, newest activity first. Erased sessions are left out.
+
+    If the start of a session was trimmed before it was counted, the summary covers the remaining entries.
+    `Projected.counted_from` is the first of them.
 
     Args:
-        views: where a process that lists the sessions again and again keeps their lines; None folds each log anew.
+        bus: the bus whose sessions to list.
+        views: cache of the summaries, for a process that lists the sessions repeatedly. None folds each log again.
 
     Raises:
         BusError: a log could not be read.
     """
     lines: dict[str, Projected[SessionLine]] = {}
     for head in await bus.sessions():
-        with suppress(SessionErased):  # meanwhile
+        with suppress(SessionErased):  # erased since the list was read
             lines[head.session] = await (views.look if views else look)(bus.session(head.session), SESSIONS)
     return lines
 
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
     changed: dict[str, object] = {}
-    if not isinstance(envelope.message, DecodeFailure):  # which has no time that could be believed
+    if not isinstance(envelope.message, DecodeFailure):  # the time of such an entry is not reliable
         changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
         changed["last_activity"] = envelope.time
     if envelope.lane is Lane.LLM:
@@ -89,7 +94,7 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
 
 
 def _call(line: SessionLine, position: int, call: AssistantMessage) -> dict[str, object]:
-    """What one model call more changes."""
+    """Return the fields that one more model call changes."""
     usage, early = take_early(line.early, position, call.usage)
     if usage is None:
         return {"early": early}
@@ -119,7 +124,7 @@ def _settle(line: SessionLine, position: int, event: UsageSettled) -> dict[str, 
 
 
 def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
-    """One turn more, unless its event or its message was seen before."""
+    """Count a turn, unless its event or its message was counted already."""
     if turn_id.turn_index < line.open_loops.get(turn_id.loop_id, 0):
         return {}
     return {
@@ -129,12 +134,12 @@ def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
 
 
 def _title(text: str) -> str | None:
-    """The text's beginning on one line, without anything a terminal would obey; None if nothing is left."""
-    # What is cut away is not looked at: a user's text may be megabytes.
+    """Return the start of the text on one line, without control characters; None if nothing is left."""
+    # Only the start is processed: a user's text may be megabytes.
     words = " ".join(text[: TITLE_LENGTH * 20].split())
     line = "".join(character for character in words if character.isprintable())
     return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
 
 
 SESSIONS = projection("sessions", version=3, forked=SessionLine())(_evolve)
-"""Of a fork its own entries alone."""
+"""The summary of a session. For a fork it covers only the fork's own entries."""

@@ -1,4 +1,4 @@
-"""The model calls that wrote summaries: they are no turn's, and count for their session like all others."""
+"""The model calls that write the summaries of compactions. They belong to no turn but count for their session."""
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.context_entry import Compaction
@@ -10,8 +10,12 @@ __all__ = ("summary_call",)
 
 
 def summary_call(message: object) -> AssistantMessage | None:
-    """The call that a message of a log tells of, as an answer that says nothing but what it took; None where there was
-    none: a turn's answers are not meant."""
+    """Return the summary call that a `Compaction` or `CompactionFailed` reports, as an answer without content.
+
+    Returns:
+        An answer with only the provider, model and usage. None for other messages, answers of turns among them, and if
+        no call is reported.
+    """
     match message:
         case Compaction(provider=provider, model=model, usage=usage):
             pass
@@ -23,6 +27,6 @@ def summary_call(message: object) -> AssistantMessage | None:
             provider, model, usage = failed.provider, failed.model, failed.usage
         case _:
             return None
-    if provider is None and model is None and usage is None:  # nobody was asked, or nobody knows
+    if provider is None and model is None and usage is None:  # no model was called, or the log does not say which
         return None
     return AssistantMessage(provider=provider, model=model, usage=usage)

@@ -1,4 +1,4 @@
-"""What a session took with all the sessions that its tool calls have begun."""
+"""The usage of a session together with the sessions that its tool calls created."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,41 +15,50 @@ __all__ = ("TreeUsage", "tree_usage")
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """A session and those below it."""
+    """The usage of a session and of its descendants."""
 
     session: str
+    """session id"""
     agent: str | None
-    """that works it, where it was begun for one"""
+    """the agent that the parent created the session for; None for the root of the tree"""
     own: Totals
-    """of the session alone"""
+    """totals of this session alone"""
     children: tuple["TreeUsage", ...] = ()
+    """the sessions that its tool calls created"""
     is_erased: bool = False
-    """nobody knows any more what it took, or began"""
+    """True if the session was erased: its usage and children are unknown and count as none"""
     counted_from: int | None = None
-    """the first entry that counts, where those before it are gone and were not counted; None: all count"""
+    """position of the first counted entry, if earlier entries were trimmed uncounted; None if all count"""
 
     @property
     def usage(self) -> Usage:
-        """The sum over the session and all below it; its cost is None as long as no call's cost is known."""
+        """The sum over the session and its descendants. Its cost is None until the cost of one call is known."""
         total = self.own.usage
         for child in self.children:
             total = total.combine(child.usage)
         return total
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "TreeUsage"]]:
-        """The session, then those below it, each with how many stand above it."""
+        """Yield the session and its descendants, each with its depth, parents before children.
+
+        Args:
+            depth: depth of this session.
+        """
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
 
 
 async def tree_usage(session: Session) -> TreeUsage:
-    """What a session and all below it took. Each session counts once, whatever the links say.
+    """Return the usage of a session and its descendants. Each session counts once, even if several links name it.
 
-    Of a log whose beginning was trimmed away before it was counted, what is left counts.
+    If the start of a log was trimmed before it was counted, only the remaining entries count. See `counted_from`.
+
+    Args:
+        session: the root of the tree.
 
     Raises:
-        SessionErased: the session itself was.
+        SessionErased: `session` was erased.
         BusError: a log could not be read.
     """
     return await _tree(session, None, {session.id})

@@ -1,8 +1,10 @@
-"""The turns of a session and the loops they belong to: what asked for them, what came of them, what they cost.
+"""The turns and loops of a session: their prompts, tools, outcomes, times and usage.
 
-Agent events say when a turn and its tools begin and end; the LLM lane says what was answered. Where there are no
-events, as in imported history, each assistant message is a turn with the results that follow it. No text of a message
-is kept. All times are seconds UTC by the server's clock, so those of imported history are the import's.
+Agent events say when a turn and its tools start and end. The LLM lane contains the answers. Imported history has no
+events: each assistant message in it is one turn, together with the tool results that follow.
+
+The state contains positions of messages, never their text. Times are seconds UTC by the server's clock, so imported
+turns have the time of their import.
 """
 
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return state
 
 
-# --- what events tell ---------------------------------------------------------------------------------------------
+# --- agent events -------------------------------------------------------------------------------------------------
 
 
 def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
@@ -104,13 +106,13 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
 def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsState:
     known = state.loop_places.get(event.loop_id)
     if known is not None and state.loop_chunks[known].agent is not None:
-        # Told twice: a worker that took over a loop goes on with it, and what it did so far stays.
+        # A worker that takes over a loop publishes `AgentStarted` again. The loop continues and keeps its state.
         return state
     others = [loop_id for loop_id in state.running if loop_id != event.loop_id]
     is_child = event.continuation == "initial" and event.parent_loop_id in others
     is_beside = is_child or event.loop_id in state.parallel
     if not is_beside:
-        # Only one loop runs in a session. One that is still open when the next begins has died without a word.
+        # A session runs one loop at a time. A loop still open when the next one starts was lost without an end event.
         for loop_id in others:
             state = _close_loop(state, loop_id, time, status="aborted")
     state, index = ensure_loop(state, event.loop_id, time)
@@ -128,7 +130,7 @@ def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsSta
 
 
 def _select(state: TurnsState, event: ParallelLoopsEnded) -> TurnsState:
-    """Of the loops that ran side by side one was taken."""
+    """Record which of the parallel loops was selected."""
     for loop in state.loops:
         if event.selected_loop_id in loop.group:
             place = state.loop_places[loop.loop_id]
@@ -138,15 +140,17 @@ def _select(state: TurnsState, event: ParallelLoopsEnded) -> TurnsState:
 
 def _end_loop(state: TurnsState, event: AgentEnded, time: float) -> TurnsState:
     status = "rejected" if event.rejection is not None else _status(event.stop_reason)
-    said = Usage().combine(event.usage)  # which leaves the provider's own object out
+    said = Usage().combine(event.usage)  # combining drops `raw`, the provider's own object
     changes = {"stop_reason": event.stop_reason, "rejection": event.rejection, "said_usage": said}
     return _close_loop(state, event.loop_id, time, status=status, **changes)
 
 
 def abandoned(state: TurnsState, time: float) -> TurnsState:
-    """The state where nobody goes on with what is open: such loops were aborted, and keep what they have.
+    """Return the state with all open loops and their open turns ended as aborted. Messages and usage stay.
 
-    `time`: seconds UTC, their end.
+    Args:
+        state: the state to change.
+        time: when they ended, seconds UTC.
     """
     for loop_id in state.running:
         state = _close_loop(state, loop_id, time, status="aborted")
@@ -154,7 +158,7 @@ def abandoned(state: TurnsState, time: float) -> TurnsState:
 
 
 def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
-    """End a loop. What it left open was cut; its messages and their usage stay."""
+    """End a loop and abort its open turns. Messages and usage stay."""
     state, place = ensure_loop(state, loop_id, time)
     left = state.loop_chunks[place].turns
     index = len(state.turn_chunks) - 1
@@ -173,7 +177,7 @@ def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsStat
     turn = state.turn_chunks[index]
     waiting = tuple(position for position in state.waiting if position not in event.prompts)
     state = changed(state, waiting=waiting)
-    # A cut turn that is begun again, by whoever took over, runs again; one that was answered stays as it is.
+    # A worker that takes over restarts an interrupted turn, which runs again. An answered turn keeps its status.
     runs = turn.message is None
     return change_turn(
         state,
@@ -218,7 +222,7 @@ def _on_tool(
     return change_turn(state, index, tools=tuple(change(run) if run.id == event.tool_call_id else run for run in tools))
 
 
-# --- what messages tell -------------------------------------------------------------------------------------------
+# --- messages of the LLM lane -------------------------------------------------------------------------------------
 
 
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
@@ -248,7 +252,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         stop_reason=message.stop_reason,
     )
     if turn.has_events:
-        return state  # it ends when its loop says so
+        return state  # `TurnEnded` or the end of the loop ends it
     status = _status(message.stop_reason)
     state = change_turn(state, index, status=status, ended=envelope.time)
     loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
@@ -273,7 +277,8 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
 
 
 def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
-    """The last turn that made the call: ids of calls are the provider's and may come again."""
+    """Return the index of the turn that made the call. The provider chooses call ids and may repeat them, so without a
+    turn id it is the last such turn."""
     if message.turn_id is not None:
         index = find_turn(state, message.turn_id)
         if index is not None and _has_call(state.turn_chunks[index], message):
@@ -296,4 +301,4 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 TURNS = projection("turns", version=3, forked=TurnsState())(_evolve)
-"""Of a fork its own turns alone."""
+"""The turns and loops of a session. For a fork it contains only the fork's own."""

@@ -1,4 +1,4 @@
-"""The state of the turns: what is known of each turn and loop, and how it is found and changed."""
+"""The state of `TURNS`: its classes, and the functions that find and change a turn or loop."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
@@ -38,11 +38,11 @@ class ToolRun(Frozen):
     started: float | None = None
     ended: float | None = None
     is_error: bool | None = None
-    """None until there is a result"""
+    """None until a result is known"""
     result: int | None = None
     """position of the result"""
     child_loop: str | None = None
-    """the loop that it ran, of this session or of another one"""
+    """id of the loop that the tool ran, in this session or another one"""
 
 
 class Turn(Frozen):
@@ -51,37 +51,39 @@ class Turn(Frozen):
     turn_id: TurnId | None = None
     """None in imported history"""
     has_events: bool = False
-    """its start and end were told by events; else they are read off its messages"""
+    """True if events report its start and end; otherwise the times of its messages are used"""
     trigger: str | None = None
     status: Status = "running"
     stop_reason: StopReason | None = None
     prompts: Positions = ()
-    """positions of what it answers"""
+    """positions of the messages that it answers"""
     message: int | None = None
     """position of the assistant's message"""
     provider: str | None = None
     model: str | None = None
     tools: tuple[ToolRun, ...] = ()
     usage: Usage | None = None
-    """None: no call has reported any"""
+    """None if no answer has reported any"""
     pending: Pending | None = None
-    """what of the usage is estimated; None where nothing is"""
+    """the estimated part of the usage; None if no usage is estimated"""
     started: float
+    """seconds UTC by the server's clock"""
     ended: float | None = None
+    """seconds UTC by the server's clock; None while it runs"""
 
     @property
     def loop_id(self) -> str | None:
-        """The loop it belongs to; None in imported history."""
+        """Id of its loop; None in imported history."""
         return None if self.turn_id is None else self.turn_id.loop_id
 
     @property
     def cost(self) -> Cost | None:
-        """US dollars; None is unknown."""
+        """Cost in US dollars; None if unknown."""
         return None if self.usage is None else self.usage.cost
 
     @property
     def has_tool_calls(self) -> bool:
-        """Its answer called a tool, or an event says that one ran."""
+        """Whether its answer called a tool or an event reports a tool run."""
         return bool(self.tools)
 
     @property
@@ -96,76 +98,84 @@ class Loop(Frozen):
     loop_id: str
     agent: str | None = None
     parent: str | None = None
-    """the loop that this one goes on from, or that called it as a tool"""
+    """id of the loop that this one continues, or that called it as a tool"""
     continuation: str | None = None
-    """how it goes on from another; None until it is told"""
+    """how it continues its parent; None until its `AgentStarted`"""
     group: tuple[str, ...] = ()
-    """the loops that were announced to run side by side with it, itself among them"""
+    """ids of the loops that run in parallel with it, including its own; empty if it runs alone"""
     is_selected: bool | None = None
-    """of such a group, whether its answer was taken; None until that is told"""
+    """whether its answer was selected from its group; None until `ParallelLoopsEnded`"""
     status: Literal["running", "completed", "failed", "aborted", "rejected"] = "running"
     stop_reason: StopReason | None = None
     rejection: str | None = None
     is_beside: bool = False
-    """it runs beside another loop, as a tool of it or in parallel, and so does not end it by beginning"""
+    """True if it runs as a tool of another loop or in parallel with it; its start then does not end the other loop"""
     turns: int = 0
-    """highest turn index seen, and one"""
+    """highest known turn index plus one"""
     said_usage: Usage | None = None
-    """the sum that its end repeats"""
+    """usage that its `AgentEnded` reports"""
     started: float
+    """seconds UTC by the server's clock"""
     ended: float | None = None
+    """seconds UTC by the server's clock; None while it runs"""
 
 
 class TurnsState(Frozen):
-    """All turns and loops of a session, without a word of what was said."""
+    """The turns and loops of a session, without the text of any message."""
 
     turn_chunks: PersistentList[Turn] = PersistentList()
     loop_chunks: PersistentList[Loop] = PersistentList()
     loop_places: Mapping[str, int] = {}
-    """loop id -> which of the loops, from 0"""
+    """loop id → index in `loops`, from 0"""
     running: tuple[str, ...] = ()
     """ids of the loops that have not ended"""
     waiting: Positions = ()
-    """positions of user messages that no turn has taken up"""
+    """positions of user messages that no turn has answered"""
     parallel: tuple[str, ...] = ()
-    """loops that were last announced to run side by side"""
+    """ids of the loops of the newest `ParallelLoopsStarted`"""
     early: Mapping[str, Usage] = {}
-    """settlements of usage whose messages have not come"""
+    """message position → settled usage, for settlements that precede their message"""
     problems: int = 0
-    """agent events and other entries that could not be read"""
+    """number of events and other entries that could not be decoded"""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All turns, in the order they began."""
+        """All turns, in the order in which they started."""
         return tuple(self.turn_chunks)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """All loops, in the order they began."""
+        """All loops, in the order in which they started."""
         return tuple(self.loop_chunks)
 
     def turn(self, turn_id: TurnId) -> Turn | None:
-        """The turn of that id."""
+        """Return the turn of that id; None if there is none."""
         index = find_turn(self, turn_id)
         return None if index is None else self.turn_chunks[index]
 
     def last_turn(self, condition: Callable[[Turn], bool]) -> int | None:
-        """Return the index of the last turn that meets the condition; None if none does."""
+        """Return the index of the last turn for which the condition is true; None if there is none."""
         last = len(self.turn_chunks) - 1
         return next((last - back for back, turn in enumerate(reversed(self.turn_chunks)) if condition(turn)), None)
 
 
 def find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
-    """Which of the turns it is, from 0; None if it is not known yet."""
+    """Return the index of the turn in `state.turns`, from 0; None if the turn is new."""
     loop = state.loop_places.get(turn_id.loop_id)
-    # Indexes only grow in a loop, so a new turn is known as new without a look at all the others.
+    # Turn indexes only grow within a loop, so a new turn is recognised without searching the others.
     if loop is None or turn_id.turn_index >= state.loop_chunks[loop].turns:
         return None
     return state.last_turn(lambda turn: turn.turn_id == turn_id)
 
 
 def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsState, int]:
-    """The state with that loop in it, and which of the loops it is. `time`: seconds UTC, its start if it is new."""
+    """Add the loop if it is new. Return the state and the index of the loop.
+
+    Args:
+        state: the state to change.
+        loop_id: the loop.
+        time: start of a new loop, seconds UTC.
+    """
     place = state.loop_places.get(loop_id)
     if place is not None:
         return state, place
@@ -180,7 +190,13 @@ def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsStat
 
 
 def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsState, int]:
-    """The same for a turn and its loop."""
+    """Add the turn and its loop if they are new. Return the state and the index of the turn.
+
+    Args:
+        state: the state to change.
+        turn_id: the turn.
+        time: start of a new turn or loop, seconds UTC.
+    """
     index = find_turn(state, turn_id)
     if index is not None:
         return state, index
@@ -192,13 +208,13 @@ def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsS
 
 
 def change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
-    """The state with other fields in one turn."""
+    """Return the state with these fields of one turn changed."""
     turn = changed(state.turn_chunks[index], **changes)
     return changed(state, turn_chunks=state.turn_chunks.replaced(index, turn))
 
 
 def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
-    """The state with other fields in one loop."""
+    """Return the state with these fields of one loop changed, and `running` kept up to date."""
     loop = changed(state.loop_chunks[place], **changes)
     running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
     return changed(
@@ -209,5 +225,5 @@ def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
 
 
 def changed(value: F, **changes: object) -> F:
-    """The value with other fields."""
+    """Return the value with these fields changed."""
     return value.model_copy(update=changes)

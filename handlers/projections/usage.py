@@ -1,10 +1,12 @@
-"""What a session's model calls took: tokens and money, in total and for each model.
+"""The usage of a session's model calls: tokens and cost, in total and for each model.
 
-Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. Where its usage is an
-estimate, what is settled later takes its place, once. The sums that agent events repeat are compared with the fold and
-never added to it; they repeat what the messages said, so what is settled later makes none of them wrong.
+Each assistant message of the LLM lane counts as one call, also if it failed, was aborted or was imported. A
+`UsageSettled` replaces the estimated usage of its message, once.
 
-What a model took to write a summary for a compaction, or failed to, is in the totals and in no turn's or loop's sum.
+`TurnEnded` and `AgentEnded` repeat the sums of their turn or loop. Those sums are compared with the fold, never
+added to it. The comparison uses the usage that the messages report, so a later settlement causes no mismatch.
+
+The calls that wrote the summary of a compaction, or tried to, count in the totals. They count in no turn or loop.
 """
 
 from collections.abc import Mapping
@@ -31,20 +33,22 @@ _MICRO_DOLLAR = Decimal("0.000001")
 
 
 class Totals(Frozen):
-    """The sum over some model calls."""
+    """The summed usage of several model calls."""
 
     usage: Usage = Usage()
-    """its cost is None as long as no call's cost is known"""
+    """the sum; its cost is None until the cost of at least one call is known"""
     calls: int = 0
+    """number of calls, including those that reported no usage"""
     calls_of_unknown_cost: int = 0
     pending: Pending | None = None
-    """what of the usage is estimated; None where nothing is"""
+    """the estimated part of the usage; None if no usage is estimated"""
 
     def count(self, position: int, usage: Usage | None) -> "Totals":
-        """The sum with one more call; None is a call that reported nothing.
+        """Return the totals with one more call.
 
         Args:
-            position: of its message.
+            position: position of the call's message.
+            usage: usage of the call; None if it reported none.
         """
         total, pending = (self.usage, self.pending) if usage is None else added(*self._sum, position, usage)
         return Totals(
@@ -55,7 +59,7 @@ class Totals(Frozen):
         )
 
     def settle(self, event: UsageSettled) -> "Totals":
-        """The sum with what a call really took in place of its estimate; the same where none of it is one."""
+        """Replace the estimate of a call by its settled usage. Return `self` if no estimate of that call is pending."""
         if self.pending is None or (estimate := self.pending.estimates.get(str(event.message))) is None:
             return self
         total, pending = settled(self.pending, event)
@@ -68,7 +72,7 @@ class Totals(Frozen):
 
 
 class ModelTotals(Frozen):
-    """The sum over the calls of one model; None where the messages do not name it."""
+    """The totals of one model. `provider` and `model` are None for messages that do not name them."""
 
     provider: str | None = None
     model: str | None = None
@@ -76,37 +80,44 @@ class ModelTotals(Frozen):
 
 
 class Mismatch(Frozen):
-    """An event that repeats another sum than the log gives."""
+    """A `TurnEnded` or `AgentEnded` whose usage differs from the sum over the messages in the log."""
 
     position: int
-    """of the event"""
+    """position of the event"""
     of: str
-    """the turn or loop"""
+    """id of the turn or loop"""
     said: Usage
+    """usage that the event reports"""
     folded: Usage
+    """sum over the messages of the turn or loop"""
 
 
 class UsageState(Frozen):
+    """The state of `USAGE`: the usage of all model calls of a session."""
+
     total: Totals = Totals()
     models: tuple[ModelTotals, ...] = ()
-    """in order of their first call"""
+    """one for each model, in the order of the first calls"""
     mismatches: tuple[Mismatch, ...] = ()
-    """the first 100"""
+    """the first 100 mismatches"""
     mismatch_count: int = 0
+    """number of all mismatches, including those that are not kept"""
     problems: int = 0
-    """agent events and other entries that could not be read"""
+    """number of events and other entries that could not be decoded"""
     open_turns: Mapping[str, Usage] = {}
-    """what is summed up for turns that have not ended, by turn id"""
+    """turn id → usage so far, for turns that have not ended"""
     open_loops: Mapping[str, Usage] = {}
-    """the same for loops, by loop id"""
+    """loop id → usage so far, for loops that have not ended"""
     early: Mapping[str, Usage] = {}
-    """settlements whose messages have not come"""
+    """message position → settled usage, for settlements that precede their message"""
     has_forgotten: bool = False
-    """more than 256 were open at once, or some were when the session was forked, so the sum of one that ends late may
-    be gone or lack its beginning, and is not compared"""
+    """True if sums of open turns or loops may be missing or incomplete: more than 256 were open at once, or the session
+    is a fork. Such sums are not compared with events."""
 
 
 class UsageSummary(TypedDict):
+    """Token counts and cost of a `Usage`, as JSON."""
+
     input: int
     output: int
     reasoning: int
@@ -114,12 +125,13 @@ class UsageSummary(TypedDict):
     cache_write: int
     total_tokens: int
     cost: float | None
+    """US dollars; None if unknown"""
 
 
 def summary(usage: Usage) -> UsageSummary:
-    """The sum for people and programs: tokens, and the cost in US dollars to the millionth, half to even.
+    """Return a usage as plain numbers: token counts, and the cost in US dollars.
 
-    The cost is None where nothing is known of it.
+    The cost is rounded to a millionth, half to even. It is None if unknown.
     """
     cost = usage.cost.total.quantize(_MICRO_DOLLAR, ROUND_HALF_EVEN) if usage.cost else None
     return UsageSummary(
@@ -152,7 +164,7 @@ def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
 
 
 def _settle(state: UsageState, position: int, event: UsageSettled) -> UsageState:
-    """Only totals change: the sums of open turns and loops are compared with what was said of the messages."""
+    """Replace an estimate in the totals. Open turns and loops keep the usage that their messages reported."""
     models = tuple(row.model_copy(update={"totals": row.totals.settle(event)}) for row in state.models)
     early = with_early(state.early, position, event)
     return state.model_copy(update={"total": state.total.settle(event), "models": models, "early": early})
@@ -168,7 +180,7 @@ def _count(state: UsageState, position: int, message: AssistantMessage) -> Usage
     if message.turn_id is not None and message.usage is not None:
         loop = message.turn_id.loop_id
         changed["open_turns"], forgotten = _add(state.open_turns, str(message.turn_id), message.usage)
-        # A later turn of a loop whose first ones are not known sums up only a part of it.
+        # The sum of a loop whose first turns are unknown would be too small, so none is begun.
         if not state.has_forgotten or loop in state.open_loops or message.turn_id.turn_index == 0:
             changed["open_loops"], more = _add(state.open_loops, loop, message.usage)
             forgotten = forgotten or more
@@ -188,7 +200,7 @@ def _count_model(
 
 
 def _add(sums: Mapping[str, Usage], name: str, usage: Usage) -> tuple[Mapping[str, Usage], bool]:
-    """The sums with more under a name, and whether the oldest one had to go for it."""
+    """Add usage to the sum of that name. Also return whether the oldest sum was dropped to keep the bound."""
     result = {**sums, name: sums.get(name, Usage()).combine(usage)}
     if len(result) <= _OPEN_KEPT:
         return result, False
@@ -205,7 +217,7 @@ def _compare(state: UsageState, position: int, event: AgentEvent | None) -> Usag
         case AgentEnded(loop_id=of, usage=said):
             sums = state.open_loops
             changed["open_loops"] = _without(sums, of)
-            # A turn that was cut has no end of its own; its loop's end is the end of both.
+            # An interrupted turn has no `TurnEnded`; the end of its loop ends it.
             cut = [name for name in state.open_turns if name.startswith(f"{of}#")]
             changed["open_turns"] = _without(state.open_turns, *cut)
         case _:
@@ -226,9 +238,9 @@ def _agree(said: Usage, folded: Usage) -> bool:
     names = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
     if any(getattr(said, name) != getattr(folded, name) for name in names):
         return False
-    # An event may leave the cost out, but not say another one.
+    # An event may omit the cost; a cost that it names must be equal.
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
 USAGE = projection("usage", version=3, forked=UsageState(has_forgotten=True))(_evolve)
-"""Of a fork its own calls alone."""
+"""The usage of a session. For a fork it counts only the fork's own calls."""

@@ -1,4 +1,4 @@
-"""Folded states that a process which looks again and again keeps in memory."""
+"""A cache of folded states, for a process that looks at sessions repeatedly."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBounds:
-    """How much is kept. The session looked at last always is; of the others the least recently used leave first."""
+    """How much a `Views` keeps. The least recently used sessions are dropped first, the last used session never."""
 
     sessions: int = 64
-    """most sessions"""
+    """largest number of sessions"""
     entries: int = 100_000
-    """Most entries that the kept states were folded from, summed over all of them. The turns take 2 kB for each
-    entry, other states next to nothing."""
+    """Largest number of entries that the kept states were folded from, summed over all states. `TURNS` takes about 2 kB
+    for each entry; the other states take far less."""
 
 
 DEFAULT_VIEW_BOUNDS = ViewBounds()
 
 
 class Views:
-    """States of the sessions of one bus, each with its cursor, so that the next look reads only what is new.
+    """A cache of the states of one bus's sessions. Each look reads only the entries since the previous look.
 
-    Nothing is stored on the server. A state whose cursor the log no longer holds is folded anew: the log was rolled
-    back, trimmed past it, or another one has taken its place.
+    The cache is in memory; nothing is stored on the server. A state is folded again from the start if the log no longer
+    holds its cursor: the log was rolled back, trimmed past the cursor, or replaced.
+
+    Args:
+        bounds: how much to keep. `sessions` defaults to 64, `entries` to 100,000.
     """
 
     def __init__(self, bounds: ViewBounds = DEFAULT_VIEW_BOUNDS) -> None:
@@ -44,9 +47,16 @@ class Views:
         self._sessions: OrderedDict[str, dict[str, Projected[object]]] = OrderedDict()
 
     async def look(self, session: Session, projection: Projection[S]) -> Projected[S]:
-        """Return the state as of now, as `projection.look` does.
+        """Return the current state of a session.
+
+        Cancellation keeps the state of the previous look.
+
+        Args:
+            session: the session to look at.
+            projection: the projection to fold.
 
         Raises:
+            SessionErased: the session was erased. Its states are dropped from the cache.
             BusError: the log could not be read.
         """
         name = projection.key
@@ -64,7 +74,7 @@ class Views:
         self._sessions.move_to_end(session)
         if now.cursor.incarnation:
             states[name] = now
-        else:  # an empty log, which may yet begin as a fork, or a foreign entry: such a cursor proves nothing
+        else:  # without an incarnation, the cursor cannot tell whether the log was replaced; an empty log has none
             states.pop(name, None)
         while len(self._sessions) > 1 and self._is_full():
             self._sessions.popitem(last=False)
