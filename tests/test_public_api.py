@@ -101,11 +101,9 @@ def raised(docstring: str) -> Iterator[str]:
 
 ERRORS = {name for group in GROUPS for name in names(f"lanebus.{group}")} | {*dir(builtins)}
 OF_PYDANTIC = {"ValidationError", "PydanticSerializationError"}
-SEVERAL_IN_ONE = {"codecs", "context"}
-"""groups in which some entries still name several errors"""
 
 
-@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{each}" for each in GROUPS if each not in SEVERAL_IN_ONE)])
+@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{each}" for each in GROUPS)])
 def test_each_entry_of_raises_is_one_error_that_a_user_can_import(module: str) -> None:
     """The documentation shows an entry as one exception."""
     wrong = {

@@ -40,7 +40,8 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
 
     Raises:
-        SetupError, Unavailable: as `Bus.open`.
+        SetupError: a setting cannot work; the error names the one to change.
+        Unavailable: the server cannot be reached, or the embedded server did not start.
         ServerSilent: the server of the URL did not answer within `OPEN_SECONDS`.
     """
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
@@ -68,7 +69,8 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
         InvalidSessionId: this is no session id.
         SessionEmpty: the session has no entries.
         SessionErased: the session was erased.
-        SetupError, Unavailable: as `Bus.open`.
+        SetupError: a setting cannot work; the error names the one to change.
+        Unavailable: the server cannot be reached, or the embedded server did not start.
     """
     async with open_bus(settings) as bus:
         session = bus.session(session_id)

@@ -42,7 +42,7 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
         epoch: epoch of the caller's lease; None publishes without a lease. See `Session.publish`.
 
     Raises:
-        UnknownLeaf: the LLM lane has no such entry. Nothing was published.
+        UnknownLeaf: the LLM lane has no entry at `to`. Nothing was published.
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
@@ -63,7 +63,9 @@ async def branch_with_summary(
         metadata: stored with the summary; no model sees it.
 
     Raises:
-        UnknownLeaf, Conflict, BusError: as for `branch`.
+        UnknownLeaf: the LLM lane has no entry at `to`. Nothing was published.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last, move, entry = await _branching(session, to, summary, metadata)
     return await session.publish(move, entry, expected=last, epoch=epoch)
@@ -81,7 +83,9 @@ async def revert(
         loop_id: the loop that reverts.
 
     Raises:
-        UnknownLeaf, Conflict, BusError: as for `branch`.
+        UnknownLeaf: the LLM lane has no entry at `to`. Nothing was published.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last, move, entry = await _branching(session, to, summary, None)
     event = RevertApplied(loop_id=loop_id, category=category, target=to, summary=last + 2, applied=True)
@@ -110,7 +114,8 @@ async def compact(
 
     Raises:
         UnknownTarget: `first_kept` is not on the path to the leaf. Nothing was published.
-        Conflict, BusError: as for `branch`.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last = (await session.head()).position
     before = await build_context(session, at=last)
@@ -139,7 +144,8 @@ async def compact_loops(
         blocks: loop id → block.
 
     Raises:
-        Conflict, BusError: as for `branch`.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last = (await session.head()).position
     now = now_ms()
@@ -168,7 +174,8 @@ async def prune(
 
     Raises:
         UnknownTarget: a position is not in the LLM lane. Nothing was published.
-        Conflict, BusError: as for `branch`.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last, tree = await _tree(session)
     pruned = tuple(sorted({*positions}))
@@ -195,7 +202,8 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
 
     Raises:
         UnknownTarget: the context has no compaction. Nothing was published. The error names position 0.
-        Conflict, BusError: as for `branch`.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last = (await session.head()).position
     context = await build_context(session, at=last)
@@ -216,7 +224,9 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
         name: the label; None removes it.
 
     Raises:
-        UnknownLeaf, Conflict, BusError: as for `branch`.
+        UnknownLeaf: the LLM lane has no entry at `target`. Nothing was published.
+        Conflict: another producer appended meanwhile. Nothing was published.
+        BusError: as for `Session.publish`.
     """
     last = (await session.head()).position
     await _require_entry(session, target, last)

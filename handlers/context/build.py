@@ -39,7 +39,8 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
 
     Raises:
         UnknownLeaf: the LLM lane has no entry `leaf`, or it comes after `at`.
-        StreamError, Unavailable: reading the session failed.
+        StreamError: the session cannot be read: it was erased, or entries are missing.
+        Unavailable: the server or the archive cannot be reached.
     """
     context = Context(session.id)
     if leaf == 0:
@@ -79,7 +80,8 @@ class WarmContext:
 
         Raises:
             LogRolledBack: the log lost entries that this context holds. Build a new `WarmContext`.
-            StreamError, Unavailable: reading the session failed.
+            StreamError: the session cannot be read: it was erased, or entries are missing.
+            Unavailable: the server or the archive cannot be reached.
         """
         async with self._one_at_a_time:
             async for envelope in self._session.read(lanes=_LLM, after=self._cursor):

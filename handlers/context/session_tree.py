@@ -105,7 +105,8 @@ async def read_tree(session: LaneReader, *, at: int | None = None) -> SessionTre
         at: read it as it was after the entry at this position; None reads to the end.
 
     Raises:
-        StreamError, Unavailable: reading the session failed.
+        StreamError: the session cannot be read: it was erased, or entries are missing.
+        Unavailable: the server or the archive cannot be reached.
     """
     entries = [envelope async for envelope in session.read(lanes=frozenset({Lane.LLM}), until=at)]
     return SessionTree.of(session.id, entries)

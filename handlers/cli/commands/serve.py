@@ -114,7 +114,9 @@ async def serve_page(
 
     Raises:
         ServeMissing: the packages of the extra `serve` are not installed.
-        PortInUse, AddressRefused: as `lanebus.handlers.ui.server.serve`.
+        PortInUse: another program listens on this port.
+        AddressRefused: the operating system refused to listen on this address.
+        ValueError: both tokens are the same, or the reader's token is empty.
     """
     try:
         from lanebus.handlers.ui.server import serve  # noqa: PLC0415  # its packages are an extra and may be missing

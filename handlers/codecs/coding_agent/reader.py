@@ -23,10 +23,12 @@ def read_message(source: JsonObject, provider: str | None, model: str | None) ->
 
     Args:
         source: the message.
-        provider, model: author of answers that do not name one.
+        provider: provider of answers that do not name one; None leaves it open.
+        model: model of answers that do not name one; None leaves it open.
 
     Raises:
-        UnknownRole, DecodeError: it is not one of their messages.
+        UnknownRole: the message has a role that the format does not have.
+        DecodeError: a field is missing or has the wrong form. The error names the path to it.
     """
     role = source.required_text("role")
     own_id, timestamp = source.text("id"), source.milliseconds("timestamp")

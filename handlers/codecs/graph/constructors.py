@@ -116,7 +116,10 @@ def file_message(
     """Return a message with a local file and, optionally, a text before it. The only constructor that opens a path.
 
     Raises:
-        MediaRefused, MediaTooLarge, OSError: as for `MediaRef.from_file`.
+        MediaRefused: the file is not a regular file, is empty, is outside of `within`, or does not match `mime_type`.
+        MediaTooLarge: the file is larger than `MediaRef.from_file` accepts.
+        OSError: the file does not exist or may not be read.
+        InvalidContent: the role is unknown.
     """
     media = MediaRef.from_file(path, mime_type=mime_type, within=within)
     return multimodal_message([*([] if text is None else [text]), media_block(media)], role)

@@ -47,7 +47,8 @@ class EventReader:
 
         Raises:
             UnknownKind: 001 has no such event.
-            UnknownRole, DecodeError: it does not have the form of its kind; names the path to the fault.
+            UnknownRole: a message in the event has a role that 001 does not have.
+            DecodeError: a field is missing or has the wrong form. The error names the path to it.
         """
         require_json(value)
         fields = Fields(value)
