@@ -1,1 +1,1 @@
-"""Figures, as ratios to plain redis-py in the same run. `python -m bench` prints them; it judges nothing."""
+"""Benchmarks: ratios of lanebus to plain redis-py in the same run. `python -m bench` prints them; it judges none."""

@@ -1,6 +1,6 @@
-"""`python -m bench`: every figure against plain redis-py on the same embedded server, with its goal beside it.
+"""Print every benchmark, compared with plain redis-py on the same embedded server, and its goal.
 
-`--appendfsync no` takes the disk out of both sides: what is left is the work of the clients and of the server.
+`--appendfsync no` removes the disk from both sides. The figures then show only the work of the clients and the server.
 """
 
 import argparse
@@ -47,7 +47,7 @@ SCENES = (
 
 
 async def main(policy: str) -> None:
-    """Measure all and print a table."""
+    """Run all benchmarks and print a table."""
     async with _fresh(policy) as (bus, plain, _):
         material = await take(bus)
         print(
@@ -75,7 +75,7 @@ async def main(policy: str) -> None:
 
 
 async def working(policy: str) -> None:
-    """Measure what workers do."""
+    """Print turns a second, the delay after a killed worker, and the cost of an idle worker."""
     for scene in (turns_a_second, dead_worker, idle_worker):
         async with _fresh(policy) as (bus, _, data_dir):
             for what, figure in await scene(bus, data_dir):
@@ -83,14 +83,14 @@ async def working(policy: str) -> None:
 
 
 async def workers(policy: str) -> None:
-    """Measure what workers do, and nothing else."""
+    """Print the benchmarks of workers only."""
     async with _fresh(policy) as (bus, plain, _):
         _print(await turn_start(bus, plain, ()))
     await working(policy)
 
 
 async def against_peers(policy: str) -> None:
-    """Measure lanebus beside other libraries."""
+    """Print lanebus's figures beside those of other libraries."""
     async with _fresh(policy) as (bus, plain, data_dir), open_server(data_dir) as server:
         messages = (await take(bus)).take(HISTORY)
         print(f"{'appendfsync ' + policy:48} {'one at a time, µs':>24} {'64 callers, 1/s':>24} {'read all, 1/s':>26}")
@@ -103,7 +103,12 @@ async def against_peers(policy: str) -> None:
 
 
 async def sizes(policy: str, plot: Path | None) -> None:
-    """Measure what steps cost in sessions of different sizes."""
+    """Print what a publish and a read cost in sessions of different sizes.
+
+    Args:
+        policy: the server's `appendfsync`.
+        plot: file to draw the figures into, as SVG; None draws nothing.
+    """
     async with _fresh(policy) as (bus, plain, data_dir):
         print(f"memory for a message of {MESSAGE_BYTES} bytes, goal ≤ 430: {await entry_bytes(bus, plain.used):.0f}")
         rows, ratio = await by_size(bus)
@@ -119,7 +124,7 @@ async def sizes(policy: str, plot: Path | None) -> None:
 
 @asynccontextmanager
 async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain, Path]]:
-    """A server of its own for each line: what one has written, and writes anew, is no burden to the next."""
+    """Open a new server and its clients, so that the data of one benchmark does not slow down the next."""
     data_dir = Path(tempfile.mkdtemp(prefix="lanebus-bench-"))
     try:
         async with open_server(data_dir) as server, Bus.open(data_dir=data_dir) as bus:
@@ -128,7 +133,7 @@ async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain, Path]]:
             yield bus, plain, data_dir
             await plain.close()
     finally:
-        await stop_server(data_dir)  # it writes into the directory until it is gone
+        await stop_server(data_dir)  # the server writes into the directory until it has ended
         shutil.rmtree(data_dir)
 
 

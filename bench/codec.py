@@ -1,6 +1,6 @@
-"""Messages to JSON and back, against a flat pydantic model of the same JSON: what our classes and checks cost.
+"""Encode and decode messages, compared with a flat pydantic model of the same JSON.
 
-Counted is the time of this process alone, as nothing here waits for another.
+The ratio shows the cost of lanebus's classes and checks. Only CPU time of this process counts; nothing here does I/O.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class _Flat(BaseModel):
 
 
 class _FlatBlock(_Flat):
-    """Any block: all that one may hold, and nothing is looked at."""
+    """Any block: all fields that a block can have, without checks."""
 
     type: str
     text: str | None = None
@@ -52,7 +52,7 @@ class _FlatUsage(BaseModel):
 
 
 class _FlatMessage(_Flat):
-    """The same for a message of any role."""
+    """Any message: all fields that a message can have, without checks."""
 
     role: str
     content: list[_FlatBlock]
@@ -76,17 +76,17 @@ Way = Callable[[Said, list[bytes]], None]
 
 
 async def encoding(_: Bus, __: Plain, messages: list[LlmMessage]) -> Compared:
-    """Messages to the bytes of an entry."""
+    """Measure messages encoded to the bytes of an entry."""
     return await _compare("encode a message", "-", messages, ways=(_encode, _encode_flat))
 
 
 async def decoding(_: Bus, __: Plain, messages: list[LlmMessage]) -> Compared:
-    """The bytes of an entry to messages."""
+    """Measure messages decoded from the bytes of an entry."""
     return await _compare("decode a message", "-", messages, ways=(_decode, _decode_flat))
 
 
 async def there_and_back(_: Bus, __: Plain, messages: list[LlmMessage]) -> Compared:
-    """Both, as every message goes through both."""
+    """Measure encoding and decoding together, as every message goes through both."""
 
     def ours(said: Said, entries: list[bytes]) -> None:
         _encode(said, entries)

@@ -1,4 +1,4 @@
-"""Following much at once: ten thousand sessions in one process, and a thousand followers of one session."""
+"""Follow many sessions: ten thousand in one process, and one session with a thousand followers."""
 
 import asyncio
 import time
@@ -14,17 +14,17 @@ __all__ = ("Figure", "many_followers", "many_sessions_followed")
 SESSIONS = 10_000
 FOLLOWERS = 1_000
 WAKES = 200
-"""in each round"""
+"""number of publishes in each round"""
 
 FAN_OUTS = 20
 IDLE_SECONDS = 5.0
 
 Figure = tuple[str, Spread]
-"""What was measured, with unit and goal, and what it gave."""
+"""A description with unit and goal, and the measured values."""
 
 
 async def many_sessions_followed(ours: Bus, theirs: Bus, messages: Sequence[LlmMessage]) -> list[Figure]:
-    """How long it takes to begin, to be woken by a publish of another bus, and what it costs while nothing happens."""
+    """Measure the time to start, the time from a publish on another bus to its delivery, and the idle CPU use."""
     names = [f"bench-{number}" for number in range(SESSIONS)]
     began = time.perf_counter()
     async with _followed([ours.session(name) for name in names]) as arrivals:
@@ -52,7 +52,7 @@ async def many_sessions_followed(ours: Bus, theirs: Bus, messages: Sequence[LlmM
 
 
 async def many_followers(ours: Bus, theirs: Bus, messages: Sequence[LlmMessage]) -> list[Figure]:
-    """How long it takes until the last of many followers of one session has an entry."""
+    """Measure the time from a publish until the last of many followers of the session has the entry."""
     times = list[float]()
     session = ours.session("bench-fan-out")
     async with _followed([session] * FOLLOWERS) as arrivals:
@@ -69,7 +69,7 @@ async def many_followers(ours: Bus, theirs: Bus, messages: Sequence[LlmMessage])
 
 @asynccontextmanager
 async def _followed(sessions: Sequence[Session]) -> AsyncGenerator[asyncio.Queue[float]]:
-    """Follows them for the length of the block, once all have caught up; gives when each entry came."""
+    """Follow the sessions during the block. Enter it once all have caught up, with a queue of the arrival times."""
     arrivals, to_catch_up, ready = asyncio.Queue[float](), len(sessions), asyncio.Event()
 
     async def follow(session: Session) -> None:

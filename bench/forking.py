@@ -1,4 +1,4 @@
-"""How long a fork takes, whatever it shares: nothing is copied."""
+"""The time a fork takes. It does not depend on the number of shared entries: none is copied."""
 
 import time
 from statistics import median
@@ -10,13 +10,13 @@ from lanebus import Bus
 __all__ = ("SHARED", "forking")
 
 SHARED = 100_000
-"""entries of the session that is forked"""
+"""number of entries in the forked session"""
 
 _FORKS = 100
 
 
 async def forking(bus: Bus) -> Spread:
-    """Milliseconds from asking for a fork at the end of a session of `SHARED` entries to a fork that can be used."""
+    """Return the milliseconds that `fork` takes at the end of a session of `SHARED` entries."""
     parent = bus.session("bench-parent")
     await fill(parent, SHARED)
     medians: list[float] = []

@@ -1,7 +1,7 @@
-"""An agent that answers at once, and a worker process that runs it and says how far it is.
+"""An agent that answers at once, and a worker process that runs it and reports its progress.
 
-python -m bench.instant DIR NAME HEARTBEAT    prints the monotonic time, in seconds, after each `SESSIONS` answers
-python -m bench.instant DIR NAME HEARTBEAT hang    begins turns and ends none
+python -m bench.instant DIR NAME HEARTBEAT    print the monotonic time, in seconds, after every `SESSIONS` answers
+python -m bench.instant DIR NAME HEARTBEAT hang    start turns and end none
 """
 
 import sys
@@ -23,7 +23,7 @@ CONCURRENCY = 256
 
 
 class InstantModel:
-    """Says the same at once, in one piece."""
+    """A model that always gives the same answer, at once and without deltas."""
 
     provider = "bench"
     name = "instant"
@@ -32,10 +32,10 @@ class InstantModel:
     def __init__(self, *, hangs: bool = False) -> None:
         self._hangs = hangs
         self.called = anyio.Event()
-        """somebody asks, for the first time since this was set anew"""
+        """set by the next call of the model; replace it to wait for another call"""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, and nothing before it."""
+        """Yield the whole answer. A model that hangs never yields."""
         del request
         self.called.set()
         if self._hangs:

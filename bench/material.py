@@ -1,4 +1,4 @@
-"""What is published: the messages of a real session where it lies beside the repository, else of a made one."""
+"""The messages to publish: from a recorded coding session if the file is there, otherwise from a generated one."""
 
 from itertools import cycle, islice
 from pathlib import Path
@@ -26,7 +26,7 @@ _MADE_OUTPUT = "src/module_{}.py: 214 lines, last changed by the refactoring of 
 
 
 class Material:
-    """Messages of the LLM lane, over and over."""
+    """Messages of the LLM lane, repeated as often as needed."""
 
     def __init__(self, source: str, messages: list[LlmMessage]) -> None:
         self.source, self._messages = source, messages
@@ -34,12 +34,12 @@ class Material:
         self.mean_bytes = sum(sizes) // len(sizes)
 
     def take(self, count: int) -> list[LlmMessage]:
-        """`count` messages in the session's order, beginning again when it ends."""
+        """Return `count` messages in the session's order, repeated from the start if the session has fewer."""
         return list(islice(cycle(self._messages), count))
 
 
 async def take(bus: Bus) -> Material:
-    """The real session, read through the bus itself, or the made one."""
+    """Return the recorded session, imported into the bus and read back, or else the generated one."""
     if not REAL.exists():
         return Material("a made session", _made())
     session = bus.session("material")
@@ -49,7 +49,7 @@ async def take(bus: Bus) -> Material:
 
 
 def _made() -> list[LlmMessage]:
-    """A session in the shape of a coding agent's: questions, tool calls, long results; about 2 KB a message."""
+    """Return a session like a coding agent's: questions, tool calls and long results; about 2 KB a message."""
     messages: list[LlmMessage] = []
     for turn in range(_MADE_TURNS):
         call = ToolCallBlock(id=f"call_{turn}", name="search", arguments={"query": f"loader {turn}", "limit": 40})

@@ -1,8 +1,8 @@
-"""Other ways to keep an agent's log, on the same messages in the same run: `python -m bench --peers`.
+"""Other libraries that store an agent's log, with the same messages in the same run: `python -m bench --peers`.
 
-Their packages are a group of their own: `pip install --group peers`. What is not installed is named and left out.
-Redis peers use the same server with the same `appendfsync`. eventsourcing writes to SQLite on that disk, in threads.
-LangGraph's savers are missing: they need a server with the modules JSON and Search.
+`pip install --group peers` installs them. A library that is not installed is named and left out. Redis libraries use
+the same server with the same `appendfsync`. eventsourcing writes to SQLite on the same disk, in threads. LangGraph's
+savers are not measured: they need a server with the modules JSON and Search.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ __all__ = ("PeerFigures", "peers")
 CALLERS, MANY, ONE_BY_ONE, READ = 64, 3_200, 500, 2_000
 
 Item = tuple[LlmMessage, dict[str, object], str]
-"""A message as lanebus takes it, as a JSON object, and as JSON text."""
+"""One message in three forms: lanebus's class, a JSON object, and JSON text."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """One session of a peer."""
+    """One session, stored by one of the libraries."""
 
     append: Callable[[Item], Awaitable[object]]
-    """returns once the peer says that the item is stored"""
+    """stores an item; returns once the library has acknowledged it"""
     read: Callable[[int], Awaitable[int]]
-    """reads all from the beginning as Python values, and returns how many there were; takes how many there should be"""
+    """takes the expected number of items; reads all as Python values and returns their number"""
 
 
 OpenLog = Callable[[str], Log]
@@ -48,16 +48,19 @@ Opened = AbstractAsyncContextManager[OpenLog]
 
 @dataclass(frozen=True, slots=True)
 class PeerFigures:
-    """What one peer did: microseconds an append, appends a second, and entries read a second."""
+    """The figures of one library."""
 
     name: str
     alone: Spread
+    """microseconds for an append, one at a time"""
     together: Spread
+    """appends a second, 64 callers at once"""
     read: Spread
+    """entries read a second"""
 
 
 async def peers(bus: Bus, plain: Plain, socket: Path, messages: Sequence[LlmMessage]) -> list[PeerFigures | str]:
-    """Measure each peer in turn, round by round; a line of text names one that cannot run here, and why."""
+    """Measure each library in turn, round by round. A library that cannot run here yields a text that says why."""
     items = [
         (message, cast("dict[str, object]", json.loads(message.to_json())), message.to_json()) for message in messages
     ]
@@ -134,7 +137,7 @@ async def _faststream(socket: Path) -> AsyncGenerator[OpenLog]:
     await broker.connect()
 
     async def read(name: str, wanted: int) -> int:
-        # A subscriber must be there as its broker starts, so each reading has a broker.
+        # FastStream starts only the subscribers that exist when their broker starts, so each read has its own broker.
         reader = redis.RedisBroker(f"unix://{socket}", logger=None)
         seen, done = count(1), asyncio.Event()
 

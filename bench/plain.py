@@ -1,4 +1,4 @@
-"""Plain redis-py with its defaults, as one would write it by hand: what the figures are compared to."""
+"""Plain redis-py with its defaults: the baseline of the benchmarks."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,7 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 class Plain:
-    """A client, with types: the client's own leave open what a reply is."""
+    """A redis-py client with typed replies; redis-py leaves their types open."""
 
     def __init__(self, socket: str) -> None:
         self._redis = Redis(unix_socket_path=socket)
@@ -24,23 +24,23 @@ class Plain:
         await self._redis.xadd(stream, {"m": message.to_json()})
 
     async def pipeline(self, stream: str, messages: "Sequence[LlmMessage]") -> None:
-        """One XADD for each message, all in one write."""
+        """Send one XADD for each message, all in one write."""
         pipeline = self._redis.pipeline(transaction=False)
         for message in messages:
             pipeline.xadd(stream, {"m": message.to_json()})
         await pipeline.execute()
 
     async def xread(self, stream: str, last: bytes) -> list[Entry]:
-        """What comes after an entry; blocks until there is some."""
+        """Return up to 100 entries after `last`. Wait up to 5 seconds for the first."""
         reply: object = await self._redis.xread({stream: last}, count=100, block=5000)
         return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
 
     async def join_group(self, stream: str, group: str) -> None:
-        """Make a group that is given what comes from now on."""
+        """Create a group that reads the entries added from now on."""
         await self._redis.xgroup_create(stream, group, "$", mkstream=True)
 
     async def xreadgroup(self, stream: str, group: str) -> list[Entry]:
-        """What is new for the group; blocks until there is some."""
+        """Return the next entry of the group. Wait up to 5 seconds for it."""
         reply: object = await self._redis.xreadgroup(group, "c", {stream: ">"}, count=1, block=5000)
         return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
 
@@ -52,12 +52,12 @@ class Plain:
         return str(cast("dict[str, object]", info).get("valkey_version"))
 
     async def used(self) -> int:
-        """The bytes that the server's data take."""
+        """Return the server's memory use in bytes."""
         info: object = await self._redis.info("memory")  # pyright: ignore[reportUnknownMemberType]
         return int(str(cast("dict[str, object]", info)["used_memory"]))
 
     async def set_appendfsync(self, policy: str) -> None:
-        """When the server brings its log to the disk, for everybody from now on."""
+        """Set when the server flushes its log to the disk. This applies to all of its clients."""
         await self._redis.config_set("appendfsync", policy)  # pyright: ignore[reportUnknownMemberType]  # typed in part
 
     async def close(self) -> None:

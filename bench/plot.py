@@ -1,4 +1,4 @@
-"""A picture of cost against size, both axes by powers of ten."""
+"""A chart of cost by session size, with logarithmic axes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ class _Chart(Protocol):
 
 
 def draw(rows: Sequence[CostAt], path: Path) -> None:
-    """Write an SVG; needs the package `pygal`."""
-    from pygal import XY  # type: ignore[import-untyped]  # noqa: PLC0415  # only who draws needs it
+    """Write the chart to `path` as SVG. Needs the package `pygal`."""
+    from pygal import XY  # type: ignore[import-untyped]  # noqa: PLC0415  # optional package
     from pygal.style import CleanStyle  # type: ignore[import-untyped]  # noqa: PLC0415
 
     chart = cast(

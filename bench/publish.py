@@ -1,4 +1,4 @@
-"""Publishing: many callers at once, and one at a time. Each figure is of messages acknowledged."""
+"""Publish with many callers at once, and one message at a time. Only acknowledged messages count."""
 
 import asyncio
 import time
@@ -22,13 +22,13 @@ _fresh = count()
 
 
 async def against_xadd(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """All callers on one session, to an XADD each on one stream."""
+    """Publish from all callers to one session. Baseline: one XADD for each message, to one stream."""
     ours, theirs = _together(_publish(bus), 1, messages), _together(_xadd(plain), 1, messages)
     return await compare(f"publish, {CALLERS} callers, to an XADD each", "1/s", "≥ 4", theirs, ours)
 
 
 async def against_pipelines(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """All callers on one session, to one caller that makes pipelines by hand."""
+    """Publish from all callers to one session. Baseline: one caller that sends explicit pipelines."""
     many = messages[:MANY]
 
     async def pipelines() -> float:
@@ -43,14 +43,14 @@ async def against_pipelines(bus: Bus, plain: Plain, messages: Sequence[LlmMessag
 
 
 async def many_sessions(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """Each caller on a session of its own, to an XADD each on a stream of its own."""
+    """Publish from each caller to its own session. Baseline: XADDs from each caller to its own stream."""
     ours, theirs = _together(_publish(bus), CALLERS, messages), _together(_xadd(plain), CALLERS, messages)
     what = f"publish, {CALLERS} callers on {CALLERS} sessions, to an XADD each"
     return await compare(what, "1/s", "≥ 2.5", theirs, ours)
 
 
 async def one_at_a_time(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """The time of one publish, to that of an XADD."""
+    """Publish one message at a time. Baseline: one XADD at a time."""
     theirs, ours = _alone(_xadd(plain), messages), _alone(_publish(bus), messages)
     return await compare("publish, one at a time, to an XADD", "µs", "≤ 1.3", theirs, ours)
 

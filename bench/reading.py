@@ -1,4 +1,4 @@
-"""Reading: from publish to the decoded message, loading a history, and the next turn's context."""
+"""Read: the time from a publish to the decoded message, the loading of a history, and the next turn's context."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ _fresh = count()
 
 
 async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """The median time from before the publish to the decoded message in the reader's hands, one at a time."""
+    """Measure the median time from the start of a publish until the reader has the decoded message, one at a time."""
     sent = messages[:DELIVERIES]
 
     async def by_hand() -> float:
@@ -44,7 +44,7 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
             await plain.xadd(stream, message)
             await came.wait()
             times.append(time.perf_counter() - began)
-        await plain.xadd(stream, sent[0])  # the client may swallow a cancellation, so the reader is let go by a message
+        await plain.xadd(stream, sent[0])  # redis-py may swallow a cancellation; a last message ends the reader instead
         await reader
         return median(times) * 1e6
 
@@ -72,7 +72,7 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
 
 
 async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """A whole history from the server into messages."""
+    """Measure the entries a second when a whole history is read and decoded."""
     session = bus.session("bench-history")
     for message in messages[:HISTORY]:
         await plain.xadd("bench:history", message)
@@ -93,7 +93,7 @@ async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Com
 
 
 async def next_context(bus: Bus, messages: Sequence[LlmMessage]) -> Spread:
-    """Milliseconds from an entry's acknowledgement to the context that holds it, at a history of `HISTORY`."""
+    """Return the milliseconds from a receipt to a context that contains the entry, after `HISTORY` entries."""
     session = bus.session("bench-history")
     await _fill(session, messages)
     warm = WarmContext(session)

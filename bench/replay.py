@@ -1,5 +1,8 @@
-"""`python -m bench.replay URL SESSION`: reads a session once, and prints how many entries it has and by how many MB the
-process grew behind the first 10,000 of them. A process of its own, as a process does not say what it has given back."""
+"""Measure the memory growth of a process that reads a session once.
+
+`python -m bench.replay DIR SESSION` prints the number of entries, and the MB by which the process grew after the first
+10,000. It runs as a process of its own because the peak memory of a process never falls.
+"""
 
 import sys
 from pathlib import Path
@@ -12,7 +15,12 @@ __all__ = ("replay_growth",)
 
 
 async def replay_growth(data_dir: str, session: str) -> tuple[int, float]:
-    """Have another process read a session of an embedded server's directory; gives what it prints."""
+    """Read a session in another process. Return the number of entries and the growth in MB.
+
+    Args:
+        data_dir: the directory of an embedded server.
+        session: the session's id.
+    """
     done = await anyio.run_process([sys.executable, "-m", "bench.replay", data_dir, session])
     count, growth = done.stdout.split()
     return int(count), float(growth)
@@ -29,7 +37,7 @@ async def _read(data_dir: str, session: str) -> None:
 
 
 def _resident_mb() -> float:
-    """The most this process ever had in memory. Not by getrusage: that counts what its parent had before it, too."""
+    """Return the peak memory of this process in MB. `getrusage` would include its parent's peak before the fork."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

@@ -1,4 +1,4 @@
-"""From a warm context to the request that a provider takes. Pure: no server has a part in it."""
+"""Convert a warm context to a provider's request. Pure: no server is involved."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai
 __all__ = ("CONTEXT", "requests")
 
 CONTEXT = 450
-"""messages"""
+"""number of messages in the context"""
 
 _TIMES = 50
 _FORMS = (to_anthropic, to_gemini, to_openai_chat, to_openai_responses)
 
 
 def requests(messages: Sequence[LlmMessage]) -> Mapping[str, Spread]:
-    """Milliseconds for the whole request of a context of `CONTEXT` messages, by form."""
+    """Return the milliseconds to build the request of a context of `CONTEXT` messages, by provider form."""
     context = Context("bench")
     for position, message in enumerate(messages, 1):
         context = evolve(context, Envelope("bench", position, message.lane, message, 0.0, "bench"))

@@ -1,4 +1,4 @@
-"""Measuring two ways of doing a thing in turn, so that both see the same machine."""
+"""Measure two implementations in turn, so that both run under the same load of the machine."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ __all__ = ("Compared", "Measure", "Spread", "compare", "spread")
 ROUNDS = 5
 
 Measure = Callable[[], Awaitable[float]]
-"""Does the thing once and gives its figure."""
+"""Runs the benchmark once and returns its figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Several measurements of one thing."""
+    """The minimum, median and maximum of several measurements."""
 
     low: float
     middle: float
@@ -23,7 +23,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One line of the report. A ratio is taken within a round, ours to plain."""
+    """One line of the report. Each ratio is ours divided by plain, within one round."""
 
     what: str
     unit: str
@@ -34,12 +34,12 @@ class Compared:
 
 
 def spread(values: list[float]) -> Spread:
-    """The least, the median and the greatest."""
+    """Return the minimum, median and maximum."""
     return Spread(min(values), median(values), max(values))
 
 
 async def compare(what: str, unit: str, goal: str, plain: Measure, ours: Measure) -> Compared:
-    """Measure both in turn, once unseen and then `ROUNDS` times."""
+    """Measure both in turn: one warm-up that does not count, then `ROUNDS` rounds."""
     await plain()
     await ours()
     pairs = [(await plain(), await ours()) for _ in range(ROUNDS)]

@@ -1,4 +1,4 @@
-"""Cost against size: what a step costs in a session of a thousand entries, and in one of a million."""
+"""Cost by session size: a publish and a read in sessions of a thousand to a million entries."""
 
 import asyncio
 import time
@@ -21,26 +21,27 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class CostAt:
-    """What steps cost in a session of `size` entries: the median of a round, in microseconds, of all rounds."""
+    """Costs in a session of `size` entries, in microseconds. Each spread covers the medians of all rounds."""
 
     size: int
     publish: Spread
+    """cost of publishing one message"""
     newest: Spread
-    """to read its newest `NEWEST` entries"""
+    """cost of reading the newest `NEWEST` entries"""
 
 
 async def by_size(bus: Bus) -> tuple[list[CostAt], Spread]:
-    """The costs at each size, and the ratio of a publish into the largest to one into the smallest session.
+    """Return the costs at each size, and the ratio of a publish into the largest session to one into the smallest.
 
-    All sizes are measured within each round, so that a ratio is taken of neighbours.
+    Each round measures all sizes, so a ratio compares figures of the same round.
     """
     sessions = {size: bus.session(f"size-{size}") for size in SIZES}
     for size, session in sessions.items():
         await fill(session, size)
     found: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}
-    for number in range(ROUNDS + 1):  # the first is not counted
+    for number in range(ROUNDS + 1):  # the first round is a warm-up
         for size, session in sessions.items():
-            # What is published makes the small ones grow: they are new ones in each round.
+            # Publishing makes a small session grow noticeably, so each round uses new small sessions.
             measured = session if size >= SIZES[-2] else bus.session(f"size-{size}-{number}")
             if measured is not session:
                 await fill(measured, size)
@@ -55,7 +56,7 @@ async def by_size(bus: Bus) -> tuple[list[CostAt], Spread]:
 
 
 async def fill(session: Session, size: int) -> None:
-    """Give a session so many entries, whatever it has."""
+    """Publish messages until the session has `size` entries."""
     message = _message()
     left = size - (await session.head()).position
     while left > 0:
@@ -66,22 +67,23 @@ async def fill(session: Session, size: int) -> None:
 
 
 async def entry_bytes(bus: Bus, used: Callable[[], Awaitable[int]]) -> float:
-    """The server's memory for one message of `MESSAGE_BYTES` of JSON, of 50,000 of them.
+    """Return the server's memory in bytes for one message of `MESSAGE_BYTES` of JSON, the mean over 50,000.
 
     Args:
-        used: gives the bytes that the server has in use.
+        bus: the bus to publish to.
+        used: returns the server's memory use in bytes.
     """
     session, message, count = bus.session("entry-bytes"), _message(), 50_000
     await session.publish(message)
     before = await used()
     for _ in range(count // _BATCH):
         await asyncio.gather(*(session.publish(message) for _ in range(_BATCH)))
-    await asyncio.sleep(0.2)  # the server lets go of the buffers it took the publishes in
+    await asyncio.sleep(0.2)  # until the server has freed its input buffers
     return (await used() - before) / count
 
 
 def _message() -> UserMessage:
-    """A message whose JSON has `MESSAGE_BYTES`."""
+    """Return a message whose JSON has `MESSAGE_BYTES` bytes."""
     bare = len(UserMessage.text("").to_json().encode())
     return UserMessage.text("x" * (MESSAGE_BYTES - bare))
 

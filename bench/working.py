@@ -1,4 +1,4 @@
-"""What workers do: how soon a turn starts, how many a second, what a dead one costs, and what an idle one does."""
+"""Workers: the delay until a turn starts, turns a second, the delay after a killed worker, and the idle CPU use."""
 
 import asyncio
 import subprocess
@@ -23,10 +23,10 @@ from lanebus.agent import AgentLoop, Worker
 __all__ = ("dead_worker", "idle_worker", "turn_start", "turns_a_second")
 
 HAND_OVERS = 200
-"""in each round"""
+"""number of questions in each round"""
 
 PAUSE_SECONDS = 0.01
-"""between two of them: whoever was given the last one waits for the next by then, and has finished its turn"""
+"""Seconds between two questions. By then the consumer has finished the previous one and waits for the next."""
 
 HEARTBEAT = 2.0
 IDLE_SECONDS = 20.0
@@ -36,9 +36,9 @@ _QUESTION = UserMessage.text("hello?")
 
 
 async def turn_start(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """From a publish, or an XADD, to the model being called, or the entry being given to a member of a group.
+    """Measure the time from a publish until the model is called, after `TurnStarted` is acknowledged.
 
-    The model is called once the append that says that the turn starts is acknowledged.
+    Baseline: the time from an XADD until XREADGROUP returns the entry to a member of a group.
     """
     del messages
     model = InstantModel()
@@ -76,7 +76,10 @@ async def _noted(reading: "asyncio.Task[object]", taken: list[float], began: flo
 
 
 async def turns_a_second(bus: Bus, data_dir: Path) -> list[Figure]:
-    """How many turns of two publishes each one worker process does in a thousand sessions, asked all at once."""
+    """Measure the turns a second of one worker process when a thousand sessions get a question at once.
+
+    Each turn takes two publishes.
+    """
     sessions = [bus.session(f"bench-{number}") for number in range(SESSIONS)]
     rates: list[float] = []
     with _worker_process(data_dir, "w") as worker:
@@ -91,7 +94,7 @@ async def turns_a_second(bus: Bus, data_dir: Path) -> list[Figure]:
 
 
 async def dead_worker(bus: Bus, data_dir: Path) -> list[Figure]:
-    """How long after its worker was killed a session's model is asked again."""
+    """Measure the time from the kill of a session's worker until another worker calls the model."""
     waits: list[float] = []
     model = InstantModel()
     for number in range(ROUNDS):
@@ -102,7 +105,7 @@ async def dead_worker(bus: Bus, data_dir: Path) -> list[Figure]:
                 await anext(started)
             model.called = anyio.Event()
             async with _working(bus, AgentLoop(model), heartbeat=HEARTBEAT):
-                await asyncio.sleep(HEARTBEAT)  # both are at work
+                await asyncio.sleep(HEARTBEAT)  # until both workers run
                 victim.kill()
                 began = time.perf_counter()
                 await model.called.wait()
@@ -112,7 +115,7 @@ async def dead_worker(bus: Bus, data_dir: Path) -> list[Figure]:
 
 
 async def idle_worker(bus: Bus, data_dir: Path) -> list[Figure]:
-    """What a worker that has nothing to do costs."""
+    """Measure the CPU use of a worker without work."""
     del bus
     with _worker_process(data_dir, "w", heartbeat=5.0) as worker:
         await asyncio.sleep(2)

@@ -1,4 +1,4 @@
-"""A session has two lanes: what a model will see, and what only the user interface sees.
+"""Publish to both lanes of a session, and follow it. A model sees the LLM lane; the extension lane is for programs.
 
     python examples/01_publish_and_follow.py
 
@@ -22,10 +22,10 @@ async def main() -> None:
         session = bus.session(new_session_id())
         await session.publish(UserMessage.text("What is 17 × 23?"))
         await session.publish(ExtensionMessage.of("progress", {"percent": 40}))
-        # Several messages in one publish go in together or not at all, whatever their lanes.
+        # All messages of one publish are appended atomically, in either lane.
         await session.publish(ExtensionMessage.of("progress", {"percent": 100}), AssistantMessage.text("391"))
 
-        async with aclosing(session.follow()) as envelopes:  # history first, then whatever comes; it never ends
+        async with aclosing(session.follow()) as envelopes:  # first the history, then new entries; it never ends
             async for envelope in envelopes:
                 match envelope.message:
                     case LlmMessage() as message:

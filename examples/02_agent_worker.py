@@ -1,4 +1,4 @@
-"""A worker answers a session in which a user speaks. Its model is an offline one that really calls the tool.
+"""Run a worker that answers a user's question. The offline model needs no provider and really calls the tool.
 
     python examples/02_agent_worker.py
 
@@ -18,7 +18,7 @@ from lanebus.agent import AgentLoop, OfflineModel, Worker, ask, tool
 
 @tool
 async def calculate(expression: str) -> str:
-    """Multiply two whole numbers, written as "a × b"."""  # what the model is told
+    """Multiply two whole numbers, written as "a × b"."""  # the model reads this description
     left, _, right = expression.partition("×")
     return str(int(left) * int(right))
 
@@ -27,7 +27,7 @@ async def main() -> None:
     agent = AgentLoop(OfflineModel(), (calculate,))
     async with (
         Bus.open(os.environ.get("LANEBUS_URL")) as bus,
-        Worker(bus, agent, group=new_session_id()),  # run as many as you like
+        Worker(bus, agent, group=new_session_id()),  # any number of workers can share a group
     ):
         session = bus.session(new_session_id())
         answer = await ask(session, "What is 17 × 23?")  # waits for the end of the loop
@@ -38,7 +38,7 @@ async def main() -> None:
                 case ToolResultMessage(tool_name=name) as result:
                     print(f"tool {name}: {result.text_content()}")
                 case _:
-                    pass  # the model's call of the tool, and its answer
+                    pass  # the tool call and the answer of the model
         print(f"assistant: {answer.text_content()}")
 
 

@@ -1,4 +1,4 @@
-"""What a session cost is folded from its log: the stored state is a shortcut, and folding anew gives the same.
+"""Fold the usage and cost of a session from its log. A stored state saves time; a rebuild gives the same result.
 
     python examples/03_usage_projection.py
 
@@ -19,7 +19,7 @@ RATES = Rates(input=Decimal(3), output=Decimal(15))  # US dollars for a million 
 
 
 def answer(text: str, usage: Usage) -> AssistantMessage:
-    """A model's answer, its price stored with it: a replay never asks again what a token cost."""
+    """Return an answer with its cost. The log stores the cost, so later price changes do not affect it."""
     priced = usage.model_copy(update={"cost": usage.cost_at(RATES, source="my price list")})
     return AssistantMessage(content=(TextBlock(text=text),), model="small", provider="example", usage=priced)
 
@@ -30,7 +30,7 @@ async def main() -> None:
         await session.publish(UserMessage.text("Hello"))
         await session.publish(answer("Hi!", Usage(input=110, output=25, total_tokens=135)))
         await session.publish(UserMessage.text("And now?"))
-        await session.publish(ExtensionMessage.of("progress", {"percent": 50}))  # costs nothing
+        await session.publish(ExtensionMessage.of("progress", {"percent": 50}))  # no model call, so no cost
         await session.publish(answer("Now this.", Usage(input=200, output=50, total_tokens=250)))
 
         now = await project(session, USAGE)

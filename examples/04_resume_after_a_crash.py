@@ -1,4 +1,4 @@
-"""A writer is killed in the middle and simply runs again; a reader resumes from its cursor. Nothing is lost or doubled.
+"""Restart a killed writer, and resume a reader from its cursor. No entry is lost or duplicated.
 
     python examples/04_resume_after_a_crash.py
 
@@ -20,7 +20,7 @@ LINES = 6
 
 
 async def write(session_id: str, die_after: int) -> None:
-    """Publish each line under its own key; with `die_after`, be killed by the system's hardest signal on the way."""
+    """Publish each line with its own key. Kill this process with SIGKILL after line `die_after`."""
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus:
         for number in range(1, LINES + 1):
             await bus.session(session_id).publish(UserMessage.text(f"line {number}"), key=f"line-{number}")
@@ -30,7 +30,7 @@ async def write(session_id: str, die_after: int) -> None:
 
 async def main() -> None:
     session_id = new_session_id()
-    await anyio.run_process([sys.executable, __file__, session_id], check=False)  # the writer that dies
+    await anyio.run_process([sys.executable, __file__, session_id], check=False)  # this writer kills itself
 
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus:
         session = bus.session(session_id)
@@ -42,7 +42,7 @@ async def main() -> None:
         known = sum(receipt.is_duplicate for receipt in receipts)
         print(f"run again: {known} were there already, {LINES - known} added")
 
-        cursor = Cursor.parse("2-0")  # what a reader has kept: everything up to here it has seen
+        cursor = Cursor.parse("2-0")  # stored by a reader that has processed entries 1 and 2
         messages = [envelope.message async for envelope in session.read(after=cursor)]
         texts = [message.text_content() for message in messages if isinstance(message, LlmMessage)]
         print(f"the reader resumes after {cursor}: {', '.join(texts)}")

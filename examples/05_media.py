@@ -1,4 +1,4 @@
-"""A large picture is kept once, by its content: the log names it, and a model is shown it.
+"""Publish a large image. It is stored once, by its SHA-256; the log refers to it, and requests contain it.
 
     python examples/05_media.py
 
@@ -19,13 +19,11 @@ from lanebus.context import build_context
 from lanebus.media import resolve_media
 from lanebus.providers import to_anthropic
 
-PICTURE = (
-    b"\x89PNG\r\n\x1a\n" + b"a" * 60_000
-)  # its beginning is that of a PNG; `media_from_file` would read a real one
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000  # starts like a PNG; `media_from_file` reads a real one
 
 
 async def small(session: Session, before: int) -> str:
-    """What the session's log grew by, in words."""
+    """Return in words how much the session's log has grown since `before` bytes."""
     size_bytes = (await session.head()).size_bytes
     return "less than 400 bytes" if size_bytes - before < 400 else f"{size_bytes - before} bytes"
 

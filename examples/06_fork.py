@@ -1,4 +1,4 @@
-"""A session is forked in the middle: both share what was said before, and go on for themselves.
+"""Fork a session in the middle. Both share the entries before the fork, and then continue separately.
 
     python examples/06_fork.py
 
@@ -45,7 +45,7 @@ async def main() -> None:
         print(f"first:  {await said(session)}")
         print(f"fork:   {await said(fork)}")
 
-        # What the log answers to a publish, as data.
+        # A repeated key and a wrong expected position are reported without a second entry.
         for what, outcome in (
             ("publishing what was said already", await session.try_publish(UserMessage.text("Blue."), key="colour")),
             ("expecting another end", await session.try_publish(UserMessage.text("Green."), expected=2)),

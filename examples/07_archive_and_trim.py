@@ -1,4 +1,4 @@
-"""Old entries go from the server into an archive. Readers do not see the border; who still needs them is asked first.
+"""Archive old entries and trim them from the server. Readers read across both; a trim is refused while readers need it.
 
     python examples/07_archive_and_trim.py
 
@@ -25,7 +25,7 @@ async def main() -> None:
             session = bus.session(new_session_id())
             for number in range(1, 7):
                 await session.publish(ExtensionMessage.of("line", f"line {number}"))
-            await session.save_checkpoint("mirror", Cursor(2))  # a reader that asks to be waited for
+            await session.save_checkpoint("mirror", Cursor(2))  # a reader that still needs entry 3
 
             try:
                 await session.trim(before=5)
@@ -34,7 +34,7 @@ async def main() -> None:
 
             archived = await session.archive()
             print(f"archived up to position {archived.position}, in {len(archived.segments)} segment")
-            trimmed = await session.trim(before=5)  # the reader will find the rest in the archive
+            trimmed = await session.trim(before=5)  # the archive has the entries that the reader needs
             print(f"trimmed {trimmed.entries} entries, the server keeps {trimmed.first_kept} and what follows")
 
             messages = [envelope.message async for envelope in session.read()]

@@ -1,4 +1,4 @@
-"""An agent calls a tool of an MCP server, which runs as a process of its own. Needs the extra `mcp`.
+"""Let an agent call a tool of an MCP server that runs in its own process. Needs the extra `mcp`.
 
     python examples/08_mcp_tools.py
 
@@ -48,7 +48,7 @@ async def main() -> None:
                 case ToolResultMessage(tool_name=name) as result:
                     print(f"tool {name}: {result.text_content()}")
                 case _:
-                    pass  # the model's call of the tool, and its answer
+                    pass  # the tool call and the answer of the model
         print(f"assistant: {answer.text_content()}")
 
 

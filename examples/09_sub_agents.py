@@ -1,4 +1,4 @@
-"""An agent gives a task to another one, which works on it in a session of its own. Any worker of the group takes it.
+"""Let an agent give a task to another agent. The task runs in its own session, on any worker of the group.
 
     python examples/09_sub_agents.py
 
@@ -22,7 +22,7 @@ from lanebus.projections import read_links, tree_usage
 
 
 class Manager:
-    """A model that asks the clerk, and passes on what it says. A real one decides by itself."""
+    """A model that asks the clerk and repeats its answer. A real model decides by itself."""
 
     provider, name, context_window = "offline", "manager", None
 
@@ -48,7 +48,7 @@ async def main() -> None:
                 case ToolResultMessage() as result:
                     print(f"clerk: {result.text_content()}")
                 case _:
-                    pass  # the manager's call, and its answer
+                    pass  # the tool call and the answer of the manager
         print(f"assistant: {answer.text_content()}")
         (link,) = (await read_links(session)).children
         print(f"{link.agent} worked in a session of its own, {link.depth} below")

@@ -1,4 +1,4 @@
-"""A tool that asks first: the call waits in the log for a person's word, on whichever worker, for as long as it takes.
+"""Define a tool that needs approval. The call waits in the log, without a time limit, until a person decides.
 
     python examples/10_tools.py
 
@@ -20,7 +20,7 @@ from lanebus.agent import AgentLoop, OfflineModel, PersonNeeded, ToolContext, Wo
 
 
 def is_for_money(sides: int) -> bool:
-    """Whether a person is asked first. It takes any of the tool's parameters, by name."""
+    """Return whether a person must approve the call. Declare the parameters of the tool that you need, by name."""
     return sides == 6
 
 
@@ -32,7 +32,7 @@ async def roll_dice(context: ToolContext, count: int, sides: int) -> int:
         count: how many dice.
         sides: of each.
     """
-    await context.progress(f"paying for {context.key}")  # the same key if it has to be run again
+    await context.progress(f"paying for {context.key}")  # a retry has the same key
     return count * sides * 7 // 12
 
 
@@ -51,7 +51,7 @@ async def main() -> None:
                 else:
                     await deny(session, call.turn_id, call.tool_call_id, reason="too many dice")
                 print(f"{call.tool_name} waits; {'approved' if '2d6' in question else 'denied'}")
-                await ask(session, question, key=question)  # the same question: nothing is published again
+                await ask(session, question, key=question)  # same key: waits for the answer and publishes nothing
             results = [envelope.message async for envelope in session.read(kinds={"toolResult"})]
             if isinstance(result := results[-1], ToolResultMessage):
                 print(f"tool {result.tool_name}: {result.text_content()}")

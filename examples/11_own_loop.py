@@ -1,4 +1,4 @@
-"""A loop of your own: the recorder writes its events, so turns, usage, status and the page see it as a worker's.
+"""Write your own agent loop. A recorder publishes its events, so projections and the page treat it like a worker's.
 
     python examples/11_own_loop.py
 
@@ -28,11 +28,11 @@ async def provider(said: str) -> AssistantMessage | str:  # stands for your prov
 async def own_loop(session: Session) -> None:
     async with Recorder(session, agent="shop") as recorder:
         while await recorder.wait_for_work():
-            async with recorder.turn(model="fake-1", provider="fake") as turn:  # an abort ends the block
-                said = turn.context.messages[-1].text_content()  # `lanebus.providers` makes requests of a context
+            async with recorder.turn(model="fake-1", provider="fake") as turn:  # an abort cancels the block
+                said = turn.context.messages[-1].text_content()  # `lanebus.providers` converts a context to a request
                 await turn.answer(await provider(said), usage=Usage(input=12, output=3, total_tokens=15))
                 for call in turn.calls:
-                    if await turn.approval(call):  # a person's word, for as long as it takes
+                    if await turn.approval(call):  # waits until a person decides
                         async with turn.tool(call) as tool:
                             tool.result = "order 7 is refunded"
 

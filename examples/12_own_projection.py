@@ -1,4 +1,4 @@
-"""A projection of your own is one annotated function. Its state is stored with a checkpoint, and can be folded anew.
+"""Define your own projection as one annotated function. Its state is stored with a checkpoint and can be rebuilt.
 
     python examples/12_own_projection.py
 
@@ -44,7 +44,7 @@ async def main() -> None:
             print(f"entry 1: {dict((await anext(states)).state)}")
             await session.publish(ExtensionMessage.of("agent.tool.ended", "not an event"))
             await session.publish(ended("roll_dice", is_error=False))
-            await anext(states)  # the entry that cannot be read is skipped and counted
+            await anext(states)  # the malformed event is skipped and counted
             now = await anext(states)
             print(f"entry {now.position}: {dict(now.state)}")
         again = await rebuild(session, tool_errors)
