@@ -1,7 +1,7 @@
 """Fixtures that every test may use."""
 
 pytest_plugins = (
-    "tests.support.suite.bytecode",  # first: those that follow are compiled too
+    "tests.support.suite.bytecode",  # first, so that the plugins after it are compiled too
     "tests.support.suite.authorities",
     "tests.support.suite.scale",
     "tests.support.suite.failures",

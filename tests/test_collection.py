@@ -1,4 +1,4 @@
-"""What collecting the tests of this run has cost."""
+"""The imports that collecting the tests of this run caused."""
 
 import pytest
 

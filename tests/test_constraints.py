@@ -1,4 +1,4 @@
-"""constraints.txt pins everything that any target installs, with hashes, and says nothing about where it comes from."""
+"""constraints.txt pins every package that a target installs, with hashes, and names no package index."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ PINS = {match["name"]: match for match in PIN.finditer(TEXT)}
 
 
 def wanted() -> list[Requirement]:
-    """Every requirement that pyproject.toml names: to build, to run, and all extras."""
+    """Return every requirement that pyproject.toml names: for the build, the package and all extras."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = data["project"]["optional-dependencies"].values()
     lines = (
@@ -35,7 +35,7 @@ def wanted() -> list[Requirement]:
 
 
 def pinned(*sections: str) -> subprocess.CompletedProcess[str]:
-    """What `.ci/pinned` prints for these sections."""
+    """Return what `.ci/pinned` prints for these sections."""
     return subprocess.run(
         [sys.executable, ".ci/pinned", *sections], cwd=ROOT, capture_output=True, text=True, check=False
     )

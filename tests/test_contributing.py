@@ -1,4 +1,4 @@
-"""What docs/contributing.md says is where it says."""
+"""The paths and names in docs/contributing.md exist."""
 
 import re
 

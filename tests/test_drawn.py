@@ -1,4 +1,4 @@
-"""A run of the whole suite below the full count draws variants; a run of less, or at the full count, keeps all."""
+"""A run of the whole suite below scale 1 draws variants of tests. A run of selected tests, or at scale 1, keeps all."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ CASES = """\
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder of tests for several kinds of servers."""
+    """Return a directory of tests for several kinds of servers."""
     plugins = ("suite.needs", "suite.drawn", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
     pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n")
@@ -35,7 +35,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *arguments: str, scale: float = 0.2, seed: int = 1) -> list[str]:
-    """Return the tests that a run would run, each from its function's name on."""
+    """Return the tests that a run selects, each named from its function on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.suite.drawn.SCALE", scale)
         patch.setattr("tests.support.suite.scale.SEED", seed)

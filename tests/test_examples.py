@@ -1,4 +1,4 @@
-"""Each example runs as its first lines say, and prints what they say it prints."""
+"""Each example runs with the command in its docstring and prints the output in its docstring."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
 def promised(example: Path) -> str:
-    """What stands behind "prints" in the example's docstring."""
+    """Return the output in the example's docstring: the text after "prints"."""
     docstring = example.read_text(encoding="utf-8").split('"""')[1]
     return textwrap.dedent(docstring.split("\nprints\n")[1]).strip()
 

@@ -1,4 +1,4 @@
-"""Imports point one way: examples, tests, docs → handlers → bus, and between packages only to those below."""
+"""Imports point one way: examples, tests, docs → handlers → bus. A package imports only packages below it."""
 
 import ast
 import subprocess
@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
-# The packages from the ground up: each may import those before it. A module that lies in no package is named by itself.
+# The packages from the lowest to the highest: each may import those before it. A module in no package is listed itself.
 BUS = (
     "errors",
     "storage",
@@ -76,7 +76,7 @@ MOST_LINES = 350
 
 
 def sources(folder: str) -> list[Path]:
-    """The Python files of a package, relative to the repository."""
+    """Return the Python files of a package, relative to the repository."""
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -85,10 +85,11 @@ def product() -> list[Path]:
 
 
 def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
-    """Each import, wherever it stands, as its line and the full dotted name of what is imported.
+    """Yield each import of a source, also within functions, as its line and the full dotted name.
 
     Args:
-        package: the dotted name of the package the source is in; relative imports start there.
+        source: the text of the module.
+        package: dotted name of the module's package; relative imports start there.
     """
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -103,17 +104,17 @@ def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
 
 
 def read(path: Path) -> list[tuple[int, str]]:
-    """The imports of one file of the repository."""
+    """Return the imports of one file of the repository."""
     return list(imports((ROOT / path).read_text(), ".".join(path.parent.parts)))
 
 
 def is_in(name: str, module: str) -> bool:
-    """Whether a dotted name is that module or something in it."""
+    """Return whether a dotted name is that module or something in it."""
     return name == module or name.startswith(module + ".")
 
 
 def crossings(folder: str, *forbidden: str) -> list[str]:
-    """Imports in a package of what it may not know, as `file:line name`."""
+    """Return the forbidden imports of a package, as `file:line name`."""
     return [
         f"{path}:{line} imports {name}"
         for path in sources(folder)
@@ -153,7 +154,7 @@ def test_a_package_imports_only_packages_below_it(top: str, order: tuple[str, ..
 
 
 def test_no_modules_import_each_other() -> None:
-    """No circle, also within a package."""
+    """There is no import cycle, also not within a package."""
     modules = {"lanebus." + ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in product()}
     graph: dict[str, set[str]] = defaultdict(set)
     for module, path in modules.items():
@@ -178,7 +179,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
-    # filetype is the one more: pure too, it tells a media type from its bytes.
+    # filetype is the one exception: it is pure, and detects a media type from the first bytes.
     known = {*sys.stdlib_module_names, "pydantic", "pydantic_core", "typing_extensions", "filetype", "lanebus"}
     assert [
         f"{path}:{line} imports {name}"
@@ -202,7 +203,7 @@ def test_importing_bus_loads_no_http_and_no_handlers() -> None:
 
 
 def test_nothing_imports_the_folders_by_their_own_names() -> None:
-    """A project may have a `bus` or `handlers` of its own, and these would be second copies."""
+    """A user's project may have its own `bus` or `handlers`; ours imported by these names would be second copies."""
     tops = ("bus", "handlers", "tests", "examples", "bench", "docs")
     assert [line for top in tops for line in crossings(top, "bus", "handlers")] == []
 

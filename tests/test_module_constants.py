@@ -1,6 +1,6 @@
-"""Bounds are fields of dataclasses: tests make those tiny, and a fault at a bound shows at 3 instead of at 400,000.
+"""Bounds are fields of dataclasses, so that tests can make them tiny: a fault then shows at 3 and not at 400,000.
 
-A number at the top of a module is listed here with the reason for which it is none of those bounds.
+Each number at the top of a module is listed here, with the reason why it is not such a bound.
 """
 
 import ast
@@ -169,7 +169,7 @@ NUMBERS: dict[str, frozenset[str]] = {
         }
     ),
 }
-"""reason → the numbers that it holds for"""
+"""reason → the constants that it applies to"""
 
 PATCHED: dict[str, str] = {
     "tests/bus/wire/test_upcasters.py:VERSION": "a version that is still to come",
@@ -178,7 +178,7 @@ PATCHED: dict[str, str] = {
     "tests/handlers/cli/test_command_line.py:OPEN_SECONDS": "no argument for it, and it would take ten seconds",
     "tests/handlers/transcripts/test_openai_chat.py:DOCUMENT_LIMIT_BYTES": "too large to be reached here",
 }
-"""where a test patches a constant of the product, and why"""
+"""a constant of the product that a test patches → the reason"""
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -200,7 +200,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _numbers(text: str) -> Iterator[str]:
-    """The upper-case names that a module gives to numbers at its top."""
+    """Return the upper-case names that a module assigns numbers to at its top level."""
     for statement in ast.parse(text).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if CONSTANT.fullmatch(name):
@@ -214,7 +214,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _patched(text: str) -> Iterator[str]:
-    """The upper-case names that are patched with `setattr`, but for those of the tests' own support."""
+    """Return the upper-case names that are patched with `setattr`, without those of `tests/support`."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Call(func=ast.Attribute(attr="setattr"), args=[first, *rest]):

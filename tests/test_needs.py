@@ -1,4 +1,4 @@
-"""A test whose program is missing is skipped by name, and fails in CI."""
+"""A test whose program is missing is skipped, with the program's name. In CI it fails instead."""
 
 from textwrap import dedent
 
@@ -22,13 +22,13 @@ CASES = """\
 
 
 def write(pytester: pytest.Pytester, source: str) -> None:
-    """Make `source` the folder's only test file."""
+    """Make `source` the directory's only test file."""
     (pytester.path / "test_it.py").write_text(dedent(source))
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A folder of tests on a machine with no programs and no data."""
+    """Return a directory of tests on a machine without programs and data."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CI", "")
     monkeypatch.setattr("tests.support.suite.needs.SHARED", pytester.path / "absent")
@@ -38,7 +38,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def run(project: pytest.Pytester) -> pytest.RunResult:
-    """The run of the folder's tests, in this process."""
+    """Run the directory's tests in this process."""
     return project.runpytest_inprocess("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers")
 
 

@@ -1,4 +1,4 @@
-"""What is built, and that it works in a project that has folders named `bus` and `handlers` of its own."""
+"""The built wheel is complete, and works in a project that has its own directories `bus` and `handlers`."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's project with an agent, and packages named as folders of ours."""
+    """Return a user's project with an agent, and with packages named like our directories."""
     root = tmp_path / "project"
     for name in ("bus", "handlers"):
         (root / name).mkdir(parents=True)
@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def copied(target: Path, *, links: bool) -> Path:
-    """The tree as it is built from; without links as a zip archive or a checkout on Windows leaves it."""
+    """Return a copy of the tree to build from. `links=False` replaces symbolic links by text files, as zip archives do."""
     ignore = shutil.ignore_patterns("__pycache__")
     target.mkdir()
     for name in BUILT_FROM:
@@ -79,7 +79,7 @@ def run(*command: str, cwd: Path, path: Path | None = None) -> str:
 
 
 def build(source: Path, target: Path) -> Path:
-    """Build a wheel with what is installed here: no network is needed."""
+    """Build a wheel with the installed packages; no network is needed."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet")
     run(
         *pip,
@@ -101,7 +101,7 @@ def contents(wheel: Path) -> set[str]:
 
 
 def in_the_tree() -> set[str]:
-    """What a wheel has to hold: every module, script and file of the page."""
+    """Return the files that a wheel must contain: every module, every script and every file of the page."""
     found = {f"lanebus/{path.name}" for path in (ROOT / "lanebus").iterdir() if path.is_file()}
     for top in ("bus", "handlers"):
         for path in (ROOT / top).rglob("*"):
@@ -111,7 +111,7 @@ def in_the_tree() -> set[str]:
 
 
 def source_distribution(source: Path, target: Path) -> Path:
-    """Build the source distribution, and unpack it."""
+    """Build the source distribution and unpack it."""
     target.mkdir()
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(target)!r})"
     run(sys.executable, "-c", code, cwd=source)
@@ -134,7 +134,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     assert contents(wheel) == in_the_tree()
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(installed)  # built here
+        archive.extractall(installed)  # safe: this test built the archive
     assert str(installed) in run(sys.executable, "test_check.py", cwd=project, path=installed)
     run(sys.executable, "-m", "test_check", cwd=project, path=installed)
     run(sys.executable, "-m", "lanebus", "worker", "--help", cwd=project, path=installed)

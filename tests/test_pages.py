@@ -1,4 +1,4 @@
-"""Each block of code in the README and in the documentation runs as it stands there, and type-checks."""
+"""Each code block in the README and the documentation runs as written, and type-checks."""
 
 import os
 import subprocess
@@ -26,14 +26,14 @@ README = ROOT / "README.md"
 
 
 def name_of(value: object) -> str:
-    """A name of a page, or of a block by its line."""
+    """Return the id of a page, or of a block by its line."""
     if isinstance(value, Path):
         return value.relative_to(ROOT).as_posix()
     return str(value.line) if isinstance(value, Block) else str(value)
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """For a program of a page: an embedded server in a directory, and the commands of this installation."""
+    """Return the environment of a page's program: an embedded server in `directory`, and this installation's commands."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LANEBUS_")}
     return {**kept, "PATH": path, "LANEBUS_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -100,7 +100,7 @@ def test_shell_block_of_a_page_runs(page: Path, block: Block, short_dir: Path) -
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"
 )
 def test_blocks_of_pages_type_check(tmp_path: Path) -> None:
-    """One run of the checker over all pages: it takes most of its time to begin."""
+    """All pages are checked in one run: starting the checker takes most of its time."""
     for page, parts in PARTS.items():
         if parts:
             name = page.relative_to(ROOT).with_suffix("").as_posix().replace("/", "_").replace("-", "_")

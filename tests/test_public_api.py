@@ -1,4 +1,4 @@
-"""What `import lanebus` and its groups offer."""
+"""The public names of `lanebus` and its groups."""
 
 import builtins
 import inspect
@@ -83,7 +83,7 @@ def test_every_public_error_has_one_root_and_is_told_apart_by_who_can_act() -> N
 
 
 def documented(module: str) -> Iterator[tuple[str, str]]:
-    """Each public name of a module and each public method, with its docstring."""
+    """Yield each public name of a module and each public method, with its docstring."""
     for name in names(module):
         value: object = getattr(import_module(module), name)
         yield name, inspect.getdoc(value) or ""
@@ -93,7 +93,7 @@ def documented(module: str) -> Iterator[tuple[str, str]]:
 
 
 def raised(docstring: str) -> Iterator[str]:
-    """What stands before the text of each entry of a `Raises:` section."""
+    """Yield the text before the colon of each entry of a `Raises:` section."""
     for section in re.findall(r"^Raises:\n((?: {4}.*\n?)+)", docstring, re.MULTILINE):
         for entry in re.findall(r"^ {4}(?! )(.*)", section, re.MULTILINE):
             yield entry.partition(": ")[0]
@@ -105,7 +105,7 @@ OF_PYDANTIC = {"ValidationError", "PydanticSerializationError"}
 
 @pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{each}" for each in GROUPS)])
 def test_each_entry_of_raises_is_one_error_that_a_user_can_import(module: str) -> None:
-    """The documentation shows an entry as one exception."""
+    """The reference shows each entry as one exception."""
     wrong = {
         name: found
         for name, docstring in documented(module)

@@ -1,4 +1,4 @@
-"""A release: its files, what they bundle, and the workflow that publishes them."""
+"""A release: its files, the components that they bundle, and the workflow that publishes them."""
 
 import base64
 import csv
@@ -90,7 +90,7 @@ def test_version_is_written_in_one_place() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = [name for name in listed.stdout.split("\0") if name.endswith((".py", ".toml", ".yml", ".mjs", ".js"))]
     found = [name for name in names if f'"{VERSION}"' in (ROOT / name).read_text(encoding="utf-8")]
-    assert found == ["pyproject.toml"] or not names  # an unpacked archive has no list
+    assert found == ["pyproject.toml"] or not names  # an unpacked archive has no list of tracked files
 
 
 def test_workflow_pins_each_action_and_gives_each_job_no_more_than_it_needs() -> None:

@@ -1,4 +1,4 @@
-"""The marks `cluster` and `sentinel` decide on which kinds of servers a test runs."""
+"""The markers `cluster` and `sentinel` select the kinds of servers that a test runs on."""
 
 import pytest
 
@@ -26,7 +26,7 @@ CASES = """\
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder of tests for several kinds of servers."""
+    """Return a directory of tests for several kinds of servers."""
     plugins = ("suite.needs", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
     pytester.makeini("[pytest]\nmarkers =\n    cluster(reason): x\n    sentinel(reason): x\n")
@@ -35,7 +35,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def collected(project: pytest.Pytester, *arguments: str) -> list[str]:
-    """The tests that a run with these arguments would run, each from its function's name on."""
+    """Return the tests that a run with these arguments selects, each named from its function on."""
     result = project.runpytest_inprocess(
         *("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers", "--collect-only", "-q"), *arguments
     )

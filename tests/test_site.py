@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, and no link of it is dead."""
+"""The documentation builds without a warning and has no dead link."""
 
 import os
 import re

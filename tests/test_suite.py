@@ -1,4 +1,4 @@
-"""The suite loses no failure, ends what hangs, repeats itself, and starts with what is slow."""
+"""The suite reports every failure, ends a test that hangs, is repeatable, and starts with the slow tests."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ARGUMENTS = tuple(part for name in PLUGINS for part in ("-p", name))
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A folder of tests, run as this suite is."""
+    """Return a directory of tests that runs with this suite's plugins."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name in ("LANEBUS_SEED", "LANEBUS_SCALE"):
@@ -28,7 +28,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
 
 
 def run_tests(run: pytest.Pytester, source: str, *arguments: str) -> tuple[pytest.RunResult, str]:
-    """Run a file of tests in a process of its own: its result, and what the file of failures holds afterwards."""
+    """Run a file of tests in its own process. Return the result and the content of the file of failures."""
     (run.path / "test_it.py").write_text(dedent(source))
     result = run.runpytest_subprocess(*ARGUMENTS, *arguments)
     path = run.path / FILE
@@ -86,7 +86,7 @@ def test_hanging_test_is_ended_with_every_stack_and_the_run_goes_on(
     result.assert_outcomes(passed=1, failed=1 if phase == "call" else 2)
     said = result.stderr.str() + result.stdout.str()
     assert "test_hangs: no end after 1 s" in said
-    assert "waits_for_ever" in said  # the stack of the task
+    assert "waits_for_ever" in said  # the stack of the task is printed
     assert re.search(r"Thread 0x\w+ .*most recent call first", said)
     assert "crashed while running 'test_it.py::test_hangs'" in written
 

@@ -1,4 +1,4 @@
-"""A call that is cancelled, wherever and whenever, leaves nothing behind and ends as cancelled."""
+"""A call that is cancelled at any suspension ends as cancelled and leaves no resource open."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,25 +22,25 @@ from tests.support.servers.real import RealServer, eventually, shortly
 from tests.support.suite.scale import SCALE, SEED
 
 MOST = 400
-"""Suspensions of one call; one that has more does not come to its end."""
+"""Largest number of suspensions of one call; a call with more counts as endless."""
 
 
 EVERY = 1 if SCALE >= 1 else len(Moment)
-"""Where each cut needs much set-up: one in so many suspensions is cut at a moment, so each at one moment or at all."""
+"""Where a cut needs much set-up, one in `EVERY` suspensions is cut, so each is cut at one moment or at all of them."""
 
 
 def _places(moment: Moment) -> range:
-    """Return the suspensions at which a call is cut at this moment."""
+    """Return the suspensions at which a call is cut with this moment."""
     return range(1 + (list(Moment).index(moment) + SEED) % EVERY, MOST, EVERY)
 
 
 class Bench:
-    """Makes points of a server and cuts a call at each of its suspensions there."""
+    """Creates points on a server, and cuts a call at each of its suspensions there."""
 
     def __init__(self, server: RealServer, author: Bus, watch: Watch) -> None:
         self.server, self.author, self.watch = server, author, watch
         self.points = 0
-        """how many a call was cut at"""
+        """number of points that a call was cut at"""
         self._number = self._fed_count = 0
 
     async def point(self, bus: Bus, call: Call) -> Point:
@@ -64,7 +64,7 @@ class Bench:
 
     @asynccontextmanager
     async def _fed(self, point: Point) -> AsyncGenerator[None, None]:
-        """Somebody goes on publishing in the block."""
+        """Publish to the point's session during the block."""
 
         async def feed() -> None:
             while True:
@@ -77,7 +77,7 @@ class Bench:
             tasks.cancel_scope.cancel()
 
     async def check(self, point: Point, call: Call, bus: Bus) -> None:
-        """Nothing is left of the cut call, and the next calls get their own answers."""
+        """Check that the cut call left nothing open, and that the next calls get their own answers."""
         await eventually(lambda: self.watch.leaks == [])
         first = len(point.asked)
         async with shortly(), self._fed(point) if call.is_fed else AsyncExitStack():
@@ -99,7 +99,7 @@ class Bench:
 
 
 def _note_kind(entry: Envelope) -> str | None:
-    """Of a note that the bus adds by itself."""
+    """Return the kind of a note that the bus itself appends."""
     kind = entry.message.kind if isinstance(entry.message, ExtensionMessage) else None
     return kind if kind in {CLOSED, REOPENED, TRIMMED} else None
 
@@ -116,12 +116,12 @@ async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
 
 
 async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | None) -> None:
-    """Cut a call at its first suspension, its second, and so on; None is for a new bus each time, at some of them."""
-    # If answers may take only 0.3 s, a slow machine has lost a publisher's link by now. It would come back as one more.
+    """Cut a call at its first suspension, its second, and so on. With `bus=None`, cut at some, each on a new bus."""
+    # With answers limited to 0.3 s, a slow machine may have lost a publisher's connection; the next one would count as new.
     for publisher in (bench.author, bus):
         if publisher is not None:
             await publisher.session("ready").publish(told("x"), wake=False)
-    most = bench.watch.unclaimed  # those of the publishers and hubs that are there
+    most = bench.watch.unclaimed  # connections of the publishers and hubs that exist now
     for at in _places(moment) if bus is None else range(1, MOST):
         async with AsyncExitStack() as stack:
             used = await stack.enter_async_context(open_bus(bench.server)) if bus is None else bus
@@ -174,7 +174,7 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
 @pytest.mark.parametrize("call", MUTANTS.values(), ids=MUTANTS.keys())
 async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _bench(valkey) as bench, open_bus(valkey) as bus:
-        await bench.check(await bench.point(bus, call), call, bus)  # as long as it is not cut all is well
+        await bench.check(await bench.point(bus, call), call, bus)  # a call that is not cut leaves nothing open
     monkeypatch.setattr("tests.support.servers.real.DEADLINE", 0.5)
     with pytest.raises((AssertionError, TimeoutError)):
         await _cut_warm(valkey, call)

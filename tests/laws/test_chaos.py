@@ -1,4 +1,4 @@
-"""Readers that come, fall behind, go and come back in an order that a seed gives: none misses or repeats anything."""
+"""Readers that fall behind, leave and return in an order drawn from the seed neither miss nor repeat an entry."""
 
 import asyncio
 from contextlib import aclosing
@@ -20,21 +20,21 @@ ROUNDS = range(6)
 READERS, VISITS, ENTRIES = 12, 6, 600
 
 BUFFER_BYTES = 300
-"""a few entries: who is slow falls behind all the time"""
+"""a few entries, so that a slow reader falls behind all the time"""
 
 LANES = [ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})]
 
 
 @dataclass
 class Visitor:
-    """A reader that follows for a while, leaves, and comes back with the text of its cursor."""
+    """A reader that follows for a while, leaves, and returns with the text of its cursor."""
 
     lanes: frozenset[Lane]
     text: str = str(START)
     found: list[Envelope] = field(default_factory=list[Envelope])
 
     async def visit(self, session: Session, random: Random, count: int | None) -> None:
-        """Follow until `count` entries came, or for ever; now and then so slowly that much comes meanwhile."""
+        """Follow until `count` entries arrived, or for ever. Sometimes pause, so that many entries arrive meanwhile."""
         following = session.follow(lanes=self.lanes, after=Cursor.parse(self.text), buffer_bytes=BUFFER_BYTES)
         async with aclosing(following) as entries:
             async for envelope in entries:
@@ -52,7 +52,7 @@ class Visitor:
 async def _come_and_go(visitor: Visitor, buses: list[Bus], random: Random, last: int) -> None:
     for _ in range(VISITS):
         with anyio.move_on_after(None) as scope:
-            if random.random() < 0.3:  # cut off anywhere, rather than leaving between two entries
+            if random.random() < 0.3:  # cancel at any await, and not only between two entries
                 asyncio.get_running_loop().call_later(random.random() / 20, scope.cancel)
             await visitor.visit(random.choice(buses).session("s"), random, random.randrange(1, 40))
     async with aclosing(buses[0].session("s").follow(lanes=visitor.lanes, after=Cursor.parse(visitor.text))) as rest:
@@ -82,7 +82,7 @@ async def test_whoever_comes_and_goes_reads_all_once_and_in_order(valkey: RealSe
                 tasks.start_soon(_come_and_go, visitor, [bus, other], Random(random.random()), ENTRIES)  # noqa: S311
             tasks.start_soon(speak, bus.session("s"))
             await tally.wait(ENTRIES)
-            # A last word in each lane, so that every reader has one at which it is done.
+            # A last word in each lane tells every reader when to stop.
             await bus.session("s").publish(said("last"), told("last"), told("last"), said("last"))
         entries = await read(bus.session("s"))
         assert_gap_free(entries)

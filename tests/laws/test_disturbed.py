@@ -1,4 +1,4 @@
-"""Users, commands, failures and kills in any order, at any place: the session comes to rest, and its log is whole."""
+"""Users, commands, failures and kills in any order: the session comes to rest and its log is consistent."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -27,17 +27,17 @@ from tests.support.suite.scale import count, randomness
 __all__ = ()
 
 LIVES = 60
-"""How many sessions live at scale 1."""
+"""number of sessions at scale 1"""
 
 SIDE_BY_SIDE = 6
 
 SECONDS = 120.0
-"""After which a life counts as stuck."""
+"""seconds after which a life counts as stuck"""
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool) -> None:
-    rules()  # imported before a life is timed
+    rules()  # import them before a life is timed
     async with _two_buses() as buses:
         for number in range(count(LIVES)):
             with anyio.fail_after(SECONDS):
@@ -63,7 +63,7 @@ async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory(
 
 @asynccontextmanager
 async def _two_buses() -> AsyncGenerator[tuple[Bus, Bus], None]:
-    """One with the default bounds and one with tiny ones, on one embedded server that sends little at once."""
+    """Open two buses on one embedded server with a small output limit: one with default and one with tiny bounds."""
     async with (
         short_folder() as folder,
         open_server(folder / "d") as server,
@@ -78,7 +78,7 @@ async def _two_buses() -> AsyncGenerator[tuple[Bus, Bus], None]:
 async def _live(
     buses: Sequence[Bus], number: int, *, kills: bool, warm: Sequence[SessionCache | None] = (None, None)
 ) -> list[str]:
-    small = is_tiny(number // 2)  # of those that are killed, too, every second one
+    small = is_tiny(number // 2)  # also every second one of those that are killed
     life = Life(
         buses[small].session(f"s{number}"),
         randomness("life", number, kills),
@@ -109,7 +109,7 @@ async def _live(
 
 
 async def _rest(life: Life, wild: Wild) -> list[str]:
-    """Nobody disturbs it any more, and people answer what it waits for."""
+    """Let the session come to rest: no more disturbances, and people answer every request for approval."""
     life.is_quiet = True
     for _ in range(20):
         await life.work(wild.loop)

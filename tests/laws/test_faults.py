@@ -1,6 +1,6 @@
-"""Whatever a network and a server do to a call: it ends, rightly or with an error of the bus, and works afterwards.
+"""A call under a fault of the network or server ends, with the right answer or an error of the bus, and works again.
 
-Every call of the table runs through a proxy whose connections are at fault, alone and while the server refuses.
+Every call of the table runs through a proxy whose connections fail, both alone and while the server refuses commands.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ REFUSALS: dict[str, tuple[Command, Command]] = {
     "NOPERM": (("ACL", "SETUSER", "default", "-@write", "-@scripting"), ("ACL", "SETUSER", "default", "+@all")),
     "READONLY": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
 }
-"""code → what makes the server refuse with it, and what ends that"""
+"""error code → the command that makes the server refuse with it, and the command that ends the refusal"""
 
 AT_WORK = frozenset(
     {"work", "ack", "keep", "take", "keep all", "retry", "hand back", "set aside", "leave", "groups", "group status"}
     | {"read dead letters", "show a dead letter", "redrive"}
 )
-"""calls of a consumer group: each in a namespace of its own, as they take each other's work"""
+"""calls of a consumer group; each has its own namespace, because they would take each other's work"""
 
 TROUBLES = [
     *(("valkey", fault, "none") for fault in FAULTS if fault != "none"),
@@ -68,28 +68,28 @@ TROUBLES = [
         )
     ),
 ]
-"""Servers, faults and refusals. What they refuse with differs in its words, and in what a script is told."""
+"""Servers, faults and refusals. Servers differ in the texts of refusals and in what a script receives."""
 
 TROUBLE_SECONDS = 1.0
-"""how long a server refuses and requests are delayed, if calls wait for that long"""
+"""seconds for which a server refuses and requests are delayed, if calls wait that long"""
 
 END_SECONDS = 60.0
-"""after which a call counts as one that never ends; for a machine under load"""
+"""seconds after which a call counts as endless, on a machine under load"""
 
 
 @dataclass
 class Ended:
-    """What became of one call."""
+    """The outcome of one call."""
 
     point: Point
     call: Call
     was_right: bool = False
     error: BaseException | None = None
     kept: set[str] = field(default_factory=set[str])
-    """words of runs that returned: they are in the log"""
+    """words of the runs that returned; the log must contain them"""
 
     async def run(self) -> None:
-        """Once; whatever it raises is kept."""
+        """Run the call once and keep the error that it raises."""
         first = len(self.point.asked)
         self.was_right, self.error = False, None
         try:
@@ -102,7 +102,7 @@ class Ended:
 
 @asynccontextmanager
 async def _fed(calls: Mapping[str, Ended]) -> AsyncGenerator[None, None]:
-    """Those that wait for what is new are given it in the block, as far as the server takes it."""
+    """Publish during the block to the calls that wait for new entries, as far as the server accepts it."""
 
     async def feed(point: Point) -> None:
         count = 0
@@ -127,7 +127,7 @@ async def _run_all(calls: Mapping[str, Ended]) -> None:
 
 
 async def _assert_whole(each: Ended) -> None:
-    """Nothing that was acknowledged is missing, nothing is there twice, and no position is left out."""
+    """Check that no acknowledged word is missing, no word is there twice and no position is skipped."""
     written = each.point.written
     head = await written.head()
     if head.is_erased:
@@ -181,7 +181,7 @@ async def _run_through(server: RealServer, fault: str, refusal: str) -> None:
             if call.before is not None:
                 await call.before(point)
             calls[name] = Ended(point, call)
-        await asyncio.gather(*(each.point.session.head() for each in calls.values()))  # connections, for the fault
+        await asyncio.gather(*(each.point.session.head() for each in calls.values()))  # connects, for the fault to hit
         FAULTS[fault](way)
         server.do(*refuse)
         async with _fed(calls), anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""A server that is killed again and again: its readers see every acknowledged entry once and in order."""
+"""A server that is killed repeatedly: its readers see every acknowledged entry once and in order."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -19,20 +19,20 @@ from tests.support.suite.scale import count
 KILLS = count(20)
 
 BETWEEN = 15
-"""acknowledged publishes, at least, from one death of the server to the next"""
+"""least number of acknowledged publishes between two kills of the server"""
 
 PUBLISHERS = 3
 
 
 class Speaker:
-    """Publishes on and on, and notes each word with the place that was acknowledged for it."""
+    """Publishes without pause, and notes each word with its acknowledged position."""
 
     def __init__(self, name: str, tally: Tally) -> None:
         self.name, self._tally = name, tally
         self.places: dict[str, int] = {}
 
     async def speak(self, session: Session) -> None:
-        """Never ends; one publish is a message in each lane."""
+        """Publish until cancelled. One publish is a message in each lane."""
         while True:
             count = len(self.places)
             words = [f"{self.name}.{count}", f"{self.name}.{count + 1}"]
@@ -42,7 +42,7 @@ class Speaker:
 
 
 def _check(entries: Sequence[Envelope], speakers: Sequence[Speaker], lanes: frozenset[Lane]) -> None:
-    """What was acknowledged stands where it was, once; what each said is in its order."""
+    """Check that each acknowledged word is at its position, once, and that each speaker's words are in order."""
     words = [word(entry) for entry in entries]
     assert len(set(words)) == len(words), "doubled"
     places = {word(entry): entry.position for entry in entries}
@@ -57,7 +57,7 @@ def _check(entries: Sequence[Envelope], speakers: Sequence[Speaker], lanes: froz
 
 @asynccontextmanager
 async def _dying(server: RealServer, buses: Sequence[Bus]) -> AsyncGenerator[list[Speaker], None]:
-    """Publishers on a server that is killed `KILLS` times before the block begins; they are done by then."""
+    """Run publishers on a server that is killed `KILLS` times. The block starts after their last publish."""
     tally = Tally()
     speakers = [Speaker(f"p{number}", tally) for number in range(PUBLISHERS)]
     async with anyio.create_task_group() as tasks:
@@ -66,10 +66,10 @@ async def _dying(server: RealServer, buses: Sequence[Bus]) -> AsyncGenerator[lis
         for _ in range(KILLS):
             await tally.wait(tally.count + BETWEEN)
             server.kill()
-            await run_sync(server.start)  # meanwhile everybody here finds the server gone
+            await run_sync(server.start)  # meanwhile all clients here find the server gone
         await tally.wait(tally.count + BETWEEN)
         tasks.cancel_scope.cancel()
-    for bus in buses:  # what a bus sent before for those who do not wait any more is in the log by then
+    for bus in buses:  # earlier publishes of a bus are in the log before its next one returns
         await bus.session("s").publish(told(f"end{id(bus)}"))
     yield speakers
 
@@ -100,7 +100,7 @@ async def test_a_follower_sees_all_of_a_server_that_is_killed_again_and_again(
 
 
 async def test_a_reader_that_comes_back_after_each_death_goes_on_where_it_was(valkey: RealServer) -> None:
-    """By the text of its last cursor, on a bus of its own each time: as a page that connects again does."""
+    """Each reader continues from the text of its cursor on a new bus, as a reconnecting page does."""
     found, tally, text, visits = list[Envelope](), Tally(), str(START), 0
 
     async def read_on() -> None:
@@ -116,7 +116,7 @@ async def test_a_reader_that_comes_back_after_each_death_goes_on_where_it_was(va
                         if len(found) % 40 == 0:
                             break
             except Unavailable:
-                await asyncio.sleep(0)  # its server is just being started
+                await asyncio.sleep(0)  # its server is just starting
 
     async with valkey.bus() as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(read_on)

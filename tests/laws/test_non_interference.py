@@ -1,4 +1,4 @@
-"""What a model is sent depends on the LLM lane alone: no extension message changes a byte of it."""
+"""A model's request depends on the LLM lane alone: no extension message changes a byte of it."""
 
 import json
 import os
@@ -31,13 +31,13 @@ from tests.support.servers.real import RealServer
 from tests.support.suite.scale import count, examples
 
 HISTORIES = 500
-"""How many are drawn at scale 1."""
+"""number of histories at scale 1"""
 
 NOWHERE = 10_000
-"""a position that no history reaches"""
+"""a position that no history has"""
 
 CANARY = "canary-e51b"
-"""stands in every extension message"""
+"""part of every extension message"""
 
 _DATA: list[JsonValue] = [
     CANARY,
@@ -86,20 +86,20 @@ _extensions = st.lists(
 
 @dataclass(frozen=True)
 class _History:
-    """A session's log: what is said in the LLM lane, and what the other has before each of it and at the end."""
+    """A session's log: the LLM lane, and the extension messages before each of its entries and at the end."""
 
     said: Sequence[LlmLaneMessage]
     told: Sequence[Sequence[ExtensionMessage]]
 
     def messages(self, places: Mapping[int, int]) -> Iterator[Publishable]:
-        """Both lanes in order, with what points at entries pointing at where they are here."""
+        """Return both lanes in order, with all references to positions adjusted to this log."""
         for message, told in zip(self.said, self.told, strict=False):
             yield from told
             yield _moved(message, places)
         yield from self.told[-1]
 
     def positions(self) -> list[int]:
-        """Of what is said."""
+        """Return the positions of the LLM lane's entries."""
         position, found = 0, list[int]()
         for told in self.told[:-1]:
             position += len(told) + 1
@@ -128,7 +128,7 @@ def _moved(message: LlmLaneMessage, places: Mapping[int, int]) -> LlmLaneMessage
 
 @st.composite
 def _histories(draw: st.DrawFn) -> tuple[list[int], list[_History]]:
-    """The positions that what is said was written for, then the same history with, without and with other messages."""
+    """Draw a history with, without and with other extension messages; also the positions it was written for."""
     entries: list[Envelope] = draw(lane_logs())
     said = [entry.message for entry in entries if isinstance(entry.message, LlmLaneMessage)]
     count = len(said) + 1
@@ -139,7 +139,7 @@ def _histories(draw: st.DrawFn) -> tuple[list[int], list[_History]]:
 
 
 def _requests(context: Context) -> dict[str, bytes]:
-    """What each provider is sent."""
+    """Return the request for each provider."""
     return {
         f"{name} {thinking}": json.dumps(
             provider.to_request(context, model="m", foreign_thinking=thinking).body
@@ -179,7 +179,7 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
 
         check()
     assert drawn_count >= count(HISTORIES)
-    assert spoke >= drawn_count // 2  # most had something to leave out
+    assert spoke >= drawn_count // 2  # most histories had extension messages to leave out
 
 
 # --- the same, as types -------------------------------------------------------------------------------------------
@@ -214,11 +214,11 @@ _TAKES = {
     "to_openai_responses({})": "context",
     "to_gemini({})": "context",
 }
-"""What leads to a model → what it takes."""
+"""function that leads to a request → the type that it takes"""
 
 
 def _complaints(folder: Path, *programs: str) -> list[set[int]]:
-    """The lines of each program that mypy finds a fault with. It reads all else once for all of them."""
+    """Return the lines of each program that mypy complains about. One run checks all, so that imports are read once."""
     paths = [folder / f"program{number}.py" for number in range(len(programs))]
     for path, program in zip(paths, programs, strict=True):
         path.write_text(program)

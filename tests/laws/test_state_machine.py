@@ -1,4 +1,4 @@
-"""Whatever is done, in whatever order, while servers die: the log is what the model says, at every step."""
+"""Random operations while servers die: at every step the log equals the model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
@@ -39,32 +39,32 @@ from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SCALE, count, randomness
 
 STEPS = 2_000
-"""How many are done at scale 1."""
+"""number of steps at scale 1"""
 
 STEPS_EACH = 50
-"""of one walk"""
+"""steps of one walk"""
 
 LEAST = 2 if SCALE >= 1 else 1
-"""How often each rule, and each of `OFTEN`, is met."""
+"""least number of times that each rule and each outcome of `OFTEN` must be met"""
 
 MOST = 6
-"""How many times more steps are done, at most, until everything was met."""
+"""largest factor by which the walks are extended until everything was met"""
 
 LIMIT, RESERVE = 1_000, 400
 
 NAMES = "abcdef"
 
 ERASED = "d"
-"""the only one that is erased, so that there always are others"""
+"""the only session that is erased, so that others remain"""
 
 FORKS = "ef"
-"""those that may become forks"""
+"""sessions that may become forks"""
 
 STORED = "p:listed@1"
 """the checkpoint of `LISTED`"""
 
 EITHER = -1
-"""in place of a server process: it was killed meanwhile, and nobody can say whether it or the next one wrote"""
+"""stands for an unknown server process: it was killed meanwhile, so it or the next one wrote the entry"""
 
 OFTEN = {
     "appended",
@@ -78,13 +78,13 @@ OFTEN = {
     "trim by force",
     "forked",
 }
-"""what came of steps, that all of them together must have met; there is more"""
+"""outcomes that all walks together must meet; other outcomes exist too"""
 
 FOLLOWERS = 4
-"""at a time"""
+"""number of followers at a time"""
 
 names = chosen(*NAMES, *(name for name in NAMES if name not in FORKS))
-"""rarely those that may become forks: once they are used, they are forks no more"""
+"""Sessions that may become forks are drawn rarely: once used, a session can no longer become a fork."""
 parents = chosen(*(name for name in NAMES if name != ERASED))
 buses = chosen(0, 1)
 owners = chosen("me", "you")
@@ -93,7 +93,7 @@ lanes = chosen(frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}), ALL_LANES, AL
 kinds = lists(chosen("said", "told", "control", "long"), 1, 4)
 keys = chosen(None, None, "k1", "k2", "k3")
 offsets = chosen(None, None, None, 0, 0, 0, -1, 1)
-"""from the session's true position or epoch; None where none is named"""
+"""offset from the session's true position or epoch; None passes none"""
 epochs = chosen(None, None, 0, -1, 1)
 booleans = chosen(False, True)
 
@@ -105,11 +105,11 @@ _texts: TypeAdapter[tuple[Shown, ...]] = TypeAdapter(tuple[Shown, ...])
 LISTED = Projection(
     name="listed", version=1, state=_texts, initial=(), evolve=lambda state, entry: (*state, *shown([entry]))
 )
-"""all that was said, in order: as plain a fold as there is"""
+"""all words in order, as the simplest possible fold"""
 
 
 class Machine:
-    """Two buses on one server, three sessions, and the model beside them."""
+    """Two buses on one server, three sessions, and the model to compare them with."""
 
     make_session: type[ModelSession] = ModelSession
 
@@ -117,12 +117,12 @@ class Machine:
         self._server, self._held, self._counted = server, held, counted
         self._namespace = f"n{counted.walks}"
         self._run = 0
-        """which server process this is, in the life of this example"""
+        """number of the current server process within this example"""
         self._model = {name: self.make_session(name) for name in NAMES}
         self._tokens: dict[str, dict[Writer, str]] = {name: {} for name in NAMES}
-        """session → who wrote → the incarnation that was begun"""
+        """session → writing server process → its incarnation"""
         self._cursors: dict[str, list[Cursor]] = {name: [Cursor(0)] for name in NAMES}
-        """those that readers had, by position"""
+        """session → cursors that readers had, by position"""
         self._followers: list[tuple[str, Follower]] = []
         self._word = 0
         self._buses = [self._open(0), self._open(1)]
@@ -133,7 +133,7 @@ class Machine:
     def _open(self, index: int) -> Bus:
         limits = Limits(session_bytes=LIMIT, reserve_bytes=RESERVE) if index else None
         archive = DirectoryArchive(self._server.directory / "archive")
-        bounds = LAW_TINY if index else None  # one bus of each: what only holds at large bounds is a fault
+        bounds = LAW_TINY if index else None  # one bus of each kind: a law that holds only with large bounds is a fault
         return self._held.open(
             lambda: Bus.open(self._server.url, namespace=self._namespace, limits=limits, archive=archive, bounds=bounds)
         )
@@ -168,7 +168,7 @@ class Machine:
         self._held.run(self._compare(name))
 
     async def _compare(self, name: str) -> None:
-        """The whole log, as another bus reads it, and its head."""
+        """Compare the whole log and its head, read on another bus, with the model."""
         model, session = self._model[name], self._session(self._word % 2, name)
         head = await session.head()
         assert head.is_erased == model.is_erased
@@ -189,7 +189,7 @@ class Machine:
         } == model.checkpoints
 
     def _note(self, name: str, entries: Sequence[Envelope]) -> None:
-        """Each server process that wrote began one incarnation, and no cursor ever changes."""
+        """Check that each writing server process began one incarnation, and that no cursor ever changes."""
         seen, tokens = self._cursors[name], self._tokens[name]
         for entry in entries:
             token = entry.cursor.incarnation
@@ -201,7 +201,7 @@ class Machine:
         assert len(set(tokens.values())) == len(tokens)
 
     def _cursor(self, name: str, fraction: float) -> Cursor:
-        """One that a reader had, as it would have kept it."""
+        """Return a cursor that a reader had, in its stored form."""
         seen = self._cursors[name]
         return Cursor.parse(str(seen[round(fraction * (len(seen) - 1))]))
 
@@ -222,7 +222,7 @@ class Machine:
 
     @rules.add(index=buses, batches=lists(batch, 2, 8))
     def publish_together(self, index: int, batches: list[tuple[str, tuple[list[str], str | None]]]) -> None:
-        """Callers that wait at the same time, over several sessions: in the order in which they called."""
+        """Publish concurrently from several callers, to several sessions. The order of the calls decides."""
         made = [(name, self._messages(kinds), key) for name, (kinds, key) in batches]
 
         async def together() -> list[Outcomes]:
@@ -241,7 +241,7 @@ class Machine:
     def publish_while_the_server_restarts(
         self, index: int, name: str, kinds: list[str], turns: int, is_killed: bool
     ) -> None:
-        """It is sent once or twice, before or behind the server's death, and appended once."""
+        """A publish around the server's death is sent once or twice and appended once."""
         messages = self._messages(kinds)
 
         async def across() -> Outcomes:
@@ -271,7 +271,7 @@ class Machine:
 
     @rules.add(every=15, index=buses)
     def reopen_a_bus(self, index: int) -> None:
-        """Another producer takes its place, as after a restart of a program."""
+        """Replace a bus by a new producer, as a restarted program does."""
         if index == 0:
             self._leave_all()
         self._held.close(self._buses[index])
@@ -353,7 +353,7 @@ class Machine:
         reading: Coroutine[object, None, object],
         until: int | None = None,
     ) -> bool:
-        """Whether nothing behind a cursor is gone; if it is, reading there must say so."""
+        """Check whether entries after a cursor are gone; if so, reading from there must raise."""
         model = self._model[name]
         if model.is_erased:
             with pytest.raises(SessionErased):
@@ -392,7 +392,7 @@ class Machine:
 
     @rules.add(every=2, when=lambda machine: bool(machine._followers), pick=whole(0, FOLLOWERS - 1))
     def go_on_following(self, pick: int) -> None:
-        """What has come meanwhile, over however many deaths of the server, is all there once and in order."""
+        """After any number of server deaths, the follower has all new entries once and in order."""
         self._catch_up(*self._followers[pick % len(self._followers)])
 
     def _catch_up(self, name: str, follower: Follower) -> None:
@@ -400,7 +400,7 @@ class Machine:
         wanted = model.read(follower.lanes, after)
         while model.lacks(follower.lanes, after):
             after += 1
-        # Read first: entries that are missing here would be waited for in vain.
+        # Read first: waiting for entries that are missing would never end.
         read = self._held.run(_read(self._session(1, name), follower.lanes, Cursor(after), None))
         assert shown(read) == model.read(follower.lanes, after)
         self._held.run(follower.wait_count(len(wanted)))
@@ -448,7 +448,7 @@ class Machine:
     @rules.add(every=3, index=buses, name=names, start=fraction, mode=chosen("", "", "force", "force", "look"))
     def trim(self, index: int, name: str, start: float, mode: str) -> None:
         model = self._model[name]
-        if model.is_erased or model.parent is not None:  # what a fork trims of its own is told in test_fork.py
+        if model.is_erased or model.parent is not None:  # test_fork.py covers the trim of a fork's own entries
             return
         if mode == "force" and any(holder.startswith("f:") for holder in model.checkpoints):
             mode = ""
@@ -569,7 +569,7 @@ async def _first(entries: AsyncGenerator[Envelope, None]) -> Envelope:
 
 
 def _run(server: RealServer, machine: type[Machine]) -> Counted:
-    """Take walks until there were enough steps, and each rule and outcome was met."""
+    """Walk until there were enough steps and each rule and outcome was met."""
     counted = Counted()
     shrink(server)
     with held_loop() as held:
@@ -616,14 +616,14 @@ class _ForgetsTheLimit(ModelSession):
 
 
 class _Repeats(ModelSession):
-    """Shows a reader again what stands at its cursor."""
+    """Repeats the entry at a reader's cursor."""
 
     def read(self, lanes: Collection[Lane], after: int = 0, until: int | None = None) -> list[Shown]:
         return super().read(lanes, max(0, after - 1), until)
 
 
 class _LosesTheLast(ModelSession):
-    """As a server that acknowledged before it wrote, and then died."""
+    """Loses the last entry, like a server that acknowledged before it wrote and then died."""
 
     def restart(self) -> None:
         if self.entries:

@@ -1,5 +1,4 @@
-"""Power cuts that tear the server's file within an append: what was acknowledged is there, or the log is not called
-whole."""
+"""Power cuts that tear the server's file within an append: acknowledged entries are there, or a loss is reported."""
 
 import os
 import subprocess
@@ -25,7 +24,7 @@ SESSIONS = ("s1", "s2", "s3")
 
 
 class Cuts:
-    """A server that loses power again and again, and what it has acknowledged."""
+    """A server that loses power repeatedly, and the entries that it has acknowledged."""
 
     def __init__(self, server: RealServer, random: Random) -> None:
         self._server, self._random = server, random
@@ -33,7 +32,7 @@ class Cuts:
         self.acknowledged: set[str] = set()
 
     async def round(self) -> None:
-        """Publish, and lose power while one more append is written: it is told to nobody."""
+        """Publish, then cut the power while one more append is written, which is not acknowledged."""
         async with self._server.bus() as bus:
             for _ in range(self._random.randint(1, 3)):
                 self.acknowledged.update(await self._publish(bus))
@@ -97,7 +96,7 @@ async def test_what_was_acknowledged_is_there_once_after_torn_power_cuts(kind: s
 
 
 def _mend(server: RealServer) -> None:
-    """What an operator does whose server does not start on a torn file, as Redis is set here."""
+    """Repair the file as an operator does when Redis, configured as here, does not start on a torn file."""
     if server.binary.name == "redis-server":
         checker = server.binary.with_name("redis-check-aof")
         manifest = server.directory / "appendonlydir" / "appendonly.aof.manifest"
@@ -130,5 +129,5 @@ async def test_a_log_that_a_server_went_on_with_that_may_lose_entries_is_not_cal
             assert not all(report.is_whole for report in every)
             risks = {report.risk for report in every} - {""}
             assert all("may lose acknowledged entries" in risk for risk in risks)
-    # Why it is warned of. Where this fails, the server is mended and its version belongs into the table.
+    # The reason for the warning. If this fails, the server was fixed: add its version to the table.
     assert lost, DurabilityWarning.__doc__

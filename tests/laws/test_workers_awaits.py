@@ -1,4 +1,4 @@
-"""A worker that is killed or cancelled at any await of its work on a session: who goes on makes the same log of it."""
+"""A worker that is killed or cancelled at any await of its work: its successor completes the same log."""
 
 import os
 from collections import Counter
@@ -32,13 +32,13 @@ from tests.support.suite.scale import count, randomness
 __all__ = ()
 
 MOST = 2_000
-"""awaits of the work on one session; a scenario that has more does not come to its end"""
+"""largest number of awaits of the work on one session; a scenario with more counts as endless"""
 
 SIDE_BY_SIDE = 4
-"""processes"""
+"""number of processes"""
 
 NEAR = 3
-"""Awaits before and behind the begin of an outside call that are struck at each scale: its outcome is unknown."""
+"""Awaits before and after the start of an outside call that are tested at every scale: there its outcome is unknown."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def book(valkey: RealServer) -> Book:
 
 
 class Recorded(NamedTuple):
-    """What stands in a log and was paid for."""
+    """The content of a log and the outside calls that were paid for."""
 
     answers: int
     results: int
@@ -69,28 +69,28 @@ class Recorded(NamedTuple):
 
 
 def _calls(lines: Sequence[Line], session: str) -> Recorded:
-    """The outside calls that were made for a session."""
+    """Return the outside calls of a session."""
     kinds = Counter(line.kind for line in lines if line.session == session)
     return Recorded(kinds["model"], kinds.total() - kinds["model"])
 
 
 class Undisturbed(NamedTuple):
-    """What comes of a scenario where nothing strikes."""
+    """The result of a scenario without a fault."""
 
     entries: Sequence[Envelope]
     sizes: Sequence[int]
-    """the book's size at each await"""
+    """the size of the book at each await"""
 
     def awaits(self, *names: object) -> Iterator[int]:
-        """The awaits to strike: all of them at scale 1, else those behind outside calls and a share of the others.
+        """Return the awaits to test: all at scale 1; otherwise those around outside calls and a share of the others.
 
-        It goes on behind the last one that was seen, for a run that has more.
+        Continues after the last known await, as a run may have more.
         """
         calls = [at for at in range(1, len(self.sizes)) if self.sizes[at] != self.sizes[at - 1]]
         every = len(self.sizes) // count(len(self.sizes))
         random, some = randomness(*names), 0
         for at in range(1, MOST):
-            if at % every == 1 % every:  # one of so many that follow each other
+            if at % every == 1 % every:  # one of every `every` awaits
                 some = at + random.randrange(every)
             if at == some or at > len(self.sizes) or any(abs(at - call) <= NEAR for call in calls):
                 yield at
@@ -102,7 +102,7 @@ def _run_bounds(server: RealServer) -> RunBounds:
 
 
 async def _undisturbed(bus: Bus, scenario: Scenario, book: Book, run_bounds: RunBounds) -> Undisturbed:
-    await work_off(bus.session("first"), scenario, book)  # connects, which later ones need not
+    await work_off(bus.session("first"), scenario, book)  # connects, so that later runs need not
     session = bus.session("undisturbed")
     sizes = await watched(work_off(session, scenario, book, bounds=run_bounds), lambda: book.size)
     entries = await log(session)
@@ -111,7 +111,7 @@ async def _undisturbed(bus: Bus, scenario: Scenario, book: Book, run_bounds: Run
 
 
 async def _go_on(bus: Bus, name: str, scenario: Scenario, book: Book, wanted: Sequence[Envelope]) -> bool:
-    """Go on with a session whose worker is gone, and see that it comes to the wanted end; gives whether it was cut."""
+    """Continue a session whose worker is gone, and check that it ends as wanted. Return whether a turn was cut."""
     session = bus.session(name)
     begun, paid = await log(session), _calls(book.lines(), name)
     shown = {message.message_id for message in await session.open_messages()}
@@ -130,7 +130,7 @@ async def _go_on(bus: Bus, name: str, scenario: Scenario, book: Book, wanted: Se
     if is_aborted:
         assert again == (0, 0), "what was aborted was asked for again"
     elif scenario.is_repeated:
-        # What was recorded is not paid for again; all else is, once.
+        # A recorded call is not paid for again; every other call is, once.
         assert again == Recorded(scenario.turns, scenario.tools) - Recorded.of(begun)
         assert len(keys) == scenario.tools, "a call has another key each time"
     else:
@@ -144,7 +144,7 @@ def _is_abort(entry: Envelope) -> bool:
 
 
 def _ends(entries: Sequence[Envelope]) -> list[tuple[str, str]]:
-    """How a log's loops ended, what was answered to commands, and which calls have results."""
+    """Return how a log's loops ended, the answers to its commands, and the calls that have results."""
     found: list[tuple[str, str]] = []
     for entry in entries:
         match entry.message:
@@ -180,7 +180,7 @@ async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_wh
 
 
 async def _killed(server: RealServer, forks: Forks, book: Book, name: str) -> tuple[int, int]:
-    """How many processes were killed, and how many of them left something that is no part of an undisturbed log."""
+    """Return the number of killed processes, and of those that left entries an undisturbed log does not have."""
     scenario = SCENARIOS[name]
     async with server.bus() as bus:
         wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))
@@ -194,17 +194,17 @@ async def _nothing(_: Run) -> bool:
 
 
 def _change_keys(patch: pytest.MonkeyPatch) -> None:
-    """A call has another key at each attempt."""
+    """Give a call another key at each attempt."""
     patch.setattr(ToolContext, "key", property(lambda context: f"{context.turn_id}.{context.place}.{context.attempt}"))
 
 
 def _run_again(patch: pytest.MonkeyPatch) -> None:
-    """Every tool may be run twice."""
+    """Allow every tool to run twice."""
     patch.setattr(FunctionTool, "idempotent", property(lambda _: True, lambda _, value: None), raising=False)
 
 
 def _forget_results(patch: pytest.MonkeyPatch) -> None:
-    """A turn that is begun again behind a cut does not name the results that it answers."""
+    """Let a turn that starts again after a cut omit the results that it answers."""
     patch.setattr("lanebus.handlers.agent.decide.loop_state.open_answer", _without_results)
 
 
@@ -242,7 +242,7 @@ async def test_a_fault_of_who_goes_on_is_found(
 
 
 def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
-    """Have a process die at each of some awaits, until one has fewer; gives the sessions they worked on."""
+    """Have a process die at each of some awaits, until one has fewer awaits. Return their sessions."""
     killed: list[str] = []
     while True:
         pids = {f"k{at}": crew.start_turns(name, f"k{at}", at) for at in islice(awaits, SIDE_BY_SIDE)}
@@ -256,14 +256,14 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        *((name, Moment.LEVEL) for name in SCENARIOS),  # which is how a worker is cancelled
+        *((name, Moment.LEVEL) for name in SCENARIOS),  # a worker is cancelled at this moment
         *((name, moment) for name in ("an answer", "two tools") for moment in (Moment.EARLY, Moment.LATE)),
     ],
 )
 async def test_a_worker_that_is_cancelled_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, book: Book, name: str, moment: Moment
 ) -> None:
-    if not is_tiny(list(SCENARIOS).index(name)):  # each scenario meets tiny bounds here or where it is killed
+    if not is_tiny(list(SCENARIOS).index(name)):  # each scenario gets tiny bounds either here or where it is killed
         shrink(valkey, LAW_PATIENT)
     cancelled, cuts = await _cancelled(valkey, book, name, moment)
     print(f"{name}: cancelled at {cancelled} awaits, of which {cuts} left something to be closed")
@@ -272,7 +272,7 @@ async def test_a_worker_that_is_cancelled_at_any_await_leaves_what_another_makes
 
 
 async def _cancelled(server: RealServer, book: Book, name: str, moment: Moment) -> tuple[int, int]:
-    """How often the work was cancelled, and how often something was left that is no part of an undisturbed log."""
+    """Return how often the work was cancelled, and how often that left entries an undisturbed log does not have."""
     scenario, cuts = SCENARIOS[name], 0
     async with server.bus() as bus:
         wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))

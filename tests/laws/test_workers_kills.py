@@ -1,6 +1,6 @@
-"""Workers that are killed and paused again and again: nothing is missed, nothing is done twice, no deposed one writes.
+"""Workers that are killed and paused repeatedly: no word is missed, none is handled twice, no fenced worker writes.
 
-LANEBUS_SEED gives the order of the strikes, LANEBUS_SCALE their number.
+LANEBUS_SEED decides the order of the strikes, LANEBUS_SCALE their number.
 """
 
 from collections import Counter
@@ -25,30 +25,30 @@ from tests.support.suite.scale import SEED, count, randomness
 __all__ = ()
 
 WORKERS, SESSIONS, BURSTS, BURST = 3, count(300), 5, 4
-"""a session is told a few words at a time, a few times"""
+"""each session gets a few words at a time, a few times"""
 
 MESSAGES = SESSIONS * BURSTS * BURST
 
 KILLS, PAUSES = count(55), count(50)
 
 AHEAD = 60
-"""bursts that may be said and not handled yet"""
+"""largest number of bursts that are said and not handled yet"""
 
 SECONDS = count(850)
-"""after which the workers count as stuck: far above what a slow machine needs"""
+"""seconds after which the workers count as stuck; a slow machine needs far less"""
 
 
 class Struck:
-    """Strikes workers in the order that a seed gives, paced by what they get done."""
+    """Strikes workers in an order drawn from the seed, paced by their progress."""
 
     def __init__(self, crew: Crew, book: Book, random: Random) -> None:
         self._crew, self._book, self._random = crew, book, random
         self.kills = self.pauses = 0
         self.is_all_said = False
-        """no more calls may come: the strikes that are left need not wait for them"""
+        """True if no more calls may come, so that the remaining strikes need not wait for them"""
 
     async def strike_all(self) -> None:
-        """Every strike that there has to be; the last pauses are over when this returns."""
+        """Make every required strike. On return the last pauses are over."""
         plan = ["kill"] * KILLS + ["pause"] * PAUSES
         self._random.shuffle(plan)
         async with anyio.create_task_group() as tasks:
@@ -62,7 +62,7 @@ class Struck:
                     tasks.start_soon(self._pause, self._random.choice(running))
 
     async def _wait_for_calls(self, count: int) -> None:
-        """Until so many outside calls more were made, and at a moment that has nothing to do with them."""
+        """Wait for `count` more outside calls, and then for a random moment."""
         end = self._book.size + 40 * count
         await eventually(lambda: self._book.size >= end or self.is_all_said)
         await anyio.sleep(self._random.random() * 0.02)
@@ -78,19 +78,19 @@ class Struck:
     async def _pause(self, hand: Hand) -> None:
         hand.pause()
         self.pauses += 1
-        # Longer than the time after which others take its sessions and its pointers over.
+        # longer than the time after which other workers take over its sessions and work
         await anyio.sleep(HEARTBEAT * self._random.uniform(2.2, 3))
         hand.resume()
 
 
 async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None:
-    """Say all words, not too far ahead of those who handle them."""
+    """Say all words, but at most `AHEAD` bursts ahead of the workers."""
     bursts = [number for number in range(SESSIONS) for _ in range(BURSTS)]
     random.shuffle(bursts)
     said, words, lines = [0] * SESSIONS, set[str](), 0
 
     def has_handled(goal: int) -> bool:
-        """Whether a model was asked to handle so many words. One call may handle several bursts."""
+        """Return whether models were asked to handle `goal` words. One call may handle several bursts."""
         nonlocal lines
         new = book.lines(after=lines)
         lines += len(new)
@@ -107,7 +107,7 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
 
 
 async def _settled(bus: Bus, group: str = "agents") -> None:
-    """Wait until nothing waits, nothing is in hand and nothing is put off."""
+    """Wait until the group has no waiting, pending or delayed work."""
 
     async def is_settled() -> bool:
         status = await bus.group_status(group)
@@ -136,7 +136,7 @@ def book(valkey: RealServer) -> Book:
 async def _at_work(
     server: RealServer, forks: Forks, book: Book, mutant: str, *, session: str = "s1", call: str = "model"
 ) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
-    """A worker with a fault that is in the middle of its first outside call of a kind, which lasts until it may end."""
+    """Run a faulty worker that is in its first outside call of a kind. The call lasts until the test ends it."""
     async with server.bus() as bus:
         with crew_at(forks, server, book.path) as crew, anyio.fail_after(SECONDS):
             await bus.session(session).publish(UserMessage.text(f"{session}.0"))
@@ -146,7 +146,7 @@ async def _at_work(
 
 
 async def _called(book: Book, hand: Hand, *calls: str) -> None:
-    """Wait until the book has a line of some kinds by a worker."""
+    """Wait until the book has a line of one of these kinds by a worker."""
     await eventually(lambda: any(line.pid == hand.pid and line.kind in calls for line in book.lines()))
 
 
@@ -158,7 +158,7 @@ async def _kinds(book: Book, session: Session) -> set[str]:
     ("mutant", "kinds"),
     [
         ("", set[str]()),
-        ("no heed", set[str]()),  # the epoch alone is enough
+        ("no heed", set[str]()),  # the epoch alone prevents the write
         ("no fence", {"deposed"}),
         ("no epoch, no key", {"deposed", "twice"}),
     ],
@@ -236,7 +236,7 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
         assert struck.kills >= KILLS
         assert struck.pauses >= PAUSES
         assert _faults(book, logs) == []
-        # On a slow machine leases are lost without a pause, too.
+        # A slow machine loses leases without a pause, too.
         assert 0 <= extra <= struck.kills + struck.pauses + cut
         assert repeated(lines, "charge") == set()
         status = await bus.group_status("agents")
