@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def copied(target: Path, *, links: bool) -> Path:
-    """Return a copy of the tree to build from. `links=False` replaces symbolic links by text files, as zip archives do."""
+    """Return a copy of the tree to build from. `links=False` makes text files of symbolic links, as zip archives do."""
     ignore = shutil.ignore_patterns("__pycache__")
     target.mkdir()
     for name in BUILT_FROM:

@@ -33,7 +33,7 @@ def name_of(value: object) -> str:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Return the environment of a page's program: an embedded server in `directory`, and this installation's commands."""
+    """Return a page program's environment: an embedded server in `directory`, and this installation's commands."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LANEBUS_")}
     return {**kept, "PATH": path, "LANEBUS_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

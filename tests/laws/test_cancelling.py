@@ -117,7 +117,7 @@ async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
 
 async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | None) -> None:
     """Cut a call at its first suspension, its second, and so on. With `bus=None`, cut at some, each on a new bus."""
-    # With answers limited to 0.3 s, a slow machine may have lost a publisher's connection; the next one would count as new.
+    # With answers limited to 0.3 s, a slow machine may have lost a publisher's connection; the next would count as new.
     for publisher in (bench.author, bus):
         if publisher is not None:
             await publisher.session("ready").publish(told("x"), wake=False)

@@ -1,1 +1,1 @@
-"""Models that follow a script, logs of loops, and workers as processes of their own."""
+"""Scripted models, logs of loops, and workers as separate processes."""

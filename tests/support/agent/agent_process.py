@@ -1,6 +1,6 @@
-"""A worker in a process of its own, for tests that kill it.
+"""A worker in its own process, for tests that kill it.
 
-Argument: DIR runs the demo's agent, slowly, on the embedded server in DIR; URL the same on the server there.
+The argument DIR runs the demo's agent, slowly, on the embedded server in DIR. A URL runs it on the server at that URL.
 """
 
 import sys

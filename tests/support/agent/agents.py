@@ -1,4 +1,4 @@
-"""What the agent's tests share: a fresh bus, a model that follows a script, and the log put into words."""
+"""Shared by the agent's tests: a fresh bus, a scripted model, and short forms of the log."""
 
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -42,14 +42,14 @@ __all__ = (
 )
 
 SECONDS = 120.0
-"""after which a test gives up; for a machine under load, not a claim about speed"""
+"""seconds after which a test fails; generous, for a machine under load"""
 
 
 @asynccontextmanager
 async def short_folder() -> AsyncGenerator[Path, None]:
-    """A folder with a path short enough for a socket, which pytest's own need not be; `d` in it is for a server.
+    """Yield a directory with a path short enough for a unix socket. `d` in it is for a server.
 
-    It is removed once the server is gone: the keeper that ends the server needs its files until then.
+    The directory is removed after the server has ended: the process that ends the server needs its files until then.
     """
     folder = Path(mkdtemp(prefix="lb-", dir="/tmp"))
     try:
@@ -69,7 +69,7 @@ def fresh_bus() -> AbstractAsyncContextManager[Bus]:
 
 
 class Pause:
-    """A place in a script, or in a tool, where things wait until the test lets them go on."""
+    """A place in a script or a tool that waits until the test releases it."""
 
     def __init__(self) -> None:
         self.reached, self.over = anyio.Event(), anyio.Event()
@@ -83,7 +83,7 @@ Step = ModelEvent | Pause | Exception
 
 
 class ScriptedModel:
-    """Says what it was told to, call after call, and remembers what it was asked."""
+    """Gives the scripted answers, one for each call, and keeps the requests."""
 
     provider = "scripted"
     name = "scripted-1"
@@ -106,7 +106,7 @@ class ScriptedModel:
 
 
 def answer(text: str, *, stop_reason: StopReason = "stop") -> list[Step]:
-    """An answer in two pieces."""
+    """Return an answer in two pieces."""
     whole = AssistantMessage(
         content=(TextBlock(text=text),), stop_reason=stop_reason, usage=Usage(input=10, output=2, total_tokens=12)
     )
@@ -114,35 +114,35 @@ def answer(text: str, *, stop_reason: StopReason = "stop") -> list[Step]:
 
 
 def calls(*tools: ToolCallBlock) -> list[Step]:
-    """An answer that calls tools."""
+    """Return an answer that calls tools."""
     return [AssistantMessage(content=tools, stop_reason="toolUse", usage=Usage(input=5, output=1, total_tokens=6))]
 
 
 async def take_run(session: Session, owner: str = "test", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> Run:
-    """A run with the session's lease in hand. The same owner may take it again, which fences the run before."""
+    """Return a run that holds the session's lease. Taking it again as the same owner fences the previous run."""
     lease = await session.acquire_lease(owner, 60)
     assert lease is not None
     return Run(session, lease, bounds=bounds)
 
 
 async def log(session: Session) -> list[Envelope]:
-    """All that is in the log."""
+    """Return all entries of the log."""
     return [envelope async for envelope in session.read()]
 
 
 async def messages(session: Session) -> list[LlmMessage]:
-    """The messages of the LLM lane."""
+    """Return the messages of the LLM lane."""
     return [envelope.message for envelope in await log(session) if isinstance(envelope.message, LlmMessage)]
 
 
 async def events(session: Session) -> list[AgentEvent]:
-    """The agent events of the extension lane."""
+    """Return the agent events of the extension lane."""
     found = [parse_event(e.message) for e in await log(session) if isinstance(e.message, ExtensionMessage)]
     return [event for event in found if event is not None]
 
 
 async def said(session: Session) -> list[str]:
-    """The log in short: "role: text" for messages, the kind for the rest."""
+    """Return the log in short: "role: text" for messages, the kind for other entries."""
     return [_said(envelope) for envelope in await log(session)]
 
 
@@ -162,7 +162,7 @@ def _said(envelope: Envelope) -> str:
 
 
 async def watch_deltas(session: Session, pause: Pause, until: str) -> list[Delta]:
-    """Follow live until an entry is `until`, and let the model go on only once we are sure to see what it says."""
+    """Follow live until an entry equals `until`. Release the model only once the follower is sure to see its deltas."""
     found: list[Delta] = []
     with anyio.fail_after(SECONDS):
         async for envelope in session.follow(live=True):
@@ -176,14 +176,14 @@ async def watch_deltas(session: Session, pause: Pause, until: str) -> list[Delta
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Poll a condition that asks the server; `eventually` is for one that does not."""
+    """Poll an async condition, such as one that asks the server. `eventually` is for a plain condition."""
     with anyio.fail_after(SECONDS):
         while not await condition():  # noqa: ASYNC110  # the server sets no events of ours
             await anyio.sleep(0.02)
 
 
 async def wait_for(session: Session, word: str, count: int = 1) -> None:
-    """Wait until so many entries of the log are `word`, as `said` puts them, or begin with it."""
+    """Wait until `count` entries of the log, in the form of `said`, are `word` or start with it."""
     with anyio.fail_after(SECONDS):
         async for envelope in session.follow():
             count -= _said(envelope).startswith(word)

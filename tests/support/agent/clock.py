@@ -1,4 +1,4 @@
-"""A clock that only the test moves."""
+"""A clock that only the test advances."""
 
 import time
 
@@ -8,14 +8,14 @@ __all__ = ("ManualClock",)
 
 
 class ManualClock:
-    """Stands still until the test moves it. Its time is the machine's at first, as the server's is."""
+    """Stands still until the test advances it. It starts at the machine's time, like the server's clock."""
 
     def __init__(self) -> None:
         self._moved = 0.0
         self._start = time.time()
         self._changed = anyio.Event()
         self.sleepers = 0
-        """how many wait for it"""
+        """number of tasks that sleep on it"""
 
     def time(self) -> float:
         return self._start + self._moved
@@ -33,7 +33,7 @@ class ManualClock:
             self.sleepers -= 1
 
     def move(self, seconds: float) -> None:
-        """Let so many seconds go by at once."""
+        """Advance the clock by so many seconds at once."""
         self._moved += seconds
         self._changed.set()
         self._changed = anyio.Event()

@@ -1,4 +1,4 @@
-"""Given messages, what a projection makes of them."""
+"""Fold given messages with a projection."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 def log_of(*messages: Publishable) -> list[Envelope]:
-    """The messages in their places; each entry's time is its position, in seconds."""
+    """Return envelopes of the messages. Each entry's time is its position, in seconds."""
     return [
         Envelope("s1", position, Lane(message.lane), message, float(position), "test")
         for position, message in enumerate(messages, 1)
@@ -23,7 +23,7 @@ def log_of(*messages: Publishable) -> list[Envelope]:
 
 
 def fold(projection: Projection[S], entries: Iterable[Envelope], start: S | None = None) -> S:
-    """The state after the entries."""
+    """Return the state after the entries."""
     state = projection.initial if start is None else start
     for envelope in entries:
         assert not isinstance(envelope.message, Delta)
@@ -32,5 +32,5 @@ def fold(projection: Projection[S], entries: Iterable[Envelope], start: S | None
 
 
 def through_json(projection: Projection[S], state: S) -> S:
-    """The state as it comes back from where it is stored."""
+    """Return the state after storing and loading it as JSON."""
     return projection.state.validate_json(projection.dump(state))

@@ -1,4 +1,4 @@
-"""Logs of loops in a few words, and what a worker makes of them; no server is needed."""
+"""Short forms of loops' logs, and the worker's view of them. No server is needed."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,7 @@ def answered(control: int, outcome: str = "applied") -> ExtensionMessage:
 
 
 def view_of(*messages: Publishable) -> SessionSnapshot:
-    """What a worker knows of a session that holds these, at positions 1, 2, 3 …"""
+    """Return a worker's view of a session with these entries at positions 1, 2, 3 …"""
     entries = log_of(*messages)
     context = Context("s1")
     for entry in entries:

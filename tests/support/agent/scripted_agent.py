@@ -1,4 +1,4 @@
-"""An agent that says the same each time: one tool call, one answer, with live deltas and all events."""
+"""An agent that always does the same: one tool call and one answer, with live deltas and all events."""
 
 from contextlib import aclosing
 from decimal import Decimal
@@ -30,7 +30,7 @@ __all__ = ("ANSWER", "ENTRIES", "answer_all")
 
 ANSWER = "17 × 23 is 391."
 ENTRIES = 15
-"""one question and its answer"""
+"""number of entries for one question and its answer"""
 
 
 async def answer_all(session: Session) -> None:

@@ -1,8 +1,8 @@
-"""A worker in a process of its own that is at the calls of an answer, for tests that kill it there.
+"""A worker in its own process that executes the tool calls of an answer, for tests that kill it there.
 
-Arguments: DIR CASE, where CASE is what it does when it is to be killed, see `CASES`.
+The arguments are DIR and CASE. CASE is what it does when it is killed, see `CASES`.
 
-It says "ready" once it is there, and hangs. What its tool does outside stands in DIR/outside, a line a run.
+It prints "ready" once it is there, and then hangs. Its tool appends a line to DIR/outside at each run.
 """
 
 import sys
@@ -21,7 +21,7 @@ CASES = ("asked for", "started", "idempotent", "in a thread", "waiting")
 
 
 def tool_of(case: str, outside: Path, *, hangs: bool) -> FunctionTool:
-    """The tool of a case: notes outside that it runs."""
+    """Return the tool of a case. It notes each run outside of the log."""
 
     def note(context: ToolContext) -> str:
         with outside.open("a") as file:
@@ -48,7 +48,7 @@ def tool_of(case: str, outside: Path, *, hangs: bool) -> FunctionTool:
 
 
 def main() -> None:
-    """Get there, and hang."""
+    """Work up to the place of the case, and hang there."""
     anyio.run(_work)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of tools share: a turn whose model has called them, steps of it, and a person's word."""
+"""Shared by the tests of tools: a turn whose model has called them, its steps, and a person's commands."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ MOST_STEPS = 50
 
 
 async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
-    """A loop whose model has answered with calls of tools."""
+    """Return a loop whose model has answered with tool calls."""
     session = run.session
     turn = TurnId(loop_id=f"{session.id}.main.{loop}", turn_index=0)
     asked = await session.publish(UserMessage.text("hello?"))
@@ -31,13 +31,13 @@ async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
 
 
 async def open_answer(run: Run) -> OpenAnswer | None:
-    """The answer whose calls are open, if there is one."""
+    """Return the answer with open calls; None if there is none."""
     answer = (await run.refresh()).loop_state.answer
     return answer if answer is not None and answer.open_calls else None
 
 
 async def step(run: Run, *tools: Tool) -> bool:
-    """One step of the open calls; gives whether there was something to do."""
+    """Take one step of the open calls. Return whether there was something to do."""
     view = await run.refresh()
     answer = view.loop_state.answer
     if answer is None or not answer.open_calls or view.loop_state.is_waiting:
@@ -47,7 +47,7 @@ async def step(run: Run, *tools: Tool) -> bool:
 
 
 async def go_on(run: Run, *tools: Tool) -> None:
-    """As a loop does: step by step, until all calls have results or only wait for a person."""
+    """Step as a loop does, until all calls have results or wait for a person."""
     for _ in range(MOST_STEPS):
         if not await step(run, *tools):
             return
@@ -55,13 +55,13 @@ async def go_on(run: Run, *tools: Tool) -> None:
 
 
 async def command(run: Run, control: Control) -> int:
-    """A person commands, and the worker takes the command; gives its position."""
+    """Publish a command and let the worker read it. Return its position."""
     position = (await run.session.publish(control.as_extension())).position
     await run.publish(ControlAnswered(control=position, outcome="applied").as_extension(), key=f"control.{position}")
     return position
 
 
 async def results(session: Session) -> Sequence[tuple[str, str]]:
-    """Of the calls: id and text, in the order of the log."""
+    """Return the id and text of each tool result, in order of position."""
     found = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
     return [(message.tool_call_id, message.text_content()) for message in found]

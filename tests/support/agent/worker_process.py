@@ -1,8 +1,8 @@
-"""A worker in a process of its own, for tests that kill, pause and stop it.
+"""A worker in its own process, for tests that kill, pause and stop it.
 
-Arguments: URL NAME HEARTBEAT DELAY DRAIN. It is the demo's agent, with DELAY between two words.
+The arguments are URL NAME HEARTBEAT DELAY DRAIN. It runs the demo's agent, with DELAY seconds between two words.
 
-Says "told" each time it was told to stop.
+It prints "told" each time it is asked to stop.
 """
 
 import signal

@@ -1,1 +1,1 @@
-"""The command line, and programs that tests kill, as processes of their own."""
+"""The command line, and programs that tests kill, as separate processes."""

@@ -1,10 +1,10 @@
-"""The command line as its users have it: a process, on a data directory of its own, at a pipe or a terminal.
+"""The command line as a process, with its own data directory, and with pipes or a terminal.
 
 def test_x(lanebus: CommandLine): assert lanebus("sessions").code == 0
 def test_y(lanebus: CommandLine): assert lanebus.anew("sessions").code == 0
 
-The first forks from a process that has everything imported already, which takes a hundredth of the time of the second:
-that one starts Python anew, as users do. `test_cli.py` does so with every command.
+The first form forks from a process that has imported everything. It takes a hundredth of the time of the second form,
+which starts a new Python as users do. `test_cli.py` runs every command in the second form.
 """
 
 import fcntl
@@ -42,14 +42,14 @@ from tests.support.servers.clusters import wait_until
 __all__ = ("SECONDS", "Answer", "CommandLine", "Running", "Terminal", "lanebus", "objects", "starter", "unopened")
 
 SECONDS = 120.0
-"""for a machine under load: nothing here is a claim about speed"""
+"""seconds; generous, for a machine under load"""
 
 Running = Started
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -57,32 +57,32 @@ class Answer:
 
     @property
     def object(self) -> dict[str, JsonValue]:
-        """The one line of JSON that it printed."""
+        """The only line of JSON that it printed."""
         [only] = objects(self.out)
         return only
 
 
 def objects(text: str) -> list[dict[str, JsonValue]]:
-    """JSON, one object a line."""
+    """Parse one JSON object from each line."""
     return [cast("dict[str, JsonValue]", json.loads(line)) for line in text.splitlines()]
 
 
 @dataclass
 class Terminal:
-    """What a command says on a terminal while it goes on."""
+    """The output of a command that still runs on a terminal."""
 
     descriptor: int
     said: str = ""
-    """all of it, as it was sent"""
+    """the whole output as it was sent"""
     process: Started | None = None
     _decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
 
     def resize(self, columns: int, lines: int) -> None:
-        """Give the window another size."""
+        """Change the size of the window."""
         fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read_until(self, text: str, *, after: int = 0) -> int:
-        """Wait until a text was said behind a place; gives the place behind it."""
+        """Wait until the output contains `text` after index `after`. Return the index of its end."""
         deadline = time.monotonic() + SECONDS
         while (found := self.said.find(text, after)) < 0:
             assert time.monotonic() < deadline, self.said[-2000:]
@@ -91,13 +91,13 @@ class Terminal:
         return found + len(text)
 
     def end(self, number: int) -> int:
-        """Send a signal and wait until the command has ended; gives its code."""
+        """Send a signal, wait until the command has ended, and return its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait until the command has ended and all it said is read; gives its code."""
+        """Wait until the command has ended and its output is read. Return its exit code."""
         assert self.process is not None
         while self._read():
             pass
@@ -108,7 +108,7 @@ class Terminal:
             raise AssertionError(f"it says nothing: {self.said[-2000:]}")
         try:
             data = os.read(self.descriptor, 65536)
-        except OSError:  # nobody is at the other end any more
+        except OSError:  # the other end is closed
             return False
         self.said += self._decoder.decode(data)
         return bool(data)
@@ -124,13 +124,13 @@ class CommandLine:
     def __call__(
         self, *arguments: str | Path, stdin: str | bytes = b"", env: Mapping[str, str] | None = None
     ) -> Answer:
-        """Run a command to its end, its output in pipes."""
+        """Run a command to its end, with its output in pipes."""
         with self.fed(*arguments, env=env) as process:
             out, err = process.communicate(stdin.encode() if isinstance(stdin, str) else stdin)
         return Answer(process.wait(), out, err)
 
     def anew(self, *arguments: str | Path, stdin: str | bytes = b"", env: Mapping[str, str] | None = None) -> Answer:
-        """Do the same in a Python that is started for it; only such a one obeys variables like PYTHONIOENCODING."""
+        """Run a command in a new Python. Only this form obeys variables such as PYTHONIOENCODING."""
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "lanebus.handlers.cli", *map(str, arguments)],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -144,7 +144,7 @@ class CommandLine:
 
     @contextmanager
     def running(self, *arguments: str | Path) -> Generator[Started]:
-        """A command that goes on; it is killed at the end of the block if it still does."""
+        """Start a command. It is killed at the end of the block if it still runs."""
         with self.fed(*arguments) as process:
             assert process.stdin is not None
             process.stdin.close()
@@ -153,9 +153,9 @@ class CommandLine:
 
     @contextmanager
     def fed(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Generator[Started]:
-        """The same, with a stdin to write to."""
+        """Start a command as `running` does, with a stdin to write to."""
         with self.starter.start([*map(str, arguments)], self._environment(env)) as process:
-            # Who waits for a line that never comes gets the end of the file instead, and fails rather than hangs.
+            # A test that waits for a line that never arrives gets the end of the file, and fails instead of hanging.
             patience = Timer(SECONDS, process.kill)
             patience.start()
             try:
@@ -164,10 +164,12 @@ class CommandLine:
                 patience.cancel()
 
     def at_terminal(self, *arguments: str | Path, columns: int = 80, typed: str = "") -> Answer:
-        """Run a command to its end, with a terminal for all it says; `err` is in `out`, as a user sees it.
+        """Run a command to its end on a terminal. Its stderr is part of `out`, as a user sees it.
 
         Args:
-            typed: what is typed before it asks for it.
+            arguments: of the command.
+            columns: width of the terminal.
+            typed: input that is typed before the command asks for it.
         """
         with self.on_terminal(*arguments, columns=columns, typed=typed) as terminal:
             code = terminal.wait()
@@ -182,7 +184,7 @@ class CommandLine:
         typed: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Generator[Terminal]:
-        """A command that goes on, with a terminal of its own; it is killed at the end of the block if it still does."""
+        """Start a command on its own terminal. It is killed at the end of the block if it still runs."""
         ours, theirs = pty.openpty()
         terminal = Terminal(ours)
         terminal.resize(columns, lines)
@@ -200,7 +202,7 @@ class CommandLine:
             os.close(ours)
 
     def wait_stopped(self) -> None:
-        """Until the embedded server has ended, which it does by itself."""
+        """Wait until the embedded server has ended by itself."""
         wait_until(lambda: not anyio.run(server_status, self.data_dir).running)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
@@ -208,7 +210,7 @@ class CommandLine:
 
 
 def _bare_environment() -> dict[str, str]:
-    """Ours, without what changes how a command behaves."""
+    """Return our environment without the variables that change how a command behaves."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -217,7 +219,7 @@ def _bare_environment() -> dict[str, str]:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C end the commands that tests start. A run in the background ignores it, and so would its children."""
+    """Let Ctrl-C end the commands that tests start. A background run ignores it, which children inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -231,7 +233,7 @@ def starter() -> Generator[Starter]:
 
 @pytest.fixture
 def lanebus(unopened: CommandLine) -> Generator[CommandLine]:
-    """The command line on a new data directory; its server runs from the first command to the end of the test."""
+    """The command line on a new data directory. Its server runs from the first command to the end of the test."""
     place = DataDir.at(unopened.data_dir)
     place.prepare()
     openers = keeper.open_lock(str(place.path), keeper.OPENERS_LOCK)
@@ -244,8 +246,8 @@ def lanebus(unopened: CommandLine) -> Generator[CommandLine]:
 
 @pytest.fixture
 def unopened(starter: Starter) -> Generator[CommandLine]:
-    """The same where nobody holds the directory: its server runs as long as a command does. It is not even made yet."""
-    # Not pytest's own directory: its path is too long for a socket in some places.
+    """The command line on a data directory that does not exist yet. Its server runs only as long as a command does."""
+    # Not pytest's own directory: on some systems its path is too long for a socket.
     parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     line = CommandLine(parent / "d", starter)
     try:

@@ -1,4 +1,4 @@
-"""Starts programs as processes that need not import anything: a process that has done so forks for each of them.
+"""Starts programs without importing their modules again: it forks from a process that has imported them.
 
 async def test_x(starter: Starter):
     with starter.running("tests.support.agent.agent_process", server.url) as process: ...
@@ -32,7 +32,7 @@ class Started:
     stdout: TextIOWrapper | None
     stderr: TextIOWrapper | None
     returncode: int | None = None
-    """Once it was waited for; negative: the signal that ended it."""
+    """exit code once it was waited for; a negative number is the signal that ended it"""
     _status: socket.socket = field(kw_only=True)
     _lock: Lock = field(default_factory=Lock, kw_only=True)
 
@@ -49,10 +49,10 @@ class Started:
                     stream.close()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended; return its exit code.
+        """Wait until the process has ended. Return its exit code.
 
         Raises:
-            TimeoutError: it goes on.
+            TimeoutError: the process still runs.
         """
         with self._lock:
             if self.returncode is None:
@@ -61,7 +61,7 @@ class Started:
             return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal. Its id is not reused before the block is left."""
+        """Send a signal. The process id is not reused before the block ends."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -93,7 +93,7 @@ COMMAND_LINE = "lanebus.handlers.cli"
 
 
 class Starter:
-    """Starts the command line, and other programs: modules with a `main` that takes its arguments from `sys.argv`."""
+    """Starts the command line and other programs: modules with a `main` that reads `sys.argv`."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -101,7 +101,7 @@ class Starter:
 
     @contextmanager
     def running(self, program: str, *arguments: str) -> Generator[Started]:
-        """Start a program with the tests' variables. It is killed at the end of the block, and its stderr printed."""
+        """Start a program with the tests' environment. The end of the block kills it and prints its stderr."""
         with self.start(arguments, os.environ, program) as process:
             try:
                 yield process
@@ -126,7 +126,7 @@ class Starter:
         )
 
     def start_at(self, terminal: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
-        """Start a command in a session of its own, with a terminal for its streams; the caller closes `terminal`."""
+        """Start a command in its own process session, with a terminal for its streams. The caller closes `terminal`."""
         pid, status = self._start(COMMAND_LINE, arguments, environment, (terminal, terminal, terminal), is_session=True)
         return Started(pid, None, None, None, _status=status)
 
@@ -155,7 +155,7 @@ class Starter:
 
 @contextmanager
 def starting(environment: Mapping[str, str]) -> Generator[Starter]:
-    """Have a starter; what it has started and still runs is killed with it."""
+    """Run a starter during the block. Processes that it started are killed with it."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-W", "error", "-m", "tests.support.cli.starter_process", str(theirs.fileno())]
     with ours:
@@ -176,10 +176,10 @@ def starting(environment: Mapping[str, str]) -> Generator[Starter]:
 
 
 def _number(status: socket.socket) -> int:
-    """The next number that comes.
+    """Return the next number from the starter.
 
     Raises:
-        EOFError: none comes any more, as the starter has ended.
+        EOFError: the starter has ended.
     """
     data = b""
     while len(data) < NUMBER.size:

@@ -39,29 +39,29 @@ _MORE = (
     ),
     *("lanebus.handlers.agent.worker.worker", "lanebus.handlers.cli.demo_question", "lanebus.handlers.ui.server"),
 )
-"""What commands import only when they run."""
+"""modules that commands import only when they run"""
 
 
 class Request(TypedDict):
     """A program to start."""
 
     program: str
-    """the module whose `main` it is"""
+    """the module that contains its `main`"""
     arguments: list[str]
     environment: dict[str, str]
     is_session: bool
-    """in a session of its own, away from the tests' terminal"""
+    """whether it gets its own process session, away from the tests' terminal"""
 
 
 def _serve(control: socket.socket) -> None:
-    """Start what is asked for until the tests are gone; returns in a child that has become a command's process."""
+    """Start the requested programs until the tests end. Returns only in a child that has become a program's process."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, _wake)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, whose end ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; their end ends this process
     signal.set_wakeup_fd(waker)
-    children: dict[int, socket.socket] = {}  # those whose code nobody has taken; reaped then, so no id is reused before
+    children: dict[int, socket.socket] = {}  # not yet reaped, so that no id is reused before
     told: set[int] = set()
     while True:
         watched: list[socket.socket | int] = [control, woken, *children.values()]
@@ -107,12 +107,12 @@ def _serve(control: socket.socket) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Nothing: a signal that is handled is told of by the descriptor that wakes `_serve`."""
+    """Do nothing: a handled signal wakes `_serve` through its wake-up descriptor."""
     del number, frame
 
 
 def _become(request: Request, streams: list[int], status: socket.socket) -> NoReturn:
-    """Be the process of a program, as if Python had just started it."""
+    """Become the process of a program, as if Python had just started it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["is_session"]:
@@ -137,7 +137,7 @@ def _become(request: Request, streams: list[int], status: socket.socket) -> NoRe
     except BaseException:  # noqa: BLE001  # as Python ends a program
         traceback.print_exc()
         code = 1
-    gc.collect()  # what was not closed is told of now, as it would be at the end of a process
+    gc.collect()  # report unclosed resources now, as at the end of a process
     try:
         sys.stdout.flush()
     except OSError:
@@ -153,5 +153,5 @@ if __name__ == "__main__":
     ):
         import_module(name)
     gc.collect()
-    gc.freeze()  # a child that looks for garbage leaves the shared pages alone
+    gc.freeze()  # keeps the shared pages unchanged when a child collects garbage
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,1 +1,1 @@
-"""The code blocks of the README and of the documentation."""
+"""The code blocks of the README and the documentation."""

@@ -1,8 +1,8 @@
 """Find the code blocks of a page, and run them.
 
-A Python block with `anyio.run(` in it is a program. The others of a page are parts of one: they share their names, may
-await, and find `bus` and `session` there. A block that is titled "Output" is what the block before it prints. A shell
-block is run line by line. Where one cannot be, a comment in the line before says why: `<!-- not run: needs docker -->`.
+A Python block with `anyio.run(` in it is a program. The other Python blocks of a page share their names, may await, and
+find `bus` and `session`. A block titled "Output" is the output of the block before it. A shell block is run line by
+line. A comment before a block that cannot run gives the reason: `<!-- not run: needs docker -->`.
 """
 
 import ast
@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 __all__ = ("PAGES", "Block", "as_module", "blocks", "run_parts")
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-"""Every page with code in it."""
+"""every page with code in it"""
 
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]*?) -->\n)?```(?P<language>\w+)?(?: title=\"(?P<title>[^\"]*)\")?\n"
@@ -36,13 +36,13 @@ class Block(NamedTuple):
     language: str
     code: str
     line: int
-    """of its fence, from 1"""
+    """line of its fence, from 1"""
     reason: str | None
-    """why it is not run"""
+    """why it is not run; None if it is"""
     output: str | None
-    """what it prints, if the page says so"""
+    """the expected output; None if the page does not show it"""
     title: str | None = None
-    """the file that it is saved as, if the page says so; shell blocks of the page find it"""
+    """name of the file that it is saved as, for shell blocks of the page; None saves none"""
 
     @property
     def is_program(self) -> bool:
@@ -50,10 +50,10 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks of a page in their order.
+    """Return the blocks of a page in order.
 
     Raises:
-        AssertionError: a fence is written in a way that would hide its block from here.
+        AssertionError: a fence is written in a form that would hide its block from this function.
     """
     text = page.read_text(encoding="utf-8")
     found = [*_BLOCK.finditer(text)]
@@ -70,7 +70,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def as_module(page: Path, parts: Sequence[Block]) -> str:
-    """The parts of a page as one module, for a type checker: what awaits stands in an async function."""
+    """Return the parts of a page as one module for a type checker. Parts that await are put into an async function."""
     body = "\n".join(part.code for part in parts)
     return (
         "# pyright: reportUnusedVariable=false, reportUnusedFunction=false, reportUnusedClass=false\n"
@@ -81,17 +81,17 @@ def as_module(page: Path, parts: Sequence[Block]) -> str:
 
 
 async def run_parts(page: Path, parts: Sequence[Block], names: Mapping[str, object]) -> list[str]:
-    """Run the parts of a page with names that they find there; returns what each printed."""
+    """Run the parts of a page with these names. Return the output of each."""
     module = ModuleType(f"page_{re.sub(r'[^a-z]', '_', page.stem)}")
     vars(module).update(names)
     printed = list[str]()
     vars(module)["print"] = lambda *what: printed.append(" ".join(map(str, what)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    sys.modules[module.__name__] = module  # where pydantic and dataclasses look annotations up
+    sys.modules[module.__name__] = module  # pydantic and dataclasses look up annotations there
     told = list[str]()
     try:
         for part in parts:
             printed.clear()
-            # Behind as many empty lines as make the lines of a traceback those of the page.
+            # Preceded by empty lines, so that tracebacks show the line numbers of the page.
             code = compile(
                 "\n" * part.line + part.code, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
             )

@@ -1,1 +1,1 @@
-"""Recorded logs: how they are made and compared. The recordings are in `tests/golden`."""
+"""Recorded logs: recording and comparing them. The recordings are in `tests/golden`."""

@@ -1,4 +1,4 @@
-"""A small session in which every command, and what is answered to it, is said once. Made up, for tests."""
+"""A small made-up session that contains every command and every answer to a command."""
 
 from collections.abc import Sequence
 
@@ -100,4 +100,4 @@ CONTROLLED: Sequence[Publishable] = (
         MessageStarted(turn_id=_NEXT, message_id="next", shown=24, held=(24,)),
     ),
 )
-"""Two calls that wait for a person, what people say meanwhile, and commands that are not answered yet."""
+"""Two calls that wait for a person, the commands sent meanwhile, and commands without an answer."""

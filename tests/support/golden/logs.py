@@ -1,13 +1,13 @@
-"""Golden logs: what each version of the form has written, with the views and requests that follow from it.
+"""Golden logs: the entries that each version of the format wrote, with the projections and requests that follow.
 
-A log is a file of JSON lines, each an entry as it stands in its stream: where, and its two fields. Beside it stand the
-projections and, for some positions, what each provider would be sent. A log is never changed: another version gets
-another folder.
+A log is a file of JSON lines. Each is one stored entry: its stream, its id and its two fields. Next to it are the
+projections and, for some positions, each provider's request. A log is never changed; a new version of the format gets a
+new directory.
 
-    python -m tests.golden.record            writes the views anew, after a deliberate change
-    python -m tests.golden.record --log      writes the logs of the present version, and the views
+    python -m tests.golden.record            write the views again, after a deliberate change
+    python -m tests.golden.record --log      write the logs of the present version, and the views
 
-Look at the difference before you commit it: it is what users will find in what they have stored.
+Review the difference before you commit it: users will find the same in their stored sessions.
 """
 
 import json
@@ -52,13 +52,13 @@ MATERIAL: Mapping[Path, tuple[Sequence[Publishable], Sequence[Delta]]] = {
     HERE / f"v{VERSION}": ([*SAID, *STEERED], DELTAS),
     HERE / f"v{VERSION}_control": (CONTROLLED, ()),
 }
-"""what the present version writes, and into which folders"""
+"""directory → the messages and deltas that the present version writes into it"""
 
 _BEGAN = 1_700_000_000_000
 
 
 class Line(NamedTuple):
-    """One entry: its stream, its id there, and its fields."""
+    """One stored entry: its stream, id and fields."""
 
     stream: str
     """a lane, or "live" """
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
 
 def lines_of(messages: Sequence[Publishable], deltas: Sequence[Delta] = ()) -> list[Line]:
-    """The entries as this version of the package writes them."""
+    """Return the entries as this version of the package writes them."""
     lines: list[Line] = []
     for position, message in enumerate(messages, 1):
         body, time = encode(message), _BEGAN + position * 1000
@@ -80,12 +80,12 @@ def lines_of(messages: Sequence[Publishable], deltas: Sequence[Delta] = ()) -> l
 
 
 def read_lines(folder: Path) -> list[Line]:
-    """A golden log."""
+    """Read a golden log."""
     return [Line(*json.loads(line)) for line in (folder / "log.jsonl").read_text(encoding="utf-8").split("\n") if line]
 
 
 def envelopes(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
-    """The entries of both lanes as they are read."""
+    """Return the entries of both lanes as a reader gets them."""
     return [
         decode(session, Lane(line.stream), (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
         for line in lines
@@ -94,7 +94,7 @@ def envelopes(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
 
 
 def deltas(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
-    """The live deltas as they are read."""
+    """Return the live deltas as a reader gets them."""
     return [
         decode_delta(session, (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
         for line in lines
@@ -103,7 +103,7 @@ def deltas(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
 
 
 def requests(contexts: Sequence[Context]) -> Iterator[tuple[str, str]]:
-    """File names, and what each provider would be sent in each of these contexts."""
+    """Return file names with each provider's request for each context."""
     for form in FORMS:
         sent = [(context.position, form(context, model="golden")) for context in contexts]
         found = [{"at": at, "body": request.body, "warnings": request.warnings} for at, request in sent]
@@ -111,7 +111,7 @@ def requests(contexts: Sequence[Context]) -> Iterator[tuple[str, str]]:
 
 
 def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
-    """File names, and what they hold: each projection of the whole log, and the requests at every tenth position."""
+    """Return file names with their content: each projection of the log, and the requests at every tenth position."""
     yield "usage.json", pretty(USAGE.dump(fold(USAGE, log)))
     yield "turns.json", pretty(TURNS.dump(fold(TURNS, log)))
     yield "sessions.json", pretty(SESSIONS.dump(fold(SESSIONS, log)))
@@ -119,7 +119,7 @@ def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
 
 
 def places(last: int) -> list[int]:
-    """The positions that requests are made at."""
+    """Return the positions at which requests are recorded."""
     return [*range(10, last, 10), last]
 
 
@@ -132,12 +132,12 @@ def _context(log: Sequence[Envelope]) -> Context:
 
 
 def pretty(data: bytes | str) -> str:
-    """JSON as it stands in the files, a line a value."""
+    """Return JSON as the files contain it, one value a line."""
     return json.dumps(json.loads(data), ensure_ascii=False, indent=1) + "\n"
 
 
 def record(*, with_logs: bool) -> None:
-    """Write the views of all golden logs anew; with `with_logs` also the logs of the present version."""
+    """Write the views of all golden logs again; with `with_logs` also the logs of the present version."""
     for folder, (said, pieces) in MATERIAL.items() if with_logs else ():
         folder.mkdir(exist_ok=True)
         log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(said, pieces))

@@ -1,4 +1,4 @@
-"""A small session in which every kind of message, block, steering entry and event is said once. Made up, for tests."""
+"""A small made-up session with every kind of message, block, steering entry and event."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -173,7 +173,7 @@ SAID: Sequence[Publishable] = (
     ),
     AssistantMessage(stop_reason="error", error_message="overloaded", raw_stop_reason="529"),
 )
-"""A question with its answer, all of it in the context."""
+"""a question with its answer; all of it is in the context"""
 
 STEERED: Sequence[Publishable] = (
     ModelChange(provider="openai", model="golden-3"),
@@ -229,7 +229,7 @@ STEERED: Sequence[Publishable] = (
     *_told(UsageSettled(turn_id=_CUT, message=43, usage=_SECOND)),
     ExtensionMessage.of("session.closed", {"reason": "done"}),
 )
-"""What steers the context: branches, summaries, things left out."""
+"""entries that change the context: branches, summaries, prunes"""
 
 DELTAS: Sequence[Delta] = (
     Delta(kind="thinking", message_id="answer", turn_id=_TURN, delta="Look "),

@@ -1,10 +1,10 @@
-"""Golden sessions: what agents did in the version that `written.json` names, as `lanebus export` wrote it, with the
-views and requests that follow from it. A session is never changed: another version gets another folder.
+"""Golden sessions: exports of agents' sessions by the version in `written.json`, with the projections and requests that
+follow. A session is never changed; a new version gets a new directory.
 
-    python -m tests.golden.record            writes the views anew, after a deliberate change
-    python -m tests.golden.record --log      runs the agents and writes their sessions, and views
+    python -m tests.golden.record            write the views again, after a deliberate change
+    python -m tests.golden.record --log      run the agents, and write their sessions and the views
 
-Look at the difference before you commit it: it is what users will find in what they have stored.
+Review the difference before you commit it: users will find the same in their stored sessions.
 """
 
 import json
@@ -52,13 +52,13 @@ TOLD = {
     "abort": SCENARIOS["aborted"],
     "cut": SCENARIOS["an answer"],
 }
-"""the sessions, by their names"""
+"""name of the session → scenario"""
 
 _BEGAN = 1_700_000_000
 
 
 def read_session(folder: Path) -> list[Line]:
-    """The entries of a golden session, as they stood in their streams."""
+    """Return the entries of a golden session as they were stored."""
     return [_line(json.loads(text)) for text in _texts(folder)[1:]]
 
 
@@ -79,7 +79,7 @@ def _line(entry: dict[str, JsonValue]) -> Line:
 
 
 def envelopes(lines: Sequence[Line], session: str) -> list[Envelope]:
-    """The entries as they are read."""
+    """Return the entries as a reader gets them."""
     return [
         decode(session, Lane(line.stream), (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
         for line in lines
@@ -87,7 +87,7 @@ def envelopes(lines: Sequence[Line], session: str) -> list[Envelope]:
 
 
 def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
-    """File names, and what they hold: each projection of the whole session, and the requests at some positions."""
+    """Return file names with their content: each projection of the session, and the requests at some positions."""
     yield "usage.json", pretty(USAGE.dump(fold(USAGE, log)))
     yield "turns.json", pretty(TURNS.dump(fold(TURNS, log)))
     yield "sessions.json", pretty(SESSIONS.dump(fold(SESSIONS, log)))
@@ -96,12 +96,12 @@ def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
 
 
 def places(last: int) -> list[int]:
-    """The positions that requests are made at: a third of the way, two thirds, and the end."""
+    """Return the positions at which requests are recorded: after a third, after two thirds, and at the end."""
     return [last // 3, 2 * last // 3, last]
 
 
 def context_of(log: Sequence[Envelope]) -> Context:
-    """What a model sees at the end of a log."""
+    """Return a model's context at the end of a log."""
     context = Context(log[0].session)
     for envelope in log:
         if envelope.lane is Lane.LLM:
@@ -113,7 +113,7 @@ def context_of(log: Sequence[Envelope]) -> Context:
 
 
 async def _run(server: RealServer, name: str, scenario: Scenario) -> list[str]:
-    """Let an agent work, and give the session's export, with made-up times and producers."""
+    """Let an agent work. Return the session's export, with made-up times and producers."""
     for at in range(1, 200):
         book = Book(server.directory / f"book{at}")
         async with server.bus(f"n{at}") as bus:
@@ -127,7 +127,7 @@ async def _run(server: RealServer, name: str, scenario: Scenario) -> list[str]:
 
 
 def is_cut(entry: Envelope) -> bool:
-    """Whether it is an answer that was cut as it was spoken."""
+    """Return whether this is an answer that was cut while it was streamed."""
     return isinstance(entry.message, AssistantMessage) and CUT in (entry.message.metadata or {})
 
 
@@ -155,7 +155,7 @@ def _write_sessions(folder: Path) -> None:
 
 
 def record(*, with_logs: bool) -> None:
-    """Write the views of all golden sessions anew; with `with_logs` run the agents and write their sessions before."""
+    """Write the views of all golden sessions again; with `with_logs` first run the agents and write their sessions."""
     if with_logs:
         with suppress(FileExistsError):
             HERE.mkdir()

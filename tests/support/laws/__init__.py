@@ -1,1 +1,1 @@
-"""The model of the log, the faults that strike at it, and the planted mutants."""
+"""The model of the log, the faults that the laws inject, and planted mutants."""

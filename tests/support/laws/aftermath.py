@@ -1,7 +1,7 @@
-"""What a session's log says of the workers that were struck while they wrote it. Pure.
+"""Check a session's log after its workers were struck while they wrote it. Pure.
 
-Every word that a user said has one call of a tool, every call one result, every turn one answer, every loop an end; and
-nobody wrote who had lost the session's lease.
+Every word of a user has one tool call, every call one result, every turn one answer and every loop an end. No worker
+wrote after it had lost the session's lease.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from tests.support.laws.clerk import Line, handled
 __all__ = ("Fault", "Leases", "extra_calls", "find_faults", "repeated")
 
 HANDED_BACK = "worker.stopped"
-"""said by a worker that has given its lease back"""
+"""published by a worker that has released its lease"""
 
 
 class Fault(NamedTuple):
@@ -30,15 +30,14 @@ class Fault(NamedTuple):
 
 
 class Leases:
-    """Which process held which session's lease under which epochs, as the processes themselves wrote it into the
-    book."""
+    """The process and epochs of each lease of a session, as the processes themselves wrote them into the book."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._holders = {(line.session, int(line.key)): line.pid for line in lines if line.kind == "lease"}
         self._pids: dict[str, int] = {}
 
     def learn(self, entries: Sequence[Envelope]) -> None:
-        """Which producer is which process: some entries name their epoch."""
+        """Learn which process each producer is: some entries name their epoch."""
         for entry in entries:
             epoch = _named_epoch(entry)
             pid = self._holders.get((entry.session, epoch)) if epoch is not None else None
@@ -46,7 +45,7 @@ class Leases:
                 self._pids.setdefault(entry.producer, pid)
 
     def epochs(self, session: str, producer: str) -> list[int] | None:
-        """Under which epochs a producer may write to a session; None if it is no worker."""
+        """Return the epochs under which a producer may write to a session; None if it is no worker."""
         pid = self._pids.get(producer)
         if pid is None:
             return None
@@ -68,7 +67,7 @@ class _Tally:
 
 
 def find_faults(entries: Sequence[Envelope], leases: Leases) -> list[Fault]:
-    """What is wrong with one session."""
+    """Return the faults of one session."""
     session = entries[0].session
     found = [Fault(kind, session, text) for kind, text in _of_work(_counted(entries))]
     positions = [entry.position for entry in entries]
@@ -131,9 +130,9 @@ def _of_work(tally: _Tally) -> Iterator[tuple[Literal["unanswered", "twice", "op
 
 
 def _of_leases(entries: Sequence[Envelope], leases: Leases) -> Iterator[str]:
-    """Who wrote after another one had taken over: no epochs that its process held go up along the log.
+    """Return the writes after another worker's takeover: no epochs that the process held can ascend along the log.
 
-    Each entry counts for the lowest epoch it may have been written under, so nobody is accused who could be innocent.
+    Each entry counts with the lowest epoch possible, so an innocent worker is never reported.
     """
     least = 0
     for entry in entries:
@@ -151,10 +150,9 @@ def _of_leases(entries: Sequence[Envelope], leases: Leases) -> Iterator[str]:
 
 
 def _named_epoch(entry: Envelope) -> int | None:
-    """The epoch that an entry tells: the id of an answer ends with it.
+    """Return the epoch that an entry names. The id of an answer ends with it.
 
-    Of an answer that was lost with its worker, the id tells the epoch of the one who spoke it, and not of the one who
-    recorded it.
+    The id of an answer that was lost with its worker names the worker that streamed it, not the one that recorded it.
     """
     match entry.message:
         case AssistantMessage(turn_id=TurnId() as turn_id, id=str(message_id)) as message:
@@ -173,7 +171,7 @@ def _named_epoch(entry: Envelope) -> int | None:
 
 
 def extra_calls(lines: Sequence[Line], logs: Sequence[Sequence[Envelope]]) -> int:
-    """How many calls of the model and of `record` were made that no entry of a log came of."""
+    """Return the number of calls of the model and of `record` that led to no entry in a log."""
     made = sum(line.kind in {"model", "record"} for line in lines)
     recorded = 0
     for entries in logs:
@@ -189,6 +187,6 @@ def extra_calls(lines: Sequence[Line], logs: Sequence[Sequence[Envelope]]) -> in
 
 
 def repeated(lines: Sequence[Line], kind: str) -> set[str]:
-    """The keys that a tool was called under more than once."""
+    """Return the keys that a tool was called with more than once."""
     counts = Counter(line.key for line in lines if line.kind == kind)
     return {key for key, count in counts.items() if count > 1}

@@ -1,8 +1,8 @@
-"""What a session is told and what its agent does then, the same each time: for workers that are struck at every await.
+"""Repeatable scenarios of users and agents, for workers that are struck at every await.
 
-An agent here remembers nothing. What its model says follows from what it is shown, so whoever goes on with a session
-says the same. What people do while it works comes from the model or the tool that is at work, under a key: done again,
-it changes nothing.
+These agents have no memory: a model's answer depends on its context alone, so a successor gives the same answer.
+A person's action during the work is triggered by the model or tool that runs. It has a key, so repeating it changes
+nothing.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -30,33 +30,33 @@ from tests.support.laws.clerk import Book
 __all__ = ("SCENARIOS", "Scenario")
 
 Act = Callable[[Session], Awaitable[object]]
-"""what a person does; done again it changes nothing"""
+"""an action of a person; repeating it changes nothing"""
 
 Meanwhile = Callable[[], Awaitable[object]]
-"""what somebody does while an agent is at work"""
+"""an action that happens while an agent works"""
 
 Script = Callable[[Context], AssistantMessage]
 
 LONG = "As I was saying, " * (DEFAULT_RUN_BOUNDS.preview.flush_characters // 16)
-"""so much that it is shown at once"""
+"""long enough to be previewed"""
 
 USAGE = Usage(input=10, output=2, total_tokens=12)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A session, told by what its people do. After each act the agent works until there is nothing to do."""
+    """A session as a list of people's actions. After each action, the agent works until nothing is left to do."""
 
     acts: Sequence[Act]
     agent: Callable[[Book, Session], Agent]
     tools: int = 0
-    """calls of tools"""
+    """number of tool calls"""
     turns: int = 1
-    """calls of the model whose answers are recorded whole"""
+    """number of model calls whose answers are recorded whole"""
     is_repeated: bool = True
-    """a call that was started and left no result is run again"""
+    """True if a call that was started and has no result runs again"""
     is_ordered: bool = True
-    """the log says the same in the same order wherever a worker was struck; else a command may be answered sooner"""
+    """True if the log is always in the same order; otherwise a command may be answered earlier after a strike"""
 
 
 def _ask(text: str) -> Act:
@@ -64,7 +64,7 @@ def _ask(text: str) -> Act:
 
 
 async def _approve(session: Session) -> None:
-    """Let what waits be run."""
+    """Approve the waiting call."""
     loop = (await project(session, STATUS)).state.loop
     assert loop is not None
     for call, waiting in loop.calls_waiting.items():
@@ -77,21 +77,21 @@ async def _resume(session: Session) -> None:
 
 
 class Speaker:
-    """A model that says what a function makes of the context, in two pieces first."""
+    """A model whose answer is a function of the context, streamed in two pieces first."""
 
     provider = "scripted"
     name = "speaker-1"
     context_window = None
 
     def __init__(self, book: Book, script: Script, meanwhile: Meanwhile | None = None) -> None:
-        """`meanwhile`: what somebody does while it speaks; it then speaks on until it is cut."""
+        """`meanwhile` is an action that happens while the model streams; it then streams until it is cut."""
         self._book, self._script, self._meanwhile = book, script, meanwhile
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self._book.write("model", request.context.session, str(len(request.context.messages)))
         whole = self._script(request.context)
         yield Piece("text", LONG)
-        for _ in range(4):  # it is struck here, and what it has said is shown meanwhile
+        for _ in range(4):  # strikes hit here, while the pieces are previewed
             await checkpoint()
         yield Piece("text", "and so on")
         if self._meanwhile is not None:
@@ -111,7 +111,7 @@ def _answers(context: Context) -> AssistantMessage:
 
 
 def _calls(*names: str) -> Script:
-    """Calls tools, and is done once it has their results."""
+    """Return a model that calls tools, and finishes once it has their results."""
     calls = tuple(
         ToolCallBlock(id=f"call-{place}", name=name, arguments={"word": f"w{place}"})
         for place, name in enumerate(names)

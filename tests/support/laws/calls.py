@@ -1,7 +1,7 @@
-"""Every public call that waits, as the cancellation tests make it: a line each in `CALLS`.
+"""Every public call that waits, for the cancellation tests: one line each in `CALLS`.
 
-A call is made at a `Point`: a session of its own that holds "a", "b" and "c", seen through the bus under test. It gives
-whether its answer is the right one, and it must come to its end by itself.
+A call runs at a `Point`: its own session with the words "a", "b" and "c", opened on the bus under test. It returns
+whether its answer is right, and must end by itself.
 """
 
 from base64 import b64encode
@@ -28,12 +28,12 @@ __all__ = ("BUSES", "CALLS", "Call", "Point", "open_bus")
 T = TypeVar("T")
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
-"""large enough to leave its message"""
+"""large enough to be stored outside of its message"""
 
 
 @dataclass
 class Point:
-    """Where a call is cut: a session of its own, and what the call and its repeat say there."""
+    """The place of a call: its own session, and the words that the call and its repeat publish there."""
 
     server: RealServer
     bus: Bus
@@ -41,7 +41,7 @@ class Point:
     """another bus of the namespace, which is never cut"""
     number: int
     asked: list[str] = field(default_factory=list[str])
-    """every word that a call wanted to append, in turn"""
+    """all words that a call tried to append, in order"""
     lease: Lease | None = None
     work: Work | None = None
 
@@ -51,27 +51,27 @@ class Point:
 
     @property
     def written(self) -> Session:
-        """The same session, as its author holds it."""
+        """The same session, opened on the author's bus."""
         return self.author.session(f"p{self.number}")
 
     @property
     def consumer(self) -> Consumer:
-        """One consumer at all points: what it was given at one and has not acknowledged comes again at the next."""
+        """The consumer that all points share. Work that it did not acknowledge is delivered again at the next point."""
         return self.bus.consumer("g", "c")
 
     def word(self) -> str:
-        """A new word for a call to append."""
+        """Return a new word for a call to append."""
         self.asked.append(f"w{self.number}.{len(self.asked)}")
         return self.asked[-1]
 
     def same_word(self) -> str:
-        """The word that a call appends each time."""
+        """Return the word that a repeated call appends again."""
         self.asked.append(f"k{self.number}")
         return self.asked[-1]
 
 
 def open_bus(server: RealServer) -> AbstractAsyncContextManager[Bus]:
-    """A bus with an archive beside the server's own file."""
+    """Open a bus with an archive next to the server's file."""
     return Bus.open(server.url, archive=DirectoryArchive(server.directory / "archive"), bounds=server.bounds)
 
 
@@ -80,16 +80,16 @@ Run = Callable[[Point], Coroutine[object, None, bool]]
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it is made at a point."""
+    """One call of the table."""
 
     run: Run
-    """make it; gives whether the answer was right"""
+    """makes the call; returns whether its answer was right"""
     before: Callable[[Point], Awaitable[None]] | None = None
-    """what the call needs and must not be cut"""
+    """set-up of the call that must not be cut"""
     is_fed: bool = False
-    """somebody goes on publishing while it runs, as it waits for what is new"""
+    """True if the call waits for new entries, so that another client publishes meanwhile"""
     is_of_all: bool = False
-    """it looks at all sessions, and has more to do with each that is left from an earlier point"""
+    """True if the call looks at all sessions, and so takes longer with each earlier point"""
 
 
 def _call(
@@ -164,7 +164,7 @@ async def _read(point: Point, after: Cursor = START) -> list[str]:
 
 
 async def _follow(point: Point, *, live: bool = False) -> list[Envelope]:
-    """What is there and the next that comes."""
+    """Return whether the follower yields the existing entries and the next one."""
     end = (await point.session.head()).position
     found: list[Envelope] = []
     async with aclosing(point.session.follow(live=live)) as entries:
@@ -176,7 +176,7 @@ async def _follow(point: Point, *, live: bool = False) -> list[Envelope]:
 
 
 async def _subscribe(point: Point) -> list[Envelope]:
-    """As `_follow`, with notices between; the first word that is not of the past ends it."""
+    """Like `_follow`, with notices in between. The first word that is not history ends it."""
     end = (await point.session.head()).position
     found: list[Envelope] = []
     async with aclosing(point.session.subscribe()) as items:
@@ -204,7 +204,7 @@ async def _check_archive(point: Point) -> list[ArchiveProblem]:
 
 
 async def _next_work(point: Point, consumer: Consumer) -> Work:
-    """The work there is for the point's session; what other points have left comes before."""
+    """Return the work of the point's session, after the work that other points left."""
     async with aclosing(works(consumer)) as given:
         async for work in given:
             if work.session == point.session.id:
@@ -214,7 +214,7 @@ async def _next_work(point: Point, consumer: Consumer) -> Work:
 
 
 async def _take(point: Point) -> list[Work]:
-    """All there is until the point's session is among it."""
+    """Fetch until the point's session is among the work."""
     async with point.consumer as consumer:
         while True:
             works = await consumer.fetch(8)
@@ -353,7 +353,7 @@ CALLS: dict[str, Call] = {
     "build a context": _call(lambda p: build_context(p.session), _says_what_it_said),
     "refresh a context": _call(_refresh, _says_what_it_said),
 }
-"""What is called on an open bus. A new call is a line here."""
+"""calls on an open bus; add a new call as one line"""
 
 
 async def _open(point: Point) -> bool:
@@ -364,4 +364,4 @@ async def _open(point: Point) -> bool:
 
 
 BUSES: dict[str, Call] = {"open, use and close": Call(_open)}
-"""What opens a bus of its own."""
+"""calls that open their own bus"""

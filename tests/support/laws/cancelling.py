@@ -1,11 +1,11 @@
-"""Cancels a call at one of the places where it waits, and tells what came of it.
+"""Cancel a call at one of its suspensions, and report the outcome.
 
     trial = await cut(lambda: session.head(), at=3, moment=Moment.LATE)
 
-A coroutine gives control back wherever it waits: each such place is a suspension, counted from 1. A test cuts a call at
-the first, the second, and so on, until a trial is not `is_cut` any more because the call came to its end before.
+A suspension is a place where a coroutine gives control back to the event loop. Suspensions are numbered from 1. A test
+cuts a call at the first, the second, and so on, until a trial is not `is_cut` because the call ended before.
 
-`is_deep` counts the places where the tasks wait that the call starts, too; it is the call that is cancelled.
+`is_deep` also counts the suspensions of the tasks that the call starts; the call itself is still what is cancelled.
 """
 
 import asyncio
@@ -27,40 +27,40 @@ T = TypeVar("T")
 _Coroutine = Coroutine[object, None, T] | Generator["asyncio.Future[object] | None", None, T]
 
 PATIENCE = 120.0
-"""Seconds after which a call that was cancelled counts as one that never ends."""
+"""seconds after which a cancelled call counts as endless"""
 
 
 class Moment(StrEnum):
-    """When in a suspension the cancellation comes, and whether it comes once."""
+    """When the cancellation arrives during a suspension, and whether it is repeated."""
 
     EARLY = "early"
-    """once, as the call begins to wait: what it waits for does not happen, or nobody looks at it"""
+    """once, as the call starts to wait: what it waits for does not happen, or its result is not used"""
     LATE = "late"
-    """once, when what it waits for has happened and the call has not gone on yet: its result is thrown away"""
+    """once, after the awaited event but before the call continues: its result is lost"""
     LEVEL = "level"
-    """as a cancel scope of anyio does: at this suspension and at every one behind it"""
+    """as an anyio cancel scope does: at this suspension and at every later one"""
 
 
 @dataclass
 class Trial(Generic[T]):
-    """What came of a call."""
+    """The outcome of a call."""
 
     moment: Moment
     suspensions: int = 0
     is_cut: bool = False
-    """the call was cancelled; else it came to its end before"""
+    """True if the call was cancelled, False if it ended before"""
     is_cancelled: bool = False
-    """the call ended by it"""
+    """True if the call ended by the cancellation"""
     error: BaseException | None = None
-    """the call ended by this instead"""
+    """another error that the call raised"""
     results: list[T] = field(default_factory=list[T])
-    """what the call gave, if it returned"""
+    """the call's result, if it returned"""
 
     @property
     def is_honest(self) -> bool:
-        """The call neither took a cancellation for something else, nor made something else of it.
+        """Whether the call neither swallowed the cancellation nor turned it into another error.
 
-        Where only what a scope of anyio shields was left to do, the call may return its result.
+        If only shielded work was left, the call may return its result.
         """
         if self.moment is Moment.LEVEL and self.results:
             return self.error is None
@@ -72,9 +72,9 @@ class Counter:
     """Counts suspensions, and strikes at one of them."""
 
     at: int
-    """its number, from 1; 0 never"""
+    """number of the suspension to strike at, from 1; 0 means never"""
     strike: Callable[[object], None]
-    """is given what is waited for there"""
+    """called with the awaited object of that suspension"""
     count: int = 0
 
     def add(self, waited: object) -> None:
@@ -84,7 +84,7 @@ class Counter:
 
 
 class _Looking(Counter, Generic[T]):
-    """Strikes never, and looks at each suspension."""
+    """Looks at each suspension and never strikes."""
 
     def __init__(self, note: Callable[[T], None], look: Callable[[], T]) -> None:
         super().__init__(at=0, strike=lambda _: None)
@@ -98,10 +98,10 @@ class _Looking(Counter, Generic[T]):
 async def cut(
     call: Callable[[], Coroutine[object, None, T]], *, at: int, moment: Moment, is_deep: bool = False
 ) -> Trial[T]:
-    """Run a call in a task of its own and cancel it at its suspension number `at`; 0 never.
+    """Run a call in its own task and cancel it at suspension number `at`; 0 means never.
 
     Raises:
-        TimeoutError: it did not come to its end.
+        TimeoutError: the call did not end.
     """
     trial = Trial[T](moment)
     run = _scoped if moment is Moment.LEVEL else _run
@@ -116,12 +116,12 @@ async def cut(
 
 
 async def counted(call: Coroutine[object, None, T], *, at: int, strike: Callable[[], None]) -> T:
-    """Run a call, and strike at suspension number `at` of it and of the tasks that it starts."""
+    """Run a call, and strike at suspension number `at`, counting also the tasks that it starts."""
     return await _deep(call, Counter(at, lambda _: strike()))
 
 
 async def watched(call: Coroutine[object, None, object], look: Callable[[], T]) -> list[T]:
-    """Run a call, and return what `look` gives at each suspension of it and of the tasks that it starts."""
+    """Run a call, and return the result of `look` for each suspension of it and of the tasks that it starts."""
     found: list[T] = []
     await _deep(call, _Looking(found.append, look))
     return found
@@ -145,7 +145,7 @@ async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: T
         if trial.moment is Moment.EARLY:
             cancel()
         elif isinstance(waited, asyncio.Future):
-            # The task asks to be woken only after this, so it is cancelled first, with its wake-up on the way.
+            # The task asks to be woken only after this, so it is cancelled first while its wake-up is on the way.
             waited.add_done_callback(lambda _: cancel())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]  # whatever it holds
         else:
             loop.call_soon(cancel)
@@ -185,12 +185,12 @@ async def _deep(inner: Coroutine[object, None, T], counter: Counter) -> T:
 
 
 _counter: ContextVar[Counter | None] = ContextVar("counter", default=None)
-"""of the call that the present task is a part of"""
+"""the counter of the call that the current task belongs to"""
 
 
 @contextmanager
 def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
-    """Tasks that are started in the block count for the call that starts them."""
+    """Count the tasks started in the block towards the call that starts them."""
 
     def make(
         loop: asyncio.AbstractEventLoop, coroutine: _Coroutine[T], *, context: Context | None = None
@@ -199,7 +199,7 @@ def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, No
         if counter is None:
             return asyncio.Task(coroutine, loop=loop, context=context)
         task = asyncio.Task(_steps_of(coroutine, counter), loop=loop, context=context)
-        # Cancelled before its first step, it would leave the coroutine behind.
+        # a task cancelled before its first step would never close the coroutine
         task.add_done_callback(lambda _: coroutine.close())
         return task
 
@@ -217,7 +217,7 @@ async def _steps_of(inner: _Coroutine[T], counter: Counter) -> T:
 
 @coroutine
 def _steps(inner: _Coroutine[T], counter: Counter) -> Generator[object, None, T]:
-    """Run a coroutine, from one suspension to the next; the event loop sees what it would see without this."""
+    """Run a coroutine from one suspension to the next; the event loop notices no difference."""
     step: Callable[[], object] = partial(inner.send, None)
     while True:
         try:

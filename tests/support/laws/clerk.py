@@ -1,7 +1,7 @@
-"""An agent whose outside calls are written into a book that is no part of the bus: what was paid for, and how often.
+"""An agent whose outside calls are recorded in a book outside of the bus: which calls were paid for, and how often.
 
-It handles words. A user says words; its model asks a tool to handle those that no tool call names yet, and says that it
-is done once there are none. So its log tells which word was handled how often, and the book what that has cost.
+The agent handles words. Its model calls a tool for the words that no tool call names yet, and finishes when there are
+none. So its log shows how often each word was handled, and the book shows what that cost.
 """
 
 import json
@@ -23,65 +23,65 @@ from lanebus.handlers.providers.common.answer import ModelEvent, Piece
 __all__ = ("Book", "Clerk", "Gate", "Line", "clerk", "handled", "unhandled")
 
 MOMENT = 0.004
-"""How long an outside call takes, in seconds: long enough to be struck in."""
+"""seconds that an outside call takes: long enough to be struck"""
 
 
 class Line(NamedTuple):
     """One line of the book."""
 
     kind: str
-    """model, or the tool's name: an outside call; lease: a process began to work on a session under it; cut: it was
-    cancelled or refused before it was done; end: it was done"""
+    """the model or the tool's name: an outside call; lease: a process started work under a lease; cut: the call was
+    cancelled or refused; end: the call finished"""
     session: str
     key: str
-    """of the call; of the others, the epoch"""
+    """the call's key; for other lines, the epoch"""
     pid: int
-    """of the process"""
+    """of the process that wrote the line"""
 
 
 class Book:
-    """A file that many processes append lines to, each in one write, so that none is torn."""
+    """A file that many processes append to, each line in one write so that none is torn."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines: list[Line] = []
         self._read = 0
-        """bytes of the file that are in `_lines`"""
+        """number of the file's bytes that are in `_lines`"""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def close(self) -> None:
         os.close(self._file)
 
     def write(self, kind: str, session: str, key: str) -> None:
-        """Add a line of this process."""
+        """Append a line for this process."""
         os.write(self._file, json.dumps([kind, session, key, os.getpid()]).encode() + b"\n")
 
     @property
     def size(self) -> int:
-        """In bytes; it grows with every call."""
+        """The size in bytes; it grows with every call."""
         return os.fstat(self._file).st_size
 
     def lines(self, after: int = 0) -> list[Line]:
-        """All lines behind the first `after`, in the order they were written."""
+        """Return all lines after the first `after`, in the order of writing."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # it is just being written
+                    break  # the last line is still being written
                 self._lines.append(Line(*json.loads(line)))
                 self._read += len(line)
         return self._lines[after:]
 
 
 def unhandled(context: Context) -> list[str]:
-    """The words that users have said and no call of a tool names yet."""
+    """Return the users' words that no tool call names yet."""
     done = {word for message in context.messages if isinstance(message, AssistantMessage) for word in handled(message)}
     said = [message.text_content() for message in context.messages if isinstance(message, UserMessage)]
     return [word for word in said if word not in done]
 
 
 def handled(message: AssistantMessage) -> list[str]:
-    """The words that an answer's calls name."""
+    """Return the words that an answer's calls name."""
     return [str(word) for call in message.tool_calls() for word in _words(call)]
 
 
@@ -94,16 +94,16 @@ def _words(call: ToolCallBlock) -> Sequence[object]:
 
 
 class Gate(NamedTuple):
-    """What a kind of outside calls of a process waits for, so that a test has all the time it needs meanwhile."""
+    """Blocks one kind of a process's outside calls, so that a test has all the time it needs meanwhile."""
 
     call: str
-    """model, or the tool's name"""
+    """the model or the tool's name"""
     path: Path
-    """open once there is such a file"""
+    """the gate is open once this file exists"""
 
 
 class Clerk:
-    """The model. It speaks slowly in some sessions, so that its previews are struck too."""
+    """The model. In some sessions it streams slowly, so that its previews are struck too."""
 
     provider = "scripted"
     name = "clerk-1"
@@ -119,7 +119,7 @@ class Clerk:
         await pass_gate(self._gate, "model")
         if number_of(session) % 10 == 0:
             yield Piece("text", "let me ")
-            await anyio.sleep(0.06)  # as long as pieces wait for others
+            await anyio.sleep(0.06)  # as long as a preview collects pieces
             yield Piece("text", "see")
         usage = Usage(input=10, output=2, total_tokens=12)
         if words:
@@ -131,19 +131,19 @@ class Clerk:
 
 
 def number_of(session: str) -> int:
-    """The sessions are called s1, s2 …"""
+    """Return the number of a session: they are called s1, s2 …"""
     return int(session[1:])
 
 
 async def pass_gate(gate: Gate | None, call: str) -> None:
-    """Take as long as an outside call: a moment, and until its gate is open."""
+    """Take as long as an outside call, and wait until its gate is open."""
     await anyio.sleep(MOMENT)
     while gate is not None and call == gate.call and not gate.path.exists():  # noqa: ASYNC110  another process opens it
         await anyio.sleep(0.005)
 
 
 def tools(book: Book, *, gate: Gate | None = None) -> list[Tool]:
-    """`record`, which may be done again under the same key, and `charge`, which may not."""
+    """Return `record`, which may be repeated under the same key, and `charge`, which may not."""
 
     async def call(name: str, context: ToolContext, words: list[str]) -> str:
         book.write(name, context.session, context.key)
@@ -164,10 +164,11 @@ def tools(book: Book, *, gate: Gate | None = None) -> list[Tool]:
 
 
 def clerk(book: Book, *, gate: Gate | None = None) -> Agent:
-    """The agent. The book says which process worked on which session under which epoch.
+    """Return the agent. It records in the book which process worked on which session under which epoch.
 
     Args:
-        gate: what some of its outside calls wait for.
+        book: the book to write to.
+        gate: blocks some of its outside calls; None blocks none.
     """
     loop = AgentLoop(Clerk(book, gate=gate), tools(book, gate=gate))
 

@@ -1,4 +1,4 @@
-"""A few workers, each a process, that are killed and paused, and how often they were."""
+"""Worker processes that tests kill and pause, and counts of these strikes."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Hand:
     is_alive: bool = True
 
     def pause(self) -> None:
-        """SIGSTOP: it is there and does nothing."""
+        """Send SIGSTOP: the process exists but does nothing."""
         os.kill(self.pid, signal.SIGSTOP)
         self.is_paused = True
 
@@ -50,7 +50,7 @@ class Hand:
 
 
 class Forks:
-    """A process that has imported all that workers need, and forks them: an import costs more CPU than a short test."""
+    """A process that has imported all that workers need, and forks them. An import costs more CPU than a short test."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -67,7 +67,7 @@ class Forks:
 
 @pytest.fixture(scope="session")
 def forks() -> Generator[Forks, None, None]:
-    """One for all tests of this process. It and all it has forked are one process group, and end together."""
+    """The process that all tests of this process share. It and its forks are one process group and end together."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.laws.worker_process"],
         cwd=ROOT,
@@ -89,15 +89,16 @@ class Crew:
     def __init__(self, forks: Forks, server: RealServer, book: Path) -> None:
         self._forks, self._server, self._book = forks, server, str(book)
         self._pids: set[int] = set()
-        """of those that were not waited for"""
+        """process ids not yet waited for"""
         self.hands: list[Hand] = []
 
     def start(self, name: str, *, mutant: str = "", gated: str = "") -> Hand:
-        """A worker more, every second one with tiny bounds if the server is tiny. Its name may be of a killed one.
+        """Start a worker. If the server is tiny, every second worker has tiny bounds.
 
         Args:
-            mutant: a fault to plant in it, one of `worker_mutants`.
-            gated: the kind of its outside calls that last until `Hand.open_gate`.
+            name: its name; it may be that of a killed worker.
+            mutant: a fault of `worker_mutants` to plant in it.
+            gated: the kind of outside calls that last until `Hand.open_gate`.
         """
         gate = Path(f"{self._book}.gate.{len(self.hands)}")
         order = Order(
@@ -114,12 +115,12 @@ class Crew:
         return self.hands[-1]
 
     def start_turns(self, scenario: str, session: str, at: int) -> int:
-        """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
+        """Start a process that works on a scenario's session and dies at its await number `at`. Return its id."""
         order = Order("turns", self._server.url, self._book, scenario=scenario, session=session, at=at)
         return self._fork(replace(order, is_tiny=self._server.bounds is not None))
 
     def wait(self, pid: int) -> int:
-        """Wait until a process is gone, and give its wait status."""
+        """Wait until a process has ended. Return its wait status."""
         self._pids.remove(pid)
         return self._forks.ask(Order("wait", pid=pid))
 
@@ -129,9 +130,9 @@ class Crew:
         return path.read_text() if path.exists() else ""
 
     def end(self) -> None:
-        """Kill those that are left, and wait until they are gone."""
+        """Kill the remaining processes and wait until they have ended."""
         for pid in list(self._pids):
-            os.kill(pid, signal.SIGKILL)  # a process that has ended keeps its pid until it is waited for
+            os.kill(pid, signal.SIGKILL)  # an ended process keeps its id until it is waited for
             self.wait(pid)
 
     def _fork(self, order: Order) -> int:
@@ -141,13 +142,13 @@ class Crew:
 
     @property
     def alive(self) -> list[Hand]:
-        """Those that were not killed."""
+        """The workers that were not killed."""
         return [hand for hand in self.hands if hand.is_alive]
 
 
 @contextmanager
 def crew_at(forks: Forks, server: RealServer, book: Path) -> Generator[Crew, None, None]:
-    """Nobody yet; none is left when the block is over. What they complain of goes to a file beside the book."""
+    """Yield an empty crew. All of its workers have ended after the block. Their stderr goes next to the book."""
     crew = Crew(forks, server, book)
     try:
         yield crew

@@ -1,5 +1,5 @@
-"""A session whose users, commands and kills come at every place that a seed finds: in the middle of an answer, of a
-tool, of a guard, around any append, and while nothing runs."""
+"""A session whose users, commands and kills come at places drawn from a seed: during an answer, a tool or a guard,
+around any append, and while nothing runs."""
 
 from contextlib import nullcontext
 from random import Random
@@ -22,10 +22,10 @@ from lanebus.handlers.projections.projection import project
 __all__ = ("BOUNDS", "CANARY", "Killed", "Life", "Stuck")
 
 CANARY = "canary-e51b"
-"""what commands say to those who read the log"""
+"""part of the reasons in commands, which only readers of the log may see"""
 
 BOUNDS = RunBounds(listen=0.002)
-"""an interrupt comes in the middle of what is short"""
+"""an interrupt is noticed even during a short call"""
 
 MOST_APPENDS, MOST_ROUNDS = 600, 60
 
@@ -36,15 +36,15 @@ _DEEDS = (
 
 
 class Killed(BaseException):
-    """The worker's process is gone."""
+    """The worker's process was killed."""
 
 
 class Stuck(BaseException):
-    """It would go on for ever."""
+    """The session would never come to rest."""
 
 
 class Life:
-    """One session's life."""
+    """The life of one session."""
 
     def __init__(
         self,
@@ -55,25 +55,30 @@ class Life:
         warm: SessionCache | None = None,
         bounds: RunBounds = BOUNDS,
     ) -> None:
-        """
+        """Create a life.
+
         Args:
-            warm: keeps the session in memory between the runs of its workers; None keeps nothing.
+            session: the session to disturb.
+            random: source of all random choices.
+            kills: whether workers are killed.
+            warm: keeps the session in memory between its workers' runs; None keeps nothing.
+            bounds: of its workers' runs.
         """
         self.session, self.random, self.kills, self._warm = session, random, kills, warm
         self.bounds = bounds
-        """of its workers' runs"""
+        """bounds of its workers' runs"""
         self.is_quiet = self.is_dead = False
         self.fuse = -1
-        """appends until the worker dies; below 0 it does not"""
+        """number of appends until the worker dies; below 0 it does not"""
         self.appends = self.words = self.workers = 0
         self.story: list[str] = []
 
     async def say(self) -> None:
-        """A user says something that nobody has said before."""
+        """Publish a user's message with a new word."""
         await self.session.publish(self._word())
 
     async def disturb(self, chance: float = 0.35) -> None:
-        """Perhaps do something, and perhaps let it be noticed."""
+        """Perhaps disturb the session, and perhaps give the worker time to notice."""
         if self.is_quiet:
             return
         is_done = False
@@ -81,7 +86,7 @@ class Life:
             await self.deed()
             is_done = True
         if is_done:
-            await anyio.sleep(self.random.choice([0, 0.03]))  # the worker listens meanwhile, or not
+            await anyio.sleep(self.random.choice([0, 0.03]))  # gives the worker time to listen, or not
         if self.kills and self.random.random() < 0.03:
             self.story.append("killed")
             self.is_dead = True
@@ -90,7 +95,7 @@ class Life:
             self.fuse = self.random.randint(0, 2)
 
     async def deed(self) -> None:
-        """A user or a program says something to the session."""
+        """Let a user or a program publish something to the session."""
         session, kind = self.session, self.random.choice(_DEEDS)
         self.story.append(kind)
         match kind:
@@ -122,15 +127,15 @@ class Life:
                 await self._answer_a_call(is_approved=kind == "approve")
 
     async def work(self, agent: Agent) -> None:
-        """What workers do until nothing is left to do, however often one is killed.
+        """Run workers until nothing is left to do, however often one is killed.
 
         Raises:
-            Stuck: something is always left.
+            Stuck: work was always left.
         """
         for _ in range(MOST_ROUNDS):
             self.workers += 1
             self.is_dead, self.fuse = False, -1
-            lease = await self.session.acquire_lease("worker", 60)  # the same owner's next one fences the one before
+            lease = await self.session.acquire_lease("worker", 60)  # fences the previous lease of this owner
             assert lease is not None
             warm = nullcontext() if self._warm is None else self._warm.held(self.session.id)
             try:
@@ -167,7 +172,7 @@ class Life:
 
 
 class MortalRun(Run):
-    """A run whose worker dies when its life has it so: what it does from then on has no effect."""
+    """A run whose worker dies when its life decides so; what the worker does afterwards has no effect."""
 
     def __init__(self, life: Life, lease: Lease, warm: CachedSession | None = None) -> None:
         super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=life.bounds)

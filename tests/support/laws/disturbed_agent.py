@@ -1,4 +1,4 @@
-"""An agent whose model, tools and guard do whatever a seed finds, and disturb their session while they do."""
+"""An agent whose model, tools and guard act at random, and disturb their own session meanwhile."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -20,11 +20,11 @@ from tests.support.laws.disturbed import Life
 __all__ = ("RUN_ONCE", "Wild")
 
 RUN_ONCE = frozenset({"plain", "asks", "ends", "hands", "alone", "bad"})
-"""tools that may not be run again"""
+"""tools that must not run again"""
 
 
 class Wild:
-    """The model, and all that the loop needs."""
+    """The model, and everything that the loop needs."""
 
     provider, name, context_window = "wild", "wild-1", None
 
@@ -32,10 +32,10 @@ class Wild:
         self._life, self._random = life, life.random
         self.requests: list[ModelRequest] = []
         self.ran: Counter[tuple[str, str]] = Counter()
-        """how often a tool was run, by the call's key"""
+        """number of runs of each tool, by the call's key"""
         self._calls = 0
         self._counts_anew = self._random.random() < 0.4
-        """the model's calls are named a, b, c in each answer"""
+        """True if the model's calls are named a, b, c in each answer"""
         self._tools = self._make_tools()
         choose = self._random.choice
         policy = CompactionPolicy(window=choose([None, 300]), reserve=50, keep_recent=20, attempts=2, pause=0)

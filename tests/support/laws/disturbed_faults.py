@@ -1,4 +1,4 @@
-"""What must not be in a log, however its session was disturbed. Pure."""
+"""Find what must never be in a log, however its session was disturbed. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ __all__ = ("find_faults", "rules")
 
 @cache
 def rules() -> Mapping[str, Callable[[object], None]]:
-    """What each provider takes. The SDKs' types say so, and importing them takes seconds."""
+    """Return the rules of each provider. They import the SDKs' types, which takes seconds."""
     from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
     return {
@@ -29,10 +29,11 @@ def rules() -> Mapping[str, Callable[[object], None]]:
 
 
 def find_faults(entries: Sequence[Envelope], shown: set[str]) -> list[str]:
-    """Of a session that is at rest and not halted.
+    """Return the faults of a session that is at rest and not halted.
 
     Args:
-        shown: what models were asked with, of the words of users.
+        entries: the session's log.
+        shown: the users' words that were part of a model's request.
     """
     events = [(entry.position, event) for entry in entries if (event := _event(entry)) is not None]
     return [
@@ -94,7 +95,7 @@ def _spent(entries: Sequence[Envelope], loop: str, before: int) -> Usage:
 
 
 def _of_words(entries: Sequence[Envelope], events: _Events, shown: set[str]) -> Iterator[str]:
-    """A word that no model was shown was aborted, rejected, or left to a limit."""
+    """Return the words without an outcome: each word is shown to a model, aborted, rejected or left by a limit."""
     aborts = {e.position for e in entries if _is_abort(e)}
     over = [event.control for _, event in events if isinstance(event, ControlAnswered) and event.outcome == "applied"]
     ends = [*(position for position in over if position in aborts)]
@@ -116,7 +117,7 @@ def _is_abort(entry: Envelope) -> bool:
 
 
 def _of_contexts(entries: Sequence[Envelope]) -> Iterator[str]:
-    """At every position every provider takes the context, and no word of a command is in it."""
+    """Check that every provider accepts the context at every position, and that it contains no word of a command."""
     context = Context(entries[0].session)
     for entry in entries:
         if entry.lane is not Lane.LLM:

@@ -1,7 +1,7 @@
-"""What a random step is given: a draw takes a source of randomness and returns a value.
+"""Random arguments of a step: a draw takes a source of randomness and returns a value.
 
-Plain functions rather than Hypothesis: its swarms leave out whole kinds of steps for an example, so that rare outcomes
-took five times the steps, and what a seed gave depended on its version and on the modules that were loaded.
+Not Hypothesis: its swarm testing leaves out whole kinds of steps for an example, so rare outcomes took five times as
+many steps, and a seed's draws depended on its version and on the loaded modules.
 """
 
 from collections.abc import Callable

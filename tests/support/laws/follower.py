@@ -1,4 +1,4 @@
-"""A reader that follows a session on and on, and notes what it was given."""
+"""A reader that follows a session and keeps what it received."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,7 +10,7 @@ __all__ = ("Follower",)
 
 
 class Follower:
-    """Follows in a task of its own from a cursor; made within a running loop."""
+    """Follows from a cursor in its own task. Create it within a running event loop."""
 
     def __init__(self, session: Session, lanes: Collection[Lane], after: Cursor) -> None:
         self.lanes, self.after = lanes, after
@@ -20,7 +20,7 @@ class Follower:
 
     async def _follow(self, session: Session) -> None:
         try:
-            while not self.found:  # only who has begun is promised that a lost server is waited for
+            while not self.found:  # only a follower that has started waits for a lost server
                 with suppress(Unavailable):
                     async with aclosing(session.follow(lanes=self.lanes, after=self.after)) as entries:
                         async for envelope in entries:
@@ -30,7 +30,7 @@ class Follower:
             self._news.set()
 
     async def wait_count(self, count: int) -> None:
-        """Wait until it was given so many entries; its error ends the waiting."""
+        """Wait until it has received `count` entries. Raise its error if it fails."""
         while len(self.found) < count:
             self._news.clear()
             if self._task.done():

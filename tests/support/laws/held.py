@@ -1,4 +1,4 @@
-"""An event loop that a test enters step by step, and buses held open on it: for tests whose steps are plain functions.
+"""An event loop that a test runs step by step, with buses held open on it, for tests whose steps are plain functions.
 
 Between two steps nothing runs, as if the process had been stopped there.
 """
@@ -17,7 +17,7 @@ __all__ = ("Held", "held_loop")
 T = TypeVar("T")
 
 PATIENCE = 120.0
-"""Seconds after which a step counts as one that never ends."""
+"""seconds after which a step counts as endless"""
 
 
 class Held:
@@ -31,12 +31,12 @@ class Held:
         """Run one step to its end.
 
         Raises:
-            TimeoutError: it has none.
+            TimeoutError: the step did not end.
         """
         return self._runner.run(_within(step))
 
     def open(self, make: Callable[[], AbstractAsyncContextManager[Bus]]) -> Bus:
-        """A bus that stays open until it is closed, in a task of its own: what opens it must close it."""
+        """Open a bus until it is closed. It has its own task, because the task that opens it must close it."""
         return self.run(self._hold(make))
 
     async def _hold(self, make: Callable[[], AbstractAsyncContextManager[Bus]]) -> Bus:
@@ -70,7 +70,7 @@ class Held:
 
 @contextmanager
 def held_loop() -> Generator[Held, None, None]:
-    """A loop for the length of the block; its buses are closed at the end."""
+    """Yield a loop for the block. Its buses are closed at the end."""
     with asyncio.Runner() as runner:
         held = Held(runner)
         try:

@@ -1,6 +1,6 @@
-"""What a session is, in plain Python: the log's laws as lists and dicts, for real servers to be compared with.
+"""A session in plain Python: the log's laws as lists and dicts, to compare real servers with.
 
-Outcomes are tuples that begin with a word, as `told` makes of what the bus gives.
+Outcomes are tuples that begin with a word, as `outcome_of` makes them from the bus's outcomes.
 """
 
 import json
@@ -33,7 +33,7 @@ Outcomes = tuple[str, ...] | tuple[str, tuple[int, ...]] | tuple[str, int]
 
 
 class Said(NamedTuple):
-    """A message as the model knows it."""
+    """A message in the model."""
 
     lane: Lane
     text: str
@@ -69,7 +69,7 @@ def shown(entries: Sequence[Envelope]) -> list[Shown]:
 
 
 def outcome_of(outcome: Outcome) -> Outcomes:
-    """What a publish gave, as the model tells it."""
+    """Return the outcome of a publish in the model's form."""
     match outcome:
         case Receipt(positions=positions, is_duplicate=is_duplicate):
             return ("duplicate" if is_duplicate else "appended", positions)
@@ -88,21 +88,21 @@ def outcome_of(outcome: Outcome) -> Outcomes:
 
 
 class Terms(TypedDict, total=False):
-    """How something is published."""
+    """The conditions of a publish."""
 
     run: Required[int]
-    """which server process writes"""
+    """the server process that writes"""
     key: str | None
     expected: int | None
     epoch: int | None
     limits: tuple[int, int] | None
-    """bytes of a session, and how many more control and the end may use"""
+    """largest bytes of a session, and the extra bytes for control messages and the end"""
     becomes: Literal["open", "closed"] | None
-    """with this publish"""
+    """the state of the session after this publish"""
 
 
 class Writer(NamedTuple):
-    """A server process, as far as it writes to one session."""
+    """A server process, as the writer of one session."""
 
     session: str
     run: int
@@ -110,23 +110,23 @@ class Writer(NamedTuple):
 
 @dataclass
 class ModelSession:
-    """One session. What a server's death leaves of it: everything."""
+    """One session. A server's death loses nothing of it."""
 
     name: str = ""
     parent: "ModelSession | None" = None
-    """of a fork"""
+    """the parent of a fork"""
     shared: int = 0
-    """the last position that is its parent's"""
+    """the last position shared with the parent"""
     entries: list[Said] = field(default_factory=list[Said])
     writers: list[Writer] = field(default_factory=list[Writer])
-    """who wrote each entry"""
+    """the writer of each entry"""
     keys: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     checkpoints: dict[str, int] = field(default_factory=dict[str, int])
-    """who still needs what is behind a position"""
+    """holder → the position after which it still needs entries"""
     trimmed: int = 0
-    """everything up to here is gone"""
+    """the last trimmed position"""
     archive: set[int] = field(default_factory=set[int])
-    """positions"""
+    """the archived positions"""
     is_closed: bool = False
     is_erased: bool = False
     owner: str = ""
@@ -138,19 +138,19 @@ class ModelSession:
 
     @property
     def size_bytes(self) -> int:
-        """Of its own entries that are left."""
+        """The size of its remaining own entries, in bytes."""
         return sum(said.size_bytes for said in self.entries[max(self.trimmed, self.shared) :])
 
     @property
     def is_there(self) -> bool:
-        """It has been used, if only to be forked."""
+        """Whether the session has been used, if only to be forked."""
         return self.position > 0 or self.parent is not None or bool(self.checkpoints)
 
     def restart(self) -> None:
-        """The server died and came back: nothing is lost."""
+        """Model a death and restart of the server: nothing is lost."""
 
     def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
-        """All or nothing, in the order in which the reasons to refuse are looked at."""
+        """Publish all messages or none. The reasons to refuse are checked in the server's order."""
         key, epoch, expected = terms.get("key"), terms.get("epoch"), terms.get("expected")
         limits, becomes = terms.get("limits"), terms.get("becomes")
         if self.is_erased:
@@ -177,7 +177,7 @@ class ModelSession:
         return ("appended", positions)
 
     def read(self, lanes: Collection[Lane], after: int = 0, until: int | None = None) -> list[Shown]:
-        """What stands behind `after`, up to `until`."""
+        """Return the entries after `after`, up to `until`."""
         return [
             Shown(position, said.lane, said.text)
             for position, said in enumerate(self.entries, 1)
@@ -185,7 +185,7 @@ class ModelSession:
         ]
 
     def lacks(self, lanes: Collection[Lane], after: int, until: int | None = None) -> bool:
-        """Whether something of these lanes behind `after` was trimmed away, and is not in the archive either."""
+        """Return whether an entry of these lanes after `after` was trimmed and is not in the archive."""
         if self.parent is not None and after < self.shared:
             if self.parent.lacks(lanes, after, self.shared if until is None else min(until, self.shared)):
                 return True
@@ -196,7 +196,7 @@ class ModelSession:
         return any(position not in self.archive for position in gone if until is None or position <= until)
 
     def keep(self, before: int | None) -> int:
-        """Archive what is below a position; gives up to where the archive has this session."""
+        """Archive the entries before a position. Return the last archived position."""
         last = self.position if before is None else min(before - 1, self.position)
         self.archive |= set(range(max(self.archived, self.trimmed, self.shared) + 1, last + 1))
         return self.archived
@@ -206,7 +206,7 @@ class ModelSession:
         return max(self.archive, default=0)
 
     def trim(self, before: int, *, run: int, force: bool, is_dry: bool) -> tuple[int, int, dict[str, int]] | None:
-        """How many entries and bytes go, and who still needed some of it; None if it is refused for that."""
+        """Return the number of trimmed entries and bytes, and the holders that needed some; None if they refuse it."""
         keep = min(max(before, 1), self.position + 1)
         holders = {name: at for name, at in self.checkpoints.items() if max(at, self.archived) < keep - 1}
         if holders and not force and not is_dry:
@@ -225,7 +225,7 @@ class ModelSession:
         self.writers.append(Writer(self.name, run))
 
     def fork(self, child: "ModelSession", at: int | None) -> str:
-        """Begin a session that shares this one's beginning; gives what became of it."""
+        """Start a session that shares this one's first entries. Return the outcome."""
         end = self.position if at is None else at
         if self.is_erased or child.is_erased:
             return "erased"
@@ -248,7 +248,7 @@ class ModelSession:
         self.is_erased = True
 
     def acquire(self, owner: str) -> int | None:
-        """The epoch of a lease that does not run out; None if another one holds it."""
+        """Return the epoch of a lease that does not expire; None if another owner holds it."""
         if self.owner not in {"", owner}:
             return None
         self.owner = owner

@@ -1,4 +1,4 @@
-"""Calls that are wrong in one way each: what the cancellation tests are there to find."""
+"""Calls with one fault each, which the cancellation tests must find."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support.log.said import said
 __all__ = ("KEPT", "MUTANTS")
 
 KEPT: list[Connection] = []
-"""what a mutant has left, for the test to close"""
+"""connections that a mutant leaked, for the test to close"""
 
 
 async def _swallow(point: Point) -> bool:
@@ -25,7 +25,7 @@ async def _swallow(point: Point) -> bool:
 
 
 async def _translate(point: Point) -> bool:
-    """Makes an error of a cancellation."""
+    """Turns a cancellation into another error."""
     try:
         await point.session.head()
     except asyncio.CancelledError:
@@ -34,7 +34,7 @@ async def _translate(point: Point) -> bool:
 
 
 async def _keep_link(point: Point) -> bool:
-    """Closes its link only if all went well."""
+    """Closes its connection only on success."""
     link = await Endpoint(point.server.url).connect()
     KEPT.append(link)
     await point.session.head()
@@ -43,7 +43,7 @@ async def _keep_link(point: Point) -> bool:
 
 
 async def _keep_task(point: Point) -> bool:
-    """Ends what it started only if all went well."""
+    """Ends the task that it started only on success."""
     task = asyncio.create_task(asyncio.Event().wait())
     await point.session.head()
     task.cancel()
@@ -51,7 +51,7 @@ async def _keep_task(point: Point) -> bool:
 
 
 async def _keep_following(point: Point) -> bool:
-    """Leaves the hub only if all went well."""
+    """Leaves the hub only on success."""
     hub = point.bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]
     subscription = await hub.subscribe("s", SubscriptionOptions(Selection(frozenset())))
     await point.session.head()
@@ -60,13 +60,13 @@ async def _keep_following(point: Point) -> bool:
 
 
 async def _forget_key(point: Point) -> bool:
-    """Publishes the same again, and does not say that it is the same."""
+    """Repeats a publish without its key."""
     await point.session.publish(said(point.same_word()))
     return True
 
 
 class _Mixed:
-    """Answers in the order of the questions, also where somebody has stopped waiting for one."""
+    """Answers in the order of the requests, even if a caller has stopped waiting for one."""
 
     def __init__(self) -> None:
         self._answers: list[asyncio.Task[SessionHead]] = []

@@ -1,5 +1,4 @@
-"""A log as it would be had nobody been struck: without what was cut and begun again, and without what differs each
-time. Pure."""
+"""The normal form of a log: without turns that were cut and repeated, and without what differs in each run. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence, Set
@@ -28,15 +27,14 @@ __all__ = ("normal",)
 Entry = dict[str, JsonValue]
 
 Cut = Set[tuple[str, int]]
-"""turns, by their loop and number"""
+"""turns, as loop id and turn index"""
 
 
 def normal(entries: Sequence[Envelope]) -> list[Entry]:
-    """The log's entries as JSON. A turn that was cut is left out, and those behind it count as if it had not been.
+    """Return the log's entries as JSON, without the turns that were cut. Later turns are renumbered.
 
-    What is left out: the answer that was cut and its events; a turn's or a tool's start where it was told before; a
-    worker's word that it stopped. What is made equal: times, epochs in ids, positions, sums over a loop, which hold
-    what the cut turns have cost, and the order of results.
+    Left out: the answer that was cut and its events; a repeated start of a turn or tool; a worker's `worker.stopped`.
+    Made equal: times, epochs in ids, positions, the order of results, and sums over a loop, which include cut turns.
     """
     cut = frozenset(turn for turn in map(_cut_turn, entries) if turn is not None)
     kept = [entry for entry in entries if not _is_of(entry, cut)]
@@ -55,7 +53,7 @@ def normal(entries: Sequence[Envelope]) -> list[Entry]:
 
 
 def _in_call_order(entries: Sequence[Envelope]) -> list[Envelope]:
-    """Results of one turn in the order of its calls: those that a worker had as it was stopped were recorded first."""
+    """Sort the results of one turn in the order of its calls. A stopping worker records those it has first."""
     calls: dict[str, int] = {}
     for entry in entries:
         if isinstance(entry.message, AssistantMessage):
@@ -68,7 +66,7 @@ def _in_call_order(entries: Sequence[Envelope]) -> list[Envelope]:
 
 
 def _result_of(entry: Envelope) -> str | None:
-    """The call that a result, or its event, is of."""
+    """Return the call that a result or its event belongs to."""
     if isinstance(entry.message, ToolResultMessage):
         return entry.message.tool_call_id
     event = _event(entry)
@@ -92,7 +90,7 @@ def _event(entry: Envelope) -> AgentEvent | None:
 
 
 def _is_of(entry: Envelope, cut: Cut) -> bool:
-    """Whether it belongs to a turn that was cut, or tells of a worker."""
+    """Return whether an entry belongs to a cut turn or reports on a worker."""
     match entry.message:
         case AssistantMessage(turn_id=TurnId() as turn_id):
             return _key(turn_id) in cut
@@ -110,7 +108,7 @@ def _is_of(entry: Envelope, cut: Cut) -> bool:
 
 
 def _repeatable(entry: Envelope) -> tuple[object, ...] | None:
-    """Names what may be told again by who goes on: the second one says nothing new."""
+    """Return a name for an entry that a successor may repeat; the second one adds nothing."""
     match _event(entry):
         case TurnStarted(turn_id=turn_id, prompts=prompts):
             return "turn", turn_id, prompts
@@ -148,7 +146,7 @@ def _entry(entry: Envelope, cut: Cut, places: Mapping[int, int], llm: Sequence[i
 
 
 def _renumber(said: Entry, cut: Cut) -> None:
-    """Turns count from 0 without those that were cut; ids of messages end without their epoch."""
+    """Renumber turns from 0 without the cut ones, and drop the epoch from the end of message ids."""
     for holder in (said, said.get("data")):
         if not isinstance(holder, dict):
             continue
