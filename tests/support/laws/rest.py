@@ -1,4 +1,4 @@
-"""Whether anything is left of a call: a link in use, a follower, a task, a connection at the server."""
+"""Find what a call left behind: a connection in use, a follower, a task, a connection at the server."""
 
 import asyncio
 from collections.abc import Generator
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What a server and this process hold, compared with what they held when the watch began."""
+    """What a server and this process hold, compared with the start of the watch."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class Watch:
 
     @property
     def connections(self) -> int:
-        """How many the server has, without the one that asks."""
+        """Return the server's number of connections, without the one that asks."""
         return str(self._server.do("CLIENT", "LIST")).count("id=") - 1
 
     @property
     def unclaimed(self) -> int:
-        """The number of open connections in no pool: those of publishers and hubs, and those that were forgotten.
+        """The number of open connections in no pool: those of publishers and hubs, and leaked ones.
 
-        A publisher whose server was slow to answer has one more for its recovery. That one is not counted.
+        A publisher whose server answered slowly has one more for its recovery, which does not count.
         """
         recovering = [link for each in self._recoveries if (link := vars(each)["_connection"]) in self._open]
         return len(self._open) - sum(len(pool.idle) for pool in self._pools) - len(recovering)
@@ -51,12 +51,12 @@ class Watch:
         return self._links
 
     def begin(self) -> None:
-        """Take the tasks that are there now for those that belong there."""
+        """Take the present tasks as those that belong there."""
         self._tasks = asyncio.all_tasks()
 
     @property
     def leaks(self) -> list[str]:
-        """What a call has left, in words; nothing if it left nothing."""
+        """Return in words what a call has left behind; empty if nothing."""
         found = [f"a link of {pool!r} is in use" for pool in self._pools if pool.borrowed]
         found += [f"a broken link is kept by {pool!r}" for pool in self._pools if any(x.is_broken for x in pool.idle)]
         found += [f"{session} is followed" for hub in self._hubs for session in hub.followed]
@@ -68,7 +68,7 @@ class Watch:
 
 @contextmanager
 def watching(server: RealServer) -> Generator[Watch, None, None]:
-    """Know every link, pool and hub that is made in the block, however many a bus makes."""
+    """Watch every connection, pool and hub that is created in the block, by any bus."""
     links: list[Connection] = []
     pools: list[ConnectionPool] = []
     hubs: list[Hub] = []
@@ -84,7 +84,7 @@ def watching(server: RealServer) -> Generator[Watch, None, None]:
 
 @contextmanager
 def _noting(kind: type[T], made: list[T]) -> Generator[None, None, None]:
-    """Keep every object of a class that is made in the block."""
+    """Keep every object of a class that is created in the block."""
     make = kind.__init__
 
     def noted(self: T, *arguments: object, **named: object) -> None:

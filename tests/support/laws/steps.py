@@ -1,4 +1,4 @@
-"""A random walk over the steps of a machine: seeded, steered to what was met least, and told in full if it fails.
+"""A random walk over the steps of a machine: seeded, steered to the rarest steps, and reported in full on failure.
 
     rules = Rules["Machine"]()
 
@@ -6,7 +6,7 @@
         @rules.add(every=3, name=chosen("a", "b"))
         def read(self, name: str) -> None: ...
 
-A machine is made anew for each walk. Every walk draws from `SEED` and its own number alone.
+Each walk has a new machine, and draws only from `SEED` and its own number.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ __all__ = ("Counted", "Rule", "Rules", "Unmet", "Walker", "walk")
 Do = TypeVar("Do", bound=Callable[..., None])
 
 STEERED = 0.1
-"""The share of the steps that go to the rule that was taken least, so that every rule is taken in a few walks."""
+"""share of the steps that go to the rarest rule, so that a few walks take every rule"""
 
 
 class Walker(Protocol):
     """A machine."""
 
     def finish(self) -> None:
-        """Check what can only be checked at the end of a walk that went well."""
+        """Check what can only be checked at the end of a successful walk."""
         ...
 
     def leave(self) -> None:
@@ -47,7 +47,7 @@ class Rule(Generic[M]):
     name: str
     do: Callable[..., None]
     every: int
-    """steps of one walk from one of this kind to the next, at least"""
+    """least number of steps between two steps of this kind in one walk"""
     is_possible: Callable[[M], bool]
     draws: dict[str, Draw[object]]
 
@@ -57,13 +57,13 @@ def _always(_: object) -> bool:
 
 
 class Rules(Generic[M]):
-    """The kinds of steps of one machine, in the order in which they are defined."""
+    """The kinds of steps of one machine, in the order of their definition."""
 
     def __init__(self) -> None:
         self.all: list[Rule[M]] = []
 
     def add(self, *, every: int = 1, when: Callable[[M], bool] = _always, **draws: Draw[object]) -> Callable[[Do], Do]:
-        """Make a method of the machine a step that is given what the draws return."""
+        """Make a method of the machine a step. It is called with what the draws return."""
 
         def added(do: Do) -> Do:
             self.all.append(Rule(do.__name__, do, every, when, draws))
@@ -73,12 +73,12 @@ class Rules(Generic[M]):
 
 
 class Unmet(Exception):
-    """The walks met too little to say that the laws hold."""
+    """The walks met too few rules or outcomes to prove the laws."""
 
 
 @dataclass
 class Counted:
-    """What all walks did together."""
+    """The counts of all walks together."""
 
     rules: Counter[str] = field(default_factory=Counter[str])
     outcomes: Counter[str] = field(default_factory=Counter[str])
@@ -97,7 +97,7 @@ class Counted:
 
 
 def walk(machine: M, rules: Rules[M], counted: Counted, random: Random, steps: int) -> None:
-    """Take a number of steps. An error of a step has all steps so far as its note."""
+    """Take a number of steps. If a step raises, a note on its error lists all steps so far."""
     counted.walks += 1
     story: list[str] = []
     taken: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A count that others wait for."""
+"""A count that other tasks wait for."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ import anyio
 __all__ = ("Tally",)
 
 PATIENCE = 120.0
-"""Seconds after which what is waited for counts as never to come."""
+"""seconds after which a wait fails"""
 
 
 class Tally:
-    """Made within a running event loop."""
+    """A count. Create it within a running event loop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -22,10 +22,10 @@ class Tally:
         self._news.set()
 
     async def wait(self, count: int) -> None:
-        """Wait until there are so many.
+        """Wait until the count is at least `count`.
 
         Raises:
-            TimeoutError: they never came.
+            TimeoutError: the count was not reached.
         """
         with anyio.fail_after(PATIENCE):
             while self.count < count:

@@ -1,6 +1,6 @@
-"""Tiny bounds for half of the rounds of a law: what only holds at large ones is a fault.
+"""Tiny bounds for half of the rounds of a law: a law that holds only with large bounds is a fault.
 
-A law asks `is_tiny` whether a round has them, and opens that round's buses with `LAW_TINY`, or has `shrink` do so.
+A law asks `is_tiny` for each round, and opens the round's buses with `LAW_TINY`, or calls `shrink` to do so.
 """
 
 from dataclasses import replace
@@ -18,11 +18,11 @@ LAW_TINY = replace(
     connection=replace(TINY.connection, answer_seconds=0.3, patience_seconds=60.0),
     log=replace(TINY.log, live_bytes=4_096),
 )
-"""`TINY`, and what only a law can bear: a preview that ends early, as a preview may, and answers that a slow machine
-gives too late. A call that was given up is settled all the same, and none is lost or doubled."""
+"""`TINY` with previews that end early, and with answers that a slow machine gives too late. A call that was given up is
+still settled; no entry is lost or duplicated."""
 
 LAW_PATIENT = replace(LAW_TINY, connection=replace(LAW_TINY.connection, answer_seconds=10.0))
-"""`LAW_TINY` for work that no worker tries again: a late answer would end it before a test does."""
+"""`LAW_TINY` for work that no worker retries: a late answer would end it before a test does"""
 
 RUN_TINY = RunBounds(
     listen=0.002,
@@ -35,12 +35,12 @@ WORKER_TINY = WorkerBounds(warm_sessions=3, warm_entries=3, store_every=3, run=R
 
 
 def is_tiny(number: int) -> bool:
-    """Whether a round has tiny bounds: every second one, and with the next seed the others."""
+    """Return whether a round has tiny bounds: every second round does, and with the next seed the other ones."""
     return (number + SEED) % 2 == 0
 
 
 def shrink(server: RealServer, bounds: Bounds = LAW_TINY) -> None:
-    """Have a server send little at once, also after a restart, and its buses get tiny bounds."""
+    """Give a server a small output limit, also after a restart, and its buses tiny bounds."""
     server.bounds = bounds
     server.options += ("--client-output-buffer-limit", *OUTPUT_LIMIT.split())
     server.do("CONFIG", "SET", "client-output-buffer-limit", OUTPUT_LIMIT)

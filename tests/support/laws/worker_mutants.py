@@ -1,4 +1,4 @@
-"""Faults that are planted in a worker process: what the tests that kill workers are there to find."""
+"""Faults to plant in a worker process, which the tests that kill workers must find."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,11 +19,11 @@ _CHECK = "if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epo
 
 
 def _nothing() -> None:
-    """No fault."""
+    """Plant no fault."""
 
 
 def _no_heed() -> None:
-    """A worker does not look whether it still holds what it works on: its own clock would stop it, too."""
+    """Let a worker not check its lease, also not by its own clock."""
 
     async def run(self: Heartbeat) -> None:
         await anyio.sleep_forever()
@@ -32,14 +32,14 @@ def _no_heed() -> None:
 
 
 def _no_fence() -> None:
-    """The server does not look at the epoch."""
+    """Let the server not check the epoch."""
     _no_heed()
     assert _CHECK in PUBLISH.text
     PUBLISH.text = PUBLISH.text.replace(_CHECK, "")
 
 
 def _no_epoch_no_key() -> None:
-    """What is appended carries neither the lease's epoch nor the name of its step."""
+    """Append without the lease's epoch and without the step's key."""
     _no_heed()
 
     async def publish(self: Run, *messages: Publishable, key: str | None = None) -> Receipt:
@@ -52,7 +52,7 @@ def _no_epoch_no_key() -> None:
 
 
 def _acks_first() -> None:
-    """A pointer is acknowledged as it is taken."""
+    """Acknowledge work when it is fetched."""
     take = Consumer.fetch
 
     async def acked(self: Consumer, free: int) -> list[Work]:
@@ -64,7 +64,7 @@ def _acks_first() -> None:
 
 
 def _charges_again() -> None:
-    """A tool that may not be run twice says that it may."""
+    """Let a tool that must not run twice claim that it may."""
     make = FunctionTool.__init__
 
     def made(self: FunctionTool, function: Function, **options: object) -> None:
@@ -81,4 +81,4 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "acks first": _acks_first,
     "charges again": _charges_again,
 }
-"""by their names"""
+"""name → function that plants the fault"""

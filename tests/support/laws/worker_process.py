@@ -57,7 +57,7 @@ class Order:
     at: int = 0
     pid: int = 0
     is_tiny: bool = False
-    """the bounds of its bus and its runs"""
+    """True gives its bus and its runs tiny bounds"""
 
 
 def _open(order: Order) -> AbstractAsyncContextManager[Bus]:
@@ -81,7 +81,7 @@ async def _turns(order: Order) -> None:
     bounds = RUN_TINY if order.is_tiny else DEFAULT_RUN_BOUNDS
     async with _open(order) as bus:
         session = bus.session(order.session)
-        await session.head()  # its links are there
+        await session.head()  # connects
         await counted(work_off(session, scenario, Book(Path(order.book)), bounds=bounds), at=order.at, strike=die)
         os._exit(0)
 
@@ -112,7 +112,7 @@ def _do(order: Order) -> int:
 
 
 async def _open_once(url: str) -> None:
-    """What a bus imports only when it is opened is imported before the forks."""
+    """Import before the forks what a bus imports only when it is opened."""
     async with Bus.open(url) as bus:
         await bus.session("none").head()
 
@@ -123,7 +123,7 @@ def main() -> None:
         order = Order(**json.loads(line))
         if not is_ready:
             asyncio.run(_open_once(order.url))
-            gc.freeze()  # or each fork would copy what it looks through
+            gc.freeze()  # otherwise each fork would copy the pages that its garbage collector visits
             is_ready = True
         print(_do(order), flush=True)
     os.killpg(0, signal.SIGKILL)

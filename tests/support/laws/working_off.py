@@ -1,4 +1,4 @@
-"""Works a session of a scenario off, again and again from wherever it stands, until there is nothing left to do."""
+"""Work on a scenario's session, from wherever it stands, until nothing is left to do."""
 
 from contextlib import suppress
 
@@ -12,11 +12,11 @@ from tests.support.laws.clerk import Book
 __all__ = ("OWNER", "work_off")
 
 OWNER = "worker"
-"""Who takes a lease again under the same name need not wait for its end, and fences who had it before."""
+"""an owner that takes a lease again under its name need not wait for the expiry, and fences the previous holder"""
 
 
 async def work_off(session: Session, scenario: Scenario, book: Book, *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> None:
-    """Do what the scenario's people do, and let the agent work after each act."""
+    """Take the scenario's actions of people, and let the agent work after each."""
     agent = scenario.agent(book, session)
     lease = await session.acquire_lease(OWNER, 60)
     assert lease is not None
@@ -24,5 +24,5 @@ async def work_off(session: Session, scenario: Scenario, book: Book, *, bounds: 
     for act in scenario.acts:
         await act(session)
         while (await run.refresh()).loop_state.has_work:
-            with suppress(TryAgain):  # later is now
+            with suppress(TryAgain):  # retry at once
                 await agent(run)

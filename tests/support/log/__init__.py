@@ -1,1 +1,1 @@
-"""What tests of the log share: messages of one word, readers, groups, traffic."""
+"""Shared by tests of the log: one-word messages, readers, groups, traffic."""

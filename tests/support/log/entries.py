@@ -1,4 +1,4 @@
-"""A log in a list: envelopes as the bus would give them, for folds that need no server."""
+"""A log as a list of envelopes, for folds that need no server."""
 
 from collections.abc import AsyncIterator, Iterable
 
@@ -17,7 +17,7 @@ def entry(position: int, message: Publishable, *, session: str = "s") -> Envelop
 
 
 def log(*messages: Publishable) -> list[Envelope]:
-    """One entry each, at positions 1, 2, 3 …"""
+    """Return one envelope for each message, at positions 1, 2, 3 …"""
     return [entry(position, message) for position, message in enumerate(messages, 1)]
 
 
@@ -50,7 +50,7 @@ def results(call: str, text: str) -> ToolResultMessage:
 
 
 def texts(context: Context) -> list[str]:
-    """What the model reads, a line a message: its role's first letter and its text or calls."""
+    """Return the model's messages, one line each: the first letter of the role, and the text or calls."""
     return [
         f"{type(message).__name__[0].lower()}:{message.text_content()}"
         + "".join(f"<{block.id}>" for block in message.content if isinstance(block, ToolCallBlock))
@@ -59,7 +59,7 @@ def texts(context: Context) -> list[str]:
 
 
 class ListedSession:
-    """A session whose log is a list that the test appends to; it counts what was read."""
+    """A session whose log is a list that the test appends to. It counts the entries that were read."""
 
     def __init__(self, *messages: Publishable) -> None:
         self.id = "s"

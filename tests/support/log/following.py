@@ -1,4 +1,4 @@
-"""Subscribers of a test: what each was handed over, and what it was told."""
+"""Subscribers of a test, with the envelopes and notices that they received."""
 
 from collections.abc import Awaitable, Callable, Collection
 from threading import Thread
@@ -13,14 +13,14 @@ __all__ = ("Subscriber", "stalled")
 
 
 def stalled(work: Callable[[], Awaitable[None]]) -> None:
-    """Let other work be done while nothing of this event loop runs."""
+    """Let other threads and processes work while this event loop stands still."""
     thread = Thread(target=anyio.run, args=(work,))
     thread.start()
     thread.join()
 
 
 class Subscriber:
-    """One that takes whatever comes; `story` is it in short: words of envelopes, kinds of notices in brackets."""
+    """Takes every item. `story` is a short form: the words of envelopes, and the kinds of notices in brackets."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Subscriber:
 
     @property
     def cursor(self) -> Cursor:
-        """Of the last thing it was given."""
+        """The cursor of the last item that it received."""
         return self.items[-1].cursor
 
     def has(self, *story: str) -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""What the tests of consumer groups share: wake-ups, and what the server holds of them."""
+"""Shared by the tests of consumer groups: wake-ups, and the group's state on the server."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,24 +17,24 @@ from tests.support.servers.real import AnyServer, eventually, shortly
 __all__ = ("TINY", "begin", "pending", "take_all", "take_one", "wake", "works")
 
 TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
-"""Streams of hints that keep nearly nothing."""
+"""streams of wake-ups that keep almost nothing"""
 
 
 async def wake(bus: Bus, *names: str) -> None:
-    """One wake-up of each session."""
+    """Send one wake-up for each session."""
     for name in names:
         await bus.session(name).publish(said("x"))
 
 
 async def take_one(consumer: Consumer) -> Work:
-    """The next work, which must come soon."""
+    """Return the next work. It must arrive soon."""
     async with shortly():
         (work,) = await consumer.fetch(1)
     return work
 
 
 async def take_all(consumer: Consumer, count: int) -> list[Work]:
-    """So many works, which must come soon."""
+    """Return the next `count` works. They must arrive soon."""
     works: list[Work] = []
     async with shortly():
         while len(works) < count:
@@ -44,7 +44,7 @@ async def take_all(consumer: Consumer, count: int) -> list[Work]:
 
 @asynccontextmanager
 async def taking_nothing(consumer: Consumer) -> AsyncGenerator[None, None]:
-    """Let a consumer wait for work while the block runs; fail if it is given any."""
+    """Let a consumer wait for work during the block. Fail if it receives any."""
 
     async def take() -> None:
         raise AssertionError(await consumer.fetch(100))
@@ -56,7 +56,7 @@ async def taking_nothing(consumer: Consumer) -> AsyncGenerator[None, None]:
 
 
 async def begin(server: AnyServer, consumer: Consumer, group: str) -> None:
-    """Have a new group that begins now begin in all buckets, where its consumer is given nothing."""
+    """Start a new group at the present end of all buckets, so that its consumer receives nothing."""
     keys = Keys()
 
     def has_begun() -> bool:
@@ -68,7 +68,7 @@ async def begin(server: AnyServer, consumer: Consumer, group: str) -> None:
 
 
 async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
-    """All works one by one; it never ends. Some are taken ahead."""
+    """Yield all works one by one, for ever. Some are fetched ahead."""
     try:
         while True:
             for work in await consumer.fetch(64):
@@ -78,7 +78,7 @@ async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
 
 
 def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:
-    """Session and consumer of all that consumers of a group have."""
+    """Return the session and consumer of all pending work of a group."""
     found: list[tuple[str, str]] = []
     keys = Keys()
     for bucket in range(keys.buckets):

@@ -1,4 +1,4 @@
-"""A step of a consumer group that the server has carried out, and whose answer is late."""
+"""A step of a consumer group that the server has carried out, and whose answer is delayed."""
 
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -12,13 +12,13 @@ __all__ = ("Late",)
 
 
 class Late:
-    """Holds back the first answer to a step until it is to be told; for all consumers of the process, in one test."""
+    """Delays the first answer to a step until the test releases it, for all consumers of the process, in one test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
         self.done, self.told = anyio.Event(), anyio.Event()
-        """the server has carried the step out; its answer may be told"""
+        """set once the server has carried out the step; set by the test to release the answer"""
         self.given = anyio.Event()
-        """work was given after that"""
+        """set once work was delivered after that"""
         carry_out = cast("Callable[..., Awaitable[object]]", getattr(GroupLog, step))
         fetch = cast("Callable[..., Awaitable[dict[int, Fetched]]]", GroupLog.fetch)
 

@@ -1,4 +1,4 @@
-"""Messages of one word, and what a session holds of them."""
+"""One-word messages, and a session's content as words."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ __all__ = ("assert_gap_free", "read", "said", "told", "word", "words")
 
 
 def said(text: str) -> UserMessage:
-    """One word in the LLM lane."""
+    """Return a one-word message for the LLM lane."""
     return UserMessage.text(text)
 
 
 def told(text: str) -> ExtensionMessage:
-    """One word in the extension lane."""
+    """Return a one-word message for the extension lane."""
     return ExtensionMessage.of("told", text)
 
 
 def word(envelope: Envelope) -> str:
-    """The one word that a test message carries; an error's name where it cannot be read."""
+    """Return the word of a test message, or the error's name if it could not be decoded."""
     match envelope.message:
         case ExtensionMessage(data=str(text)):
             return text
@@ -31,15 +31,15 @@ def word(envelope: Envelope) -> str:
 
 
 async def read(session: Session) -> list[Envelope]:
-    """All that a session holds."""
+    """Return all entries of a session."""
     return [envelope async for envelope in session.read()]
 
 
 async def words(session: Session) -> list[str]:
-    """All that a session holds, as words."""
+    """Return all entries of a session, as words."""
     return [word(envelope) for envelope in await read(session)]
 
 
 def assert_gap_free(envelopes: Sequence[Envelope]) -> None:
-    """Positions are 1, 2, 3 …"""
+    """Check that the positions are 1, 2, 3 …"""
     assert [envelope.position for envelope in envelopes] == list(range(1, len(envelopes) + 1))

@@ -1,4 +1,4 @@
-"""Entries as they are stored, for tests that write them past the bus."""
+"""Stored entries, for tests that write them without the bus."""
 
 from zlib import crc32
 
@@ -17,7 +17,7 @@ def header(
     producer: str = "me",
     token: str = "0_i",  # noqa: S107  # no secret: it names an incarnation
 ) -> str:
-    """The header of an entry as the bus would write it, with the checksum that fits."""
+    """Return an entry's header as the bus writes it, with a valid checksum."""
     data = body.encode() if isinstance(body, str) else body
     checksum = crc32(data, seed_of(version, producer, lane))
     return f"{version} {milliseconds} {producer} {token} {checksum}"

@@ -1,4 +1,4 @@
-"""Callers that publish without a pause and followers that see it, while a test does harm to the servers."""
+"""Callers that publish without pause and followers that read, while a test harms the servers."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
@@ -14,29 +14,29 @@ from tests.support.servers.real import eventually
 __all__ = ("Traffic", "traffic")
 
 CALLERS = 3
-"""that publish to each session"""
+"""number of callers that publish to each session"""
 
 
 class Traffic:
-    """What was acknowledged, what was seen, and who was told of a loss."""
+    """The acknowledged words, the words that were read, and the reported losses."""
 
     def __init__(self, bus: Bus, names: Sequence[str]) -> None:
         self._bus, self._names = bus, names
         self.acknowledged: dict[str, dict[str, int]] = {name: {} for name in names}
         """session → word → position"""
         self.seen: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        """session → positions and words, as the follower saw them"""
+        """session → positions and words, as its follower read them"""
         self.told: dict[str, set[str]] = defaultdict(set)
-        """session → "publisher" and "follower", as they were told that its log lost its end"""
+        """session → "publisher" and "follower", if a call of theirs reported that the log lost its end"""
         self.is_over = False
 
     @property
     def count(self) -> int:
-        """How many publishes were acknowledged."""
+        """The number of acknowledged publishes."""
         return sum(map(len, self.acknowledged.values()))
 
     async def more(self, count: int = 20) -> None:
-        """Wait until each session has this many acknowledged publishes more."""
+        """Wait until each session has `count` more acknowledged publishes."""
         goals = {name: len(words) + count for name, words in self.acknowledged.items()}
         await eventually(lambda: all(len(self.acknowledged[name]) >= goal for name, goal in goals.items()))
 
@@ -54,7 +54,7 @@ class Traffic:
             turn += 1
 
     async def follow(self, session: Session) -> None:
-        """See all; begin anew where the log turns out to be another one."""
+        """Read all entries. Start again if the log was replaced."""
         while True:
             try:
                 async for envelope in session.follow():
@@ -64,7 +64,7 @@ class Traffic:
                 self.seen[session.id].clear()
 
     async def assert_whole(self) -> None:
-        """Each word that was acknowledged is there once, at its position, and was seen once."""
+        """Check that each acknowledged word is there once, at its position, and was read once."""
         for name in self._names:
             envelopes = await read(self._bus.session(name))
             assert_gap_free(envelopes)
@@ -80,7 +80,7 @@ class Traffic:
             assert self.seen[name] == [(position, text) for text, position in found.items()]
 
     async def lost(self, bus: Bus) -> dict[str, set[str]]:
-        """Session → acknowledged words that are not in its log; by a bus that is open still."""
+        """Return session → acknowledged words that its log lacks. Needs a bus that is still open."""
         gone = dict[str, set[str]]()
         for name in self._names:
             here = {word(envelope) for envelope in await read(bus.session(name))}
@@ -91,7 +91,7 @@ class Traffic:
 
 @asynccontextmanager
 async def traffic(bus: Bus, *names: str) -> AsyncGenerator[Traffic, None]:
-    """Traffic on these sessions while the block runs; then what was said is looked at as a whole."""
+    """Publish to and follow these sessions during the block. Afterwards check the logs."""
     running = Traffic(bus, names)
     async with anyio.create_task_group() as followers:
         async with anyio.create_task_group() as callers:

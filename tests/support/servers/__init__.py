@@ -1,1 +1,1 @@
-"""Real servers as processes of their own, and the faults of a network between them and a test."""
+"""Real servers as separate processes, and network faults between them and a test."""

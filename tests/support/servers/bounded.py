@@ -1,4 +1,4 @@
-"""Bounds of the buses that a test opens on its server: tiny ones, or one of them changed."""
+"""Bounds of the buses that a test opens on its server: tiny bounds, or single bounds changed."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -17,7 +17,7 @@ from lanebus.bus.servers.bounds import ConnectionBounds
 __all__ = ("OUTPUT_LIMIT", "TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
 
 OUTPUT_LIMIT = "normal 1mb 1mb 0"
-"""For a server of buses with tiny bounds: it sends 1 MiB to a client at once."""
+"""output limit of a server for buses with tiny bounds: 1 MiB for a client"""
 
 TINY = Bounds(
     connection=ConnectionBounds(
@@ -49,11 +49,11 @@ TINY = Bounds(
     live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2, kept_pieces=3),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
 )
-"""For messages of 32 KiB at most, on a server with `OUTPUT_LIMIT`."""
+"""for messages of at most 32 KiB, on a server with `OUTPUT_LIMIT`"""
 
 
 class Bounded(Protocol):
-    """A server whose buses get bounds."""
+    """A server that gives bounds to its buses."""
 
     bounds: Bounds | None
 
@@ -66,7 +66,7 @@ def bound_hub(
     sessions_at_once: int | None = None,
     unsized_sessions: int | None = None,
 ) -> None:
-    """Change some bounds of the hub, of buses that are opened from now on."""
+    """Change bounds of the hub, for buses that are opened from now on."""
     bounds = server.bounds or Bounds()
     hub = bounds.hub
     hub = replace(
@@ -80,25 +80,25 @@ def bound_hub(
 
 
 def bound_log(server: Bounded, *, live_bytes: int) -> None:
-    """The same for the log."""
+    """Change bounds of the log, for buses that are opened from now on."""
     bounds = server.bounds or Bounds()
     server.bounds = replace(bounds, log=replace(bounds.log, live_bytes=live_bytes))
 
 
 def bound_live(server: Bounded, *, trim_bytes: int) -> None:
-    """The same for live deltas."""
+    """Change bounds of live deltas, for buses that are opened from now on."""
     bounds = server.bounds or Bounds()
     server.bounds = replace(bounds, live=replace(bounds.live, trim_bytes=trim_bytes))
 
 
 def bound_archive(server: Bounded, *, text_bytes: int) -> None:
-    """The same for the archive."""
+    """Change bounds of the archive, for buses that are opened from now on."""
     bounds = server.bounds or Bounds()
     server.bounds = replace(bounds, archive=replace(bounds.archive, text_bytes=text_bytes))
 
 
 def bound_servers(request: pytest.FixtureRequest, bounds: Bounds | None) -> None:
-    """Give the servers that a test asks for these bounds; a shared one loses them with its next test."""
+    """Give these bounds to the servers that a test uses. A shared server loses them with its next test."""
     for name in ("server", "process", "valkey", "one", "shared_valkey"):
         if name in request.fixturenames:
             server: Bounded = request.getfixturevalue(name)

@@ -1,4 +1,4 @@
-"""A real server whose clock is stepped: a library that is loaded before the C library's, made with gcc."""
+"""A real server whose clock can be stepped, by a preloaded library that gcc builds."""
 
 import mmap
 import struct
@@ -60,16 +60,16 @@ DEADLINE = 120.0
 
 
 class SteppedServer:
-    """A server, and its clock."""
+    """A server and its clock."""
 
     def __init__(self, server: RealServer, step: mmap.mmap) -> None:
         self.server, self._step = server, step
 
     def step(self, seconds: int) -> None:
-        """Let the server's wall clock be so far ahead of the true time from now on."""
+        """Set the server's wall clock this many seconds ahead of the true time."""
         self._step[:8] = struct.pack("q", seconds)
         deadline = time.monotonic() + DEADLINE
-        while abs(self._now() - time.time() - seconds) > 60:  # it looks at its clock once a turn
+        while abs(self._now() - time.time() - seconds) > 60:  # the server reads its clock once in each cycle
             assert time.monotonic() < deadline, "the server does not take its time from the C library"
             time.sleep(0.005)
 
@@ -81,7 +81,7 @@ class SteppedServer:
 
 @contextmanager
 def stepped_server() -> Generator[SteppedServer, None, None]:
-    """The embedded server's binary, with a clock that goes right at first. It needs gcc."""
+    """Start the embedded server's binary, with a clock that is right at first. Needs gcc."""
     with tempfile.TemporaryDirectory(prefix="lanebus-clock-") as name:
         folder = Path(name)
         source, shim, step, binary = (folder / part for part in ("shim.c", "shim.so", "step", "server"))

@@ -1,9 +1,9 @@
-"""Several real servers that are one to the bus: a cluster of three, and a primary with a replica behind a Sentinel.
+"""Several real servers that act as one: a cluster of three, and a primary with a replica behind a Sentinel.
 
 async def test_x(cluster: RealCluster): ...          a cluster of this test's own
 async def test_y(sentinel: RealSentinel): ...        a primary, a replica and a Sentinel of this test's own
 
-For those that tests share see tests/support/servers/kinds.py.
+For the servers that tests share see tests/support/servers/kinds.py.
 """
 
 import random
@@ -29,11 +29,11 @@ SLOTS = 16_384
 SERVICE = "lanebus"
 
 _PORTS = random.SystemRandom()
-"""Not seeded: processes of tests that draw the same numbers would get in each other's way."""
+"""not seeded: test processes that draw the same numbers would compete for the same ports"""
 
 
 class RealCluster:
-    """Primaries that share the slots; no replicas."""
+    """Primaries that share the slots, without replicas."""
 
     def __init__(self, nodes: list[tuple[RealServer, int]]) -> None:
         self.nodes = [node for node, _ in nodes]
@@ -60,12 +60,12 @@ class RealCluster:
             yield _ClusterTalk({port: stack.enter_context(Resp(port)) for port in self.ports})
 
     def slot(self, key: str) -> int:
-        """The slot of a key, by what the cluster itself says."""
+        """Return the slot of a key, as the cluster computes it."""
         with self.nodes[0].talk() as say:
             return say.integer("CLUSTER", "KEYSLOT", key)
 
     def owner(self, slot: int) -> int:
-        """The place in `nodes` of the one that holds a slot."""
+        """Return the index in `nodes` of the owner of a slot."""
         return next(index for index, node in enumerate(self.nodes) if self._holds(node, slot))
 
     def node_id(self, index: int) -> str:
@@ -81,7 +81,7 @@ class RealCluster:
 
 
 class _ClusterTalk:
-    """Follows where a server sends it; says what has no key to all of them."""
+    """Follows the redirections of a server. It sends a command without a key to all servers."""
 
     def __init__(self, nodes: dict[int, Resp]) -> None:
         self._nodes = nodes
@@ -103,7 +103,7 @@ class _ClusterTalk:
 
 
 class RealSentinel:
-    """A primary, its replica, and one Sentinel that watches them; its word is enough for a failover."""
+    """A primary, its replica, and one Sentinel that watches them. The Sentinel alone decides on a failover."""
 
     def __init__(self, servers: list[tuple[RealServer, int]], sentinel_port: int) -> None:
         self.servers = {port: server for server, port in servers}
@@ -116,7 +116,7 @@ class RealSentinel:
 
     @property
     def primary(self) -> RealServer:
-        """The primary, by what the Sentinel says now."""
+        """The primary that the Sentinel names now."""
         return self.servers[self.primary_port]
 
     @property
@@ -126,7 +126,7 @@ class RealSentinel:
         return int(str(answer[1]))
 
     def ask(self, *arguments: str) -> Reply:
-        """One command to the Sentinel."""
+        """Send one command to the Sentinel."""
         with Resp(self.port) as say:
             return say(*arguments)
 
@@ -143,7 +143,7 @@ class RealSentinel:
         return self.primary.talk()
 
     def has_replica(self) -> bool:
-        """The Sentinel knows a replica that is fit to take over."""
+        """Return whether the Sentinel knows a replica that can take over."""
         replicas = self.ask("SENTINEL", "REPLICAS", SERVICE)
         assert isinstance(replicas, list)
         for fields in replicas:
@@ -155,7 +155,7 @@ class RealSentinel:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """Poll a condition outside an event loop; `eventually` is for tests in one."""
+    """Poll a condition outside of an event loop; use `eventually` within one."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
@@ -164,7 +164,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None
 
 @contextmanager
 def real_cluster(count: int = 3, *, options: Sequence[str] = ()) -> Generator[RealCluster, None, None]:
-    """Start a cluster of Valkey servers, with more options of their command line."""
+    """Start a cluster of Valkey servers, with additional command-line options."""
     with ExitStack() as stack:
         settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", *options)
         found = RealCluster([stack.enter_context(_at_free_port(*settings)) for _ in range(count)])
@@ -185,7 +185,7 @@ def real_cluster(count: int = 3, *, options: Sequence[str] = ()) -> Generator[Re
 
 @contextmanager
 def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, None, None]:
-    """Start a primary with its replica and Sentinel, of the embedded server's binary."""
+    """Start a primary with its replica and Sentinel, from the embedded server's binary."""
     with ExitStack() as stack:
         settings = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *options)
         primary, port = stack.enter_context(_at_free_port(*settings))
@@ -199,9 +199,9 @@ def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, Non
 
 @contextmanager
 def _at_free_port(*options: str) -> Generator[tuple[RealServer, int], None, None]:
-    """A server that listens on a port too; one that somebody else has taken meanwhile ends it, and it tries another."""
+    """Start a server on a free port. If another program takes the port first, try another port."""
     for _ in range(30):
-        port = _PORTS.randrange(20_000, 30_000, 2)  # below those that the kernel gives away by itself
+        port = _PORTS.randrange(20_000, 30_000, 2)  # below the ports that the kernel assigns by itself
         places = ("--port", str(port), "--bind", "127.0.0.1", "--cluster-port", str(port + 1))
         with ExitStack() as stack:
             try:
@@ -214,7 +214,7 @@ def _at_free_port(*options: str) -> Generator[tuple[RealServer, int], None, None
 
 
 def _is_at(process_id: int, port: int) -> bool:
-    """Whether that process answers there, and not another one that took the port first."""
+    """Return whether that process answers on the port, and not one that took the port first."""
     with suppress(OSError, ResponseError), Resp(port) as say:
         return f"\nprocess_id:{process_id}\r" in str(say("INFO", "server"))
     return False
@@ -222,13 +222,13 @@ def _is_at(process_id: int, port: int) -> bool:
 
 @contextmanager
 def _sentinel(primary_port: int) -> Generator[int, None, None]:
-    """A Sentinel that watches a primary; gives its port."""
+    """Start a Sentinel that watches a primary. Return its port."""
     directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     process: subprocess.Popen[bytes] | None = None
     try:
         for _ in range(30):
             port = _PORTS.randrange(20_000, 30_000, 2)
-            settings = directory / "conf"  # it writes into it what it finds out
+            settings = directory / "conf"  # the Sentinel writes its state into this file
             settings.write_text(
                 f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
                 f"sentinel monitor {SERVICE} 127.0.0.1 {primary_port} 1\n"

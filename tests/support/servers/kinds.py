@@ -35,11 +35,11 @@ __all__ = ("SHARED", "Shared")
 MARKS = ("cluster", "sentinel")
 
 NO_FSYNC = ("--appendfsync", "no")
-"""No test kills a shared server, so that none waits for its disk."""
+"""no test kills a shared server, so its disk does not matter"""
 
 
 class Shared:
-    """The servers that tests share, by kind. Each is started when it is first asked for."""
+    """The servers that tests share, by kind. Each is started at its first use."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -56,13 +56,13 @@ class Shared:
         return server
 
     def as_it_is(self, kind: str) -> RealServer | RealCluster | RealSentinel:
-        """Return the server of a kind, with what other tests left on it."""
+        """Return the server of a kind, with the data that other tests left on it."""
         if kind not in self._started:
             self._started[kind] = self._start(kind)
         return self._started[kind]
 
     def close(self) -> None:
-        """End all of them."""
+        """Stop all of them."""
         self._started.clear()
         self._stack.close()
 
@@ -90,7 +90,7 @@ def _nodes(server: RealServer | RealCluster | RealSentinel) -> list[RealServer]:
 
 
 def _cut_clients(say: Resp) -> None:
-    """A command that an earlier test sent must not run after FLUSHALL."""
+    """Close all clients: a command that an earlier test sent must not run after FLUSHALL."""
     for line in str(say("CLIENT", "LIST")).splitlines():
         fields = {name: value for name, _, value in (word.partition("=") for word in line.split())}
         is_ours = fields["cmd"].startswith("client")
@@ -99,19 +99,19 @@ def _cut_clients(say: Resp) -> None:
 
 
 SHARED = Shared()
-"""The servers that all tests of this process share."""
+"""the servers that all tests of this process share"""
 
 
-@pytest.fixture(scope="session", autouse=True)  # also where no fixture asks for a server: they must end
+@pytest.fixture(scope="session", autouse=True)  # autouse, because they must stop even if no fixture asked for one
 def shared() -> Iterator[Shared]:
-    """`SHARED`, ended with the tests of this process."""
+    """Yield `SHARED`, and stop it with the tests of this process."""
     yield SHARED
     SHARED.close()
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, shared: Shared) -> AnyServer:
-    """A shared server of each kind in turn, empty. See the head of this module."""
+    """A shared server of each kind in turn, empty. See the module's docstring."""
     return shared[request.param]
 
 
@@ -155,9 +155,9 @@ def _check(test: str, mark: pytest.Mark) -> None:
             raise pytest.Collector.CollectError(text)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
+@pytest.hookimpl(tryfirst=True)  # before pytest applies -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave a mark on the variants of its kind alone, and set it on tests that have such a server of their own."""
+    """Keep a marker only on the variants of its kind, and add it to tests that have their own such server."""
     parents: set[Node] = set()
     for item in items:
         if not isinstance(item, pytest.Function):

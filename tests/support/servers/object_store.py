@@ -1,6 +1,6 @@
-"""A server that speaks S3, as a process of its own.
+"""An S3 server in its own process.
 
-async def test_x(s3: S3Store): ...      an empty bucket of it, through the client that users have
+async def test_x(s3: S3Store): ...      an empty bucket on it, through the client that users have
 """
 
 import http.client
@@ -25,9 +25,9 @@ _buckets = count()
 
 @pytest.fixture(scope="session")
 def s3_port() -> Iterator[int]:
-    """The port of the server; it is started for the first test that asks, and ended with the last."""
+    """The port of the server. It is started for the first test that uses it and stopped after the last."""
     with tempfile.TemporaryFile("w+") as said:
-        # Port 0: it takes a free one and says which.
+        # With port 0 it takes a free port and prints it.
         command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         try:
@@ -53,7 +53,7 @@ def s3(s3_port: int) -> "S3Store":
 
 
 def bucket_at(port: int, bucket: str) -> "S3Store":
-    """A bucket of the server on a port; nothing connects yet."""
+    """Return a bucket of the server on a port. This does not connect yet."""
     from obstore.store import S3Store
 
     return S3Store(

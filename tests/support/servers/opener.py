@@ -1,10 +1,10 @@
-"""A process that opens an embedded server: the one that tests kill, and start by the dozen.
+"""A process that opens an embedded server, for tests that kill it or start dozens of it.
 
     python -m tests.support.servers.opener hold DIR [UID]     print the server's process id, stay until stdin ends
-    python -m tests.support.servers.opener churn DIR SEED N   open, count one up and close N times; print the process
-                                                              ids of the servers it met
+    python -m tests.support.servers.opener churn DIR SEED N   open, increment a counter and close N times; print the
+                                                              process ids of the servers that it met
 
-What goes wrong is printed as the error's class and text, with exit code 1. With UID it becomes that user first.
+An error is printed as its class and text, with exit code 1. With UID, the process first becomes that user.
 """
 
 import os

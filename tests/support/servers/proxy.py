@@ -1,11 +1,11 @@
-"""A way to a server that loses answers, cuts, delays and swallows: the faults of a network on one machine.
+"""A proxy in front of a server that loses answers, cuts, delays and swallows: network faults on one machine.
 
-way.lose = 1            the next answer to a script is lost, and its link cut
-way.silence()           present links take everything and give nothing; new ones work
-way.hole(answers=True)  present links take no more bytes in one direction, or in both
-way.delay()             present links keep requests back; `await way.deliver()` lets them through, also those of
-                        links that were given up meanwhile
-way.cut()               present links end
+way.lose = 1            lose the next answer to a script, and cut its connection
+way.silence()           existing connections accept everything and return nothing; new ones work
+way.hole(answers=True)  existing connections accept no more bytes in one direction, or in both
+way.delay()             existing connections hold requests back; `await way.deliver()` sends them on, also those of
+                        connections that were given up meanwhile
+way.cut()               close the existing connections
 """
 
 import asyncio
@@ -18,33 +18,33 @@ import anyio
 __all__ = ("Proxy", "proxy")
 
 ACCEPT_STEPS = 5
-"""A connection that the kernel took reaches `accept` within this many steps of the event loop."""
+"""a connection that the kernel accepted reaches `accept` within this many steps of the event loop"""
 
 
 class Proxy:
-    """Passes bytes between a socket of its own and the server's, until told otherwise."""
+    """Passes bytes between its own socket and the server's, until the test injects a fault."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.lose = 0
-        """how many answers to a script are still to be lost; the link is cut with each"""
+        """number of answers to a script that are still to be lost; each loss cuts its connection"""
         self.lose_at: bytes | None = None
-        """the next link that sends these bytes is cut instead"""
+        """the next connection that sends these bytes is cut instead"""
         self.lost = 0
         self.turned_away = 0
-        """how many connections found no server"""
+        """number of connections that found no server"""
         self.on_lost: Callable[[], object] = lambda: None
-        """called before a link is cut for its lost answer"""
+        """called before a connection is cut for its lost answer"""
         self.on_delayed: Callable[[], object] = lambda: None
-        """called when a request with a script is kept back"""
+        """called when a request with a script is held back"""
         self.is_dark = False
-        """new links are silent, too"""
+        """True makes new connections silent, too"""
         self.silent_at: bytes | None = None
-        """the next link that sends these bytes goes silent with them"""
+        """the next connection that sends these bytes becomes silent with them"""
         self.step = 0.0
         """seconds before each 64 KiB of an answer are passed on"""
         self.accepted = 0
-        """how many links were ever made"""
+        """number of connections ever accepted"""
         self._links: set[_Link] = set()
         self._delayed: list[_Link] = []
 
@@ -54,16 +54,16 @@ class Proxy:
 
     @property
     def delayed_bytes(self) -> int:
-        """How many bytes of requests are kept back."""
+        """The number of bytes of requests that are held back."""
         return sum(len(link.delayed or b"") for link in self._delayed)
 
     def silence(self) -> None:
-        """Every present link goes dead without a sign, as behind a broken network; new ones work."""
+        """Make every existing connection dead without a sign, as a broken network does. New ones work."""
         for link in self._links:
             link.is_silent = True
 
     def hole(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Every present link takes no more bytes in a direction, so that whoever writes finds the window full."""
+        """Let every existing connection accept no more bytes in a direction, so that writers find the window full."""
         for link in self._links:
             if requests:
                 link.requests_open.clear()
@@ -71,20 +71,20 @@ class Proxy:
                 link.answers_open.clear()
 
     def fill(self) -> None:
-        """Holes are no more: what waited in them goes through."""
+        """Pass on what the holes held back, and end them."""
         for link in self._links:
             link.requests_open.set()
             link.answers_open.set()
 
     def delay(self) -> None:
-        """Every present link keeps requests back from now on; new ones work."""
+        """Let every existing connection hold requests back from now on. New ones work."""
         for link in self._links:
             if link.delayed is None:
                 link.delayed = bytearray()
                 self._delayed.append(link)
 
     async def deliver(self) -> None:
-        """Let requests through that were kept back. Those of links that are gone have been carried out on return."""
+        """Send on the requests that were held back. On return, those of closed connections have been carried out."""
         delayed, self._delayed = self._delayed, []
         for link in delayed:
             late, link.delayed = bytes(link.delayed or b""), None
@@ -99,7 +99,7 @@ class Proxy:
                 link.close()
 
     def cut(self) -> None:
-        """End every present link."""
+        """Close every existing connection."""
         for link in list(self._links):
             link.close()
 
@@ -148,7 +148,7 @@ class Proxy:
                 link.requests.write(chunk)
                 await link.requests.drain()
         link.is_left = True
-        if link.delayed is None:  # else it is kept for a late delivery
+        if link.delayed is None:  # otherwise it is kept for a late delivery
             link.close()
 
     async def _answers(self, link: "_Link", reader: asyncio.StreamReader) -> None:
@@ -181,13 +181,13 @@ class _Link:
         self.requests_open.set()
         self.answers_open.set()
         self.gone = asyncio.Event()
-        """the server has carried out all that came, and hung up"""
+        """set once the server has carried out all requests and closed the connection"""
         self.ran_script = False
         self.is_silent = False
         self.is_left = False
-        """the client has hung up"""
+        """True once the client has closed the connection"""
         self.delayed: bytearray | None = None
-        """requests that are kept back; None if none are to be"""
+        """requests that are held back; None if requests pass"""
 
     def close(self) -> None:
         self.requests_open.set()
@@ -198,14 +198,14 @@ class _Link:
 
 @asynccontextmanager
 async def proxy(server: Path) -> AsyncGenerator[Proxy, None]:
-    """A proxy in front of a server's socket."""
+    """Yield a proxy in front of a server's socket."""
     way = Proxy(server.with_name("proxy"))
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def end(task: asyncio.Task[None]) -> None:
             tasks.discard(task)
-            writer.close()  # also when the task was cancelled before its first step
+            writer.close()  # also if the task was cancelled before its first step
 
         task = asyncio.create_task(way.serve(server, reader, writer))
         tasks.add(task)
@@ -215,7 +215,7 @@ async def proxy(server: Path) -> AsyncGenerator[Proxy, None]:
     try:
         yield way
     finally:
-        # A server that is closed while a connection is on its way to `accept` leaves that one open (CPython 3.11).
+        # A server closed while a connection is on its way to `accept` leaves that connection open (CPython 3.11).
         loop = asyncio.get_running_loop()
         for socket in listener.sockets:
             loop.remove_reader(socket.fileno())

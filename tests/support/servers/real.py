@@ -1,9 +1,9 @@
-"""Real servers for tests, as processes of their own on a unix socket: killed, stopped, restarted and filled at will.
+"""Real servers on a unix socket, as separate processes that tests kill, stop, restart and fill.
 
 async def test_x(valkey: RealServer): ...      the embedded server's binary
 async def test_y(process: RealServer): ...     once on Valkey, once on Debian's Redis 7.0, which may be missing
 
-These two are a test's own, to do harm to. For those that tests share see tests/support/servers/kinds.py.
+These two belong to one test, which may harm them. For the servers that tests share see tests/support/servers/kinds.py.
 """
 
 import os
@@ -51,10 +51,10 @@ __all__ = (
 
 
 DEADLINE = 120.0
-"""Seconds to wait for what must come at all. Far above what a slow machine needs: not a claim about speed."""
+"""seconds to wait for an event that must happen; generous, for a slow machine"""
 
 
-# Ends a server when the tests are killed, also before this was said; it outlives exec. Linux only.
+# Ends a server when the tests are killed, even before the server set this up; it survives exec. Linux only.
 _TIED = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -62,12 +62,12 @@ if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
 _TIED_BY_SETPRIV = ("--pdeathsig", "KILL", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
-"""The same in 3 ms of CPU instead of 16, several hundred times in a run; util-linux has it, and not each system."""
+"""The same in 3 ms of CPU instead of 16, several hundred times a run. It needs util-linux, which some systems lack."""
 
 
 @cache
 def _tied() -> list[str]:
-    """The command that ties another to its parent; the parent's id and the other command follow."""
+    """Return the command that ties another one to its parent. Append the parent's id and the other command."""
     if setpriv := shutil.which("setpriv"):
         trial = subprocess.run([setpriv, *_TIED_BY_SETPRIV, str(os.getpid()), "true"], capture_output=True, check=False)
         if trial.returncode == 0:
@@ -76,49 +76,49 @@ def _tied() -> list[str]:
 
 
 def spawn(*command: str) -> subprocess.Popen[bytes]:
-    """A process that ends with this one, whatever ends it."""
+    """Start a process that ends with this one, however this one ends."""
     tied = [*_tied(), str(os.getpid())] if sys.platform == "linux" else []
     return subprocess.Popen([*tied, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 class Talk(Protocol):
-    """A foreign client's way to say something to a server."""
+    """A foreign client's connection to a server."""
 
     def __call__(self, *arguments: str) -> Reply:
         """Send one command and wait for its reply."""
         ...
 
     def send(self, *arguments: str) -> None:
-        """The same, where it does not matter what the reply is."""
+        """Send one command and ignore its reply."""
         ...
 
 
 class AnyServer(Protocol):
-    """What the bus runs on: one server, or several that are one to it."""
+    """What the bus runs on: one server, or several that act as one."""
 
     bounds: Bounds | None
-    """of the buses that `bus` opens; None is the defaults. A shared server loses them with the next test"""
+    """bounds of the buses that `bus` opens; None means the defaults. A shared server loses them with its next test"""
 
     @property
     def url(self) -> str:
-        """For `Bus.open`."""
+        """The URL for `Bus.open`."""
         ...
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
-        """A bus on it."""
+        """Open a bus on it."""
         ...
 
     def do(self, *arguments: str) -> Reply:
-        """One command of a foreign client, where its key is; one without a key everywhere."""
+        """Send one command as a foreign client, to the server of its key. One without a key goes to all servers."""
         ...
 
     def talk(self) -> AbstractContextManager[Talk]:
-        """A foreign client."""
+        """Connect as a foreign client."""
         ...
 
 
 class RealServer:
-    """One server process and its directory. It keeps an append-only file with an fsync a write, and evicts nothing."""
+    """One server process and its directory. It writes an append-only file, fsyncs each write, and evicts nothing."""
 
     def __init__(self, binary: Path, directory: Path, *options: str) -> None:
         self.binary, self.directory, self.options = binary, directory, options
@@ -136,11 +136,11 @@ class RealServer:
         return self._process.pid
 
     def start(self, *, is_waiting: bool = True) -> None:
-        """Start it and wait until it answers, unless told otherwise."""
+        """Start it. Wait until it answers, unless `is_waiting` is False."""
         settings = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", ""]
         settings += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", "", "--daemonize", "no"]
         if self.binary.name == "redis-server":
-            # Else it may lose what it acknowledged, and the bus warns of that.
+            # Otherwise it may lose acknowledged entries, and the bus warns of that.
             settings += ["--aof-load-truncated", "no"]
         self._process = spawn(str(self.binary), *settings, *self.options)
         deadline = time.monotonic() + DEADLINE
@@ -153,43 +153,43 @@ class RealServer:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it is gone."""
+        """Send SIGTERM, and wait until it has ended."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it is there and does not answer."""
+        """Send SIGSTOP: it exists and does not answer."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def talk(self) -> Resp:
-        """A connection of a foreign client."""
+        """Connect as a foreign client."""
         return Resp(self.socket)
 
     def do(self, *arguments: str) -> Reply:
-        """One command of a foreign client."""
+        """Send one command as a foreign client."""
         with self.talk() as say:
             return say(*arguments)
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
-        """A bus on this server."""
+        """Open a bus on this server."""
         return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
 
 @contextmanager
 def real_server(binary: Path, *options: str) -> Generator[RealServer, None, None]:
-    """A running server; nothing of it is left afterwards, whatever the test did to it."""
+    """Yield a running server. Afterwards nothing of it is left, whatever the test did to it."""
     directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     server = RealServer(binary, directory, *options)
     try:
@@ -202,13 +202,13 @@ def real_server(binary: Path, *options: str) -> Generator[RealServer, None, None
 
 @pytest.fixture
 def valkey() -> Iterator[RealServer]:
-    """A server of the embedded one's binary."""
+    """A server of the embedded server's binary, for this test alone."""
     with real_server(find_binary()) as server:
         yield server
 
 
 def one_server(kind: str, *options: str) -> AbstractContextManager[RealServer]:
-    """Start a server of one of the `KINDS`, with more options of its command line."""
+    """Start a server of one of the `KINDS`, with additional command-line options."""
     binary = find_binary() if kind == "valkey" else find("redis-server")
     assert binary is not None
     return real_server(binary, *options)
@@ -225,21 +225,21 @@ def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
 
 
 async def eventually(condition: Callable[[], bool], seconds: float | None = None) -> None:
-    """Poll a condition in an event loop; `wait_until` is for tests without one."""
+    """Poll a condition in an event loop; use `wait_until` outside of one."""
     with anyio.fail_after(DEADLINE if seconds is None else seconds):
         while not condition():  # noqa: ASYNC110  other processes do not set our events
             await anyio.sleep(0.01)
 
 
 def blocked(server: AnyServer) -> int:
-    """Count the clients that wait for an entry of a stream, on all nodes."""
+    """Return the number of clients that wait for an entry of a stream, on all nodes."""
     reply = server.do("CLIENT", "LIST")
     lists = reply if isinstance(reply, list) else [reply]
     return sum(line.partition(" flags=")[2].startswith("b") for text in lists for line in str(text).splitlines())
 
 
 def refused(server: AnyServer, code: str) -> int:
-    """Count the commands that a server has refused with an error code since it started, on all nodes."""
+    """Return the number of commands refused with an error code since the server started, on all nodes."""
     reply = server.do("INFO", "errorstats")
     lists = reply if isinstance(reply, list) else [reply]
     return sum(int(found) for text in lists for found in re.findall(rf"errorstat_{code}:count=(\d+)", str(text)))
@@ -247,6 +247,6 @@ def refused(server: AnyServer, code: str) -> int:
 
 @asynccontextmanager
 async def shortly(seconds: float | None = None) -> AsyncGenerator[None, None]:
-    """Fail if the block does not end at all: within `DEADLINE`, if nothing else is given."""
+    """Fail if the block takes longer than `seconds`, by default `DEADLINE`."""
     with anyio.fail_after(DEADLINE if seconds is None else seconds):
         yield

@@ -1,4 +1,4 @@
-"""The server's protocol by hand, so that tests of the server do not depend on a client library."""
+"""The server's protocol without a client library, so that tests of the server do not depend on one."""
 
 import socket
 from contextlib import suppress
@@ -16,7 +16,7 @@ class ResponseError(Exception):
 
 
 class Resp:
-    """One blocking connection to a unix socket, or to a port here: `with Resp(path) as server: server("INCR", "n")`.
+    """One blocking connection to a unix socket, or to a local port: `with Resp(path) as server: server("INCR", "n")`.
 
     Raises OSError if the server is not there or goes away.
     """
@@ -44,24 +44,24 @@ class Resp:
         return self._read()
 
     def send(self, *arguments: str) -> None:
-        """The same, where it does not matter what the reply is."""
+        """Send one command and ignore its reply."""
         with suppress(ResponseError):
             self(*arguments)
 
     def integer(self, *arguments: str) -> int:
-        """As a call, for a command that answers with a number, in either of the two forms there are."""
+        """Send a command whose reply is a number. The server has two forms of it."""
         reply = self(*arguments)
         assert isinstance(reply, int | str)
         return int(reply)
 
     def info(self) -> dict[str, str]:
-        """INFO as a dict."""
+        """Return INFO as a dict."""
         reply = self("INFO")
         assert isinstance(reply, str)
         return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
 
     def setting(self, name: str) -> str:
-        """One value of CONFIG GET."""
+        """Return one value of CONFIG GET."""
         reply = self("CONFIG", "GET", name)
         assert isinstance(reply, list)
         value = reply[1]
@@ -95,7 +95,7 @@ class Resp:
 
 
 def encode(*arguments: str) -> bytes:
-    """A command as the protocol, and the log on disk, write it."""
+    """Return a command as the protocol and the log on disk encode it."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         data = argument.encode(errors="surrogateescape")
