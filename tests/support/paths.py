@@ -1,14 +1,14 @@
-"""Where things are on disk."""
+"""Paths of the repository."""
 
 from pathlib import Path
 
 __all__ = ("GOLDEN", "ROOT", "SHARED")
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The repository."""
+"""the repository"""
 
 SHARED = ROOT.parent / "shared"
-"""An optional folder of sample data next to the repository."""
+"""an optional directory of sample data next to the repository"""
 
 GOLDEN = ROOT / "tests" / "golden"
-"""The recorded logs and sessions."""
+"""the recorded logs and sessions"""

@@ -13,7 +13,7 @@ __all__ = ("Subscriber", "stalled")
 
 
 def stalled(work: Callable[[], Awaitable[None]]) -> None:
-    """Let other threads and processes work while this event loop stands still."""
+    """Run `work` in a thread with its own event loop, while this event loop stands still."""
     thread = Thread(target=anyio.run, args=(work,))
     thread.start()
     thread.join()

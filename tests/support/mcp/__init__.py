@@ -1,1 +1,1 @@
-"""MCP servers as processes of their own."""
+"""MCP servers as separate processes."""

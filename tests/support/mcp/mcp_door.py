@@ -1,4 +1,4 @@
-"""The program that a client starts for an MCP server, see `mcp_warm.py`. Imports next to nothing."""
+"""The program that a client starts for an MCP server, see `mcp_warm.py`. It imports almost nothing."""
 
 import os
 import socket
@@ -11,5 +11,5 @@ with socket.socket(socket.AF_UNIX) as server:
     socket.send_fds(server, ["\0".join(sys.argv[2:]).encode()], [0, 1])
     for number in (0, 1):
         os.close(number)
-    server.recv(1)  # nothing, once it is gone
+    server.recv(1)  # returns when the server has ended
 os._exit(0)

@@ -18,18 +18,18 @@ from starlette.types import Receive, Scope, Send
 
 __all__ = ("serve",)
 
-# The smallest picture: one point.
+# the smallest image: one pixel
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
 
 _notes = Path(os.devnull)
 
-Ctx = Context[Any, Any]  # the SDK's own types here
+Ctx = Context[Any, Any]  # the SDK's own types
 
 server = MCPServer("test-server", instructions="Add before you subtract.", log_level="CRITICAL")
 
 
 def note(text: str) -> None:
-    """Tell the test."""
+    """Write a note for the test."""
     with _notes.open("a") as file:
         file.write(text + "\n")
 
@@ -143,11 +143,11 @@ async def lie() -> Annotated[types.CallToolResult, Choice]:
 
 
 def serve(notes: Path, port: int | None) -> None:
-    """Run the server in this process, until its client is gone.
+    """Run the server in this process, until its client has gone.
 
     Args:
-        notes: the file for what it tells the test.
-        port: to listen on over HTTP, 0 for a free one; None to speak over stdin and stdout.
+        notes: the file for notes to the test.
+        port: the HTTP port to listen on, 0 for a free one; None uses stdin and stdout.
     """
     global _notes  # noqa: PLW0603  # one server a process
     _notes = notes

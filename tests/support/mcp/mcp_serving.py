@@ -1,4 +1,4 @@
-"""What the tests of MCP tools share: servers as processes of their own, and calls of their tools."""
+"""Shared by the tests of MCP tools: servers as separate processes, and calls of their tools."""
 
 import signal
 import sys
@@ -45,7 +45,7 @@ KINDS: tuple[Kind, ...] = ("stdio", "stdio legacy", "http", "http legacy")
 
 
 class Notes:
-    """What a server tells a test, line by line."""
+    """The notes of a server for a test, line by line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Notes:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     async def wait_for(self, beginning: str, count: int = 1) -> str:
-        """The rest of the line that is the `count`th to begin so, once it is there."""
+        """Wait for the `count`th line that starts with `beginning`. Return the rest of it."""
 
         def found() -> list[str]:
             return [line.removeprefix(beginning).strip() for line in self.lines() if line.startswith(beginning)]
@@ -63,7 +63,7 @@ class Notes:
         return found()[count - 1]
 
     async def pid(self, count: int = 1) -> int:
-        """Of the `count`th server that was started."""
+        """Return the process id of the `count`th server that was started."""
         return int(await self.wait_for("pid", count))
 
 
@@ -72,7 +72,7 @@ _sockets: list[str] = []
 
 @contextmanager
 def warm_servers() -> Generator[None]:
-    """Have servers forked from a process that has imported the SDK; all of them end with the block."""
+    """Fork servers from a process that has imported the SDK, during the block. All of them end with the block."""
     with TemporaryDirectory(prefix="lb-mcp-") as folder:
         path = Path(folder) / "s"
         warm = spawn(sys.executable, "-m", "tests.support.mcp.mcp_warm", str(path))
@@ -92,14 +92,14 @@ def _door(notes: Notes) -> list[str]:
 
 @asynccontextmanager
 async def notes_in() -> AsyncGenerator[Notes, None]:
-    """Notes in a file that is gone afterwards."""
+    """Yield notes in a file that is removed afterwards."""
     with TemporaryDirectory(prefix="lb-mcp-") as folder:
         yield Notes(Path(folder) / "notes")
 
 
 @asynccontextmanager
 async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, None]:
-    """The test's server, its address."""
+    """Start the test's server on HTTP. Yield its address."""
     count = len([line for line in notes.lines() if line.startswith("at ")]) + 1
     command = [sys.executable, *_door(notes), "--http", str(port)]
     async with await anyio.open_process(command, stdin=None, stdout=None, stderr=None) as process:
@@ -112,7 +112,7 @@ async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, Non
 
 @asynccontextmanager
 async def served(kind: Kind) -> AsyncGenerator[tuple[McpServer, Notes], None]:
-    """The test's server, as `mcp_tools` takes it. "legacy" speaks the protocol before that of 2026."""
+    """Return the test's server in the form that `mcp_tools` takes. "legacy" speaks the protocol before that of 2026."""
     from mcp import StdioServerParameters
 
     async with notes_in() as notes:
@@ -131,14 +131,14 @@ def _client_of(server: "StdioServerParameters | str") -> "Callable[[], Client]":
 
 
 def raw(kind: str) -> "StdioServerParameters":
-    """A server without the SDK, see `mcp_raw.py`."""
+    """Return a server without the SDK, see `mcp_raw.py`."""
     from mcp import StdioServerParameters
 
     return StdioServerParameters(command=sys.executable, args=["-I", "-S", str(HERE / "mcp_raw.py"), kind])
 
 
 def context(told: list[str] | None = None) -> ToolContext:
-    """Of a call; the progress that it tells comes into `told`."""
+    """Return the context of a call. Its progress is appended to `told`."""
 
     async def progress(text: str) -> None:
         if told is not None:
@@ -152,11 +152,11 @@ def named(tools: Sequence[McpTool], name: str) -> McpTool:
 
 
 async def call(tools: Sequence[McpTool], name: str, arguments: JsonValue = None) -> ToolResultMessage:
-    """A call's result."""
+    """Return a call's result."""
     with anyio.fail_after(SECONDS):
         return await named(tools, name).run(ToolCallBlock(id="c1", name=name, arguments=arguments), context())
 
 
 def as_tools(tools: McpTools) -> Sequence[Tool]:
-    """As an agent takes them."""
+    """Return the tools in the form that an agent takes."""
     return cast("Sequence[Tool]", tools)

@@ -20,7 +20,7 @@ __all__ = ()
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the minders
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the minders are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()
@@ -36,9 +36,9 @@ def main() -> None:
 
 
 def mind(door: socket.socket, arguments: list[str], files: list[int]) -> None:
-    """Be the parent of one server: it ends with the door, and the door with it."""
+    """Be the parent of one server. The server ends with the door, and the door with the server."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    alive, held = os.pipe()  # the server holds its other end for as long as it lives
+    alive, held = os.pipe()  # the server keeps the other end open for as long as it lives
     server = os.fork()
     if server == 0:
         os.close(alive)
@@ -54,7 +54,7 @@ def mind(door: socket.socket, arguments: list[str], files: list[int]) -> None:
         os.close(file)
     watched: list[socket.socket | int] = [door, alive]
     select.select(watched, [], [])
-    os.kill(server, signal.SIGKILL)  # not waited for yet: the id is still its own
+    os.kill(server, signal.SIGKILL)  # not reaped yet, so the id is still the server's
     os.waitpid(server, 0)
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Events as seed 001 writes them, and their way through the reader and the writer."""
+"""Events as seed 001 writes them, read and written again."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -94,7 +94,7 @@ def message_end(message: Json, loop: str = LOOP) -> Json:
 
 
 class Through(NamedTuple):
-    """What came of some events."""
+    """The outcome of some events."""
 
     log: list[Envelope]
     live: list[Envelope]
@@ -102,7 +102,7 @@ class Through(NamedTuple):
 
 
 def through(values: Iterable[JsonValue], session: str = "s") -> Through:
-    """Each event read, put into its place, and written again."""
+    """Read each event, append it to a log, and write it again."""
     reader, found = EventReader(), Through([], [], [])
     writer = EventWriter(reader.seen)
     for value in values:

@@ -1,4 +1,4 @@
-"""What every codec has to hold to, checked without its tables: nothing is lost that it does not tell."""
+"""What every codec must guarantee, checked without its tables: it loses nothing without a report."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ __all__ = ("logged", "require_read_back", "require_written_back")
 
 
 def logged(messages: Sequence[Publishable]) -> tuple[Publishable, ...]:
-    """The messages as they come out of a log."""
+    """Return the messages as a log returns them."""
     return tuple(read_message(message.to_json()) for message in messages)
 
 
 def require_read_back(codec: Codec, value: JsonValue) -> None:
-    """What was read of another system is written as it was, also after it was in a log."""
+    """Check that what was read from another system is written unchanged, also after it was in a log."""
     (back,) = codec.write(logged(codec.read(value)), False).values
     assert list(differences(value, back)) == []
 
 
 def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
-    """What is written without a loss is read as it was; what has a loss is refused, unless that is asked for."""
+    """Check that what is written without a loss is read unchanged, and that a loss is refused unless allowed."""
     lossy = codec.write(messages, True)
     again = codec.read_all(lossy.values)
     values = codec.write(again, True).values
@@ -36,12 +36,12 @@ def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
             codec.write(messages, False)
         assert caught.value.losses == lossy.losses
     else:
-        named = codec.name != "000"  # its results have no names: those stand in the calls
+        named = codec.name != "000"  # the calls have the names of the results
         assert [_meaning(message, named) for message in again] == [_meaning(message, named) for message in messages]
 
 
 def _meaning(message: Publishable, named: bool) -> JsonValue:
-    """The native JSON without what is only a name or empty."""
+    """Return the native JSON without fields that are only names or empty."""
     if isinstance(message, ToolResultMessage):
         message = message.model_copy(update={"batch_id": None, **({} if named else {"tool_name": None})})
     return _filled(parse_json(message.to_json()))

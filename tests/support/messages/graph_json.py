@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the JSON of seeds 002 and 003: both spellings, with and without keys that say nothing."""
+"""Hypothesis strategies for the JSON of seeds 002 and 003: both spellings, with and without empty keys."""
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -161,4 +161,4 @@ graph_messages: Objects = st.one_of(
     _message("assistant", _made(st.one_of(_plain, _results))),
     _message("tool", st.one_of(_list(st.one_of(_results, _results, _plain), 0, 3), _texts)),
 )
-"""Any message that either page allows, and some that only the other year's code does."""
+"""any message that either document allows, and some that only the other version's code does"""

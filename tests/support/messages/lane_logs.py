@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what may stand in the LLM lane, odd and broken things too."""
+"""Hypothesis strategies for the entries of the LLM lane, including unusual and malformed ones."""
 
 from typing import Literal
 
@@ -51,16 +51,16 @@ from tests.support.log.entries import entry
 __all__ = ("CANARY", "lane_logs")
 
 CANARY = "canary-7f3a"
-"""stands in everything that no provider may see"""
+"""part of everything that no provider may receive"""
 
 _PRIVATE: Metadata = {"secret": CANARY}
 
 _SIGNATURE = "c2ln"
 _REASONING = '{"id":"rs_1","encrypted_content":"x"}'
-"""a signature such as thinking of OpenAI's Responses has"""
+"""a signature like those of thinking in OpenAI's Responses"""
 
 Status = Literal["completed", "failed"] | None
-# Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
+# Few ids, one of them frequent, so that ids repeat and results are late, duplicated or orphaned.
 _ids = st.sampled_from([*"aaaaaaa", "a.b", "a_b", "a:b", "", "x" * 80])
 _texts = st.sampled_from(["", " ", "yes", "no ", "\n", "[]"])
 _media = st.sampled_from(
@@ -99,7 +99,7 @@ _calls = st.builds(
 )
 
 
-# Hypothesis reads a required field's alias as one more argument, so what has one is built by a function.
+# Hypothesis takes the alias of a required field as another argument, so a function builds classes with such a field.
 def _result_block(call: str, content: tuple[Block, ...]) -> Block:
     return ToolResultBlock(
         tool_call_id=call, content=content, metadata=_PRIVATE, terminate=True, terminate_message=CANARY
@@ -250,16 +250,16 @@ _steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
 )
 
 
-# `one_of` gives each kind the same chance, and a leaf move or compaction at every third entry leaves hardly a call
-# with its result.
+# `one_of` draws each kind equally often. With a leaf move or compaction at every third entry, few calls keep
+# their result.
 _kinds: list[st.SearchStrategy[LlmLaneMessage]] = [_answers] * 5 + [_results] * 5 + [_users] * 2
 _kinds += [_instructions, _steering, _steering, _steering]
 
 
 @st.composite
 def lane_logs(draw: st.DrawFn) -> list[Envelope]:
-    """Entries of the LLM lane, with gaps where the extension lane has its own."""
-    # Left alone, Hypothesis writes about five entries: too few for a late result or a move back to meet anything.
+    """Draw entries of the LLM lane, with gaps where the extension lane has entries."""
+    # By default Hypothesis draws about five entries: too few for a late result or a move back to matter.
     least = draw(st.sampled_from([0, 5, 10, 20]))
     said = draw(st.lists(st.sampled_from(_kinds).flatmap(lambda kind: kind), min_size=least, max_size=25))
     position, entries = 0, list[Envelope]()

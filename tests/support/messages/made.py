@@ -1,4 +1,4 @@
-"""Any message that can be said: strategies for all roles, blocks, context entries and extensions."""
+"""Strategies for any valid message: all roles, blocks, context entries and extensions."""
 
 from decimal import Decimal
 from typing import TypeVar
@@ -58,7 +58,7 @@ _maybe = st.none() | words
 
 
 def made(cls: type[T], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[T]:
-    """Values of a class by their Python names; `st.builds` would ask for the names in JSON too."""
+    """Draw values of a class by their Python names; `st.builds` would also ask for the JSON names."""
     return st.fixed_dictionaries(fields).map(lambda found: cls(**found))
 
 

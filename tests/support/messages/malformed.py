@@ -1,4 +1,4 @@
-"""What is wrong with data from outside, in pieces that any codec's test may build messages of."""
+"""Faults in data from outside, as parts from which a codec's test builds messages."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ BAD_URLS: Mapping[str, str] = {
     "no_scheme": "//host/secret.png",
     "ftp": "ftp://host/secret.png",
 }
-"""What may never stand where a URL of media does: local places, and what is run rather than fetched."""
+"""URLs that media must never have: local paths, and schemes that run code instead of fetching"""
 
 BAD_BASE64: Mapping[str, str] = {
     "not_base64": "!!!!",
@@ -35,7 +35,7 @@ BAD_BASE64: Mapping[str, str] = {
 
 
 def deep(levels: int) -> JsonValue:
-    """Lists inside each other."""
+    """Return lists nested `levels` deep."""
     value: JsonValue = []
     for _ in range(levels - 1):
         value = [value]
@@ -49,7 +49,7 @@ BAD_VALUES: Mapping[str, JsonValue] = {
     "lone_surrogate_in_a_key": {"\udfff": 1},
     "depth_200": deep(200),
 }
-"""Python values that are no JSON, or that nobody could read back, wherever they stand."""
+"""Python values that are not JSON or cannot be read back, wherever they occur"""
 
 BAD_TEXTS: Mapping[str, bytes] = {
     "empty": b"",
@@ -66,4 +66,4 @@ BAD_TEXTS: Mapping[str, bytes] = {
     "depth_200": b'{"role":"user","content":' + b"[" * 200 + b"]" * 200 + b"}",
     "depth_100000": b"[" * 100_000,
 }
-"""Texts that no JSON reader of ours takes."""
+"""texts that our JSON readers reject"""

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for whatever our messages can say, and for JSON."""
+"""Hypothesis strategies for the content of our messages, and for JSON."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -53,7 +53,7 @@ M = TypeVar("M", bound=BaseModel)
 Fields = Mapping[str, st.SearchStrategy[object]]
 
 BASE64 = ["iVBORw0KGgo=", "/9j/4AAQSkZJRgAB", "T2dnUwAC", "JVBERi0xLjc=", "AAAA", "Zg=="]
-"""PNG, JPEG, Ogg, PDF, and two that show nothing"""
+"""PNG, JPEG, Ogg, PDF, and two of no known type"""
 URLS = ["https://example.com/a.png", "http://example.com/?q=1"]
 
 texts = st.sampled_from(["", " ", "a", "ünï\u2028", "x" * 40, "origin", '{"a":1}']) | st.text(max_size=6)
@@ -68,8 +68,8 @@ json_objects: st.SearchStrategy[dict[str, JsonValue]] = st.dictionaries(texts, j
 
 
 def objects(required: Fields, optional: Fields) -> st.SearchStrategy[dict[str, object]]:
-    """Each required field, and some of the optional ones."""
-    # Most messages leave most fields out, and what has them all hides what a single one does.
+    """Draw each required field, and some of the optional ones."""
+    # Most messages omit most fields; a message with all fields hides the effect of a single one.
     some = st.lists(st.sampled_from(sorted(optional)), max_size=2, unique=True) if optional else st.just(list[str]())
     return some.flatmap(lambda names: st.fixed_dictionaries({**required, **{name: optional[name] for name in names}}))
 
@@ -222,7 +222,7 @@ def _native(block: Block) -> object:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Publishable]:
-    """Messages of all kinds in any order; results of a batch stand together, mostly."""
+    """Draw messages of all kinds in any order. The results of a batch are mostly adjacent."""
     said = list[Publishable]()
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from([_spoken, _answers, _tool_messages, _entries, _extensions, _batches]))

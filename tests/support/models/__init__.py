@@ -1,1 +1,1 @@
-"""Local servers that speak the APIs of the model providers."""
+"""Local servers that implement the APIs of the model providers."""

@@ -1,4 +1,4 @@
-"""The streaming Messages API, as a test tells it to speak."""
+"""A local server for the streaming Messages API that follows a test's script."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -29,13 +29,13 @@ __all__ = (
 
 
 def frame(event: Json) -> bytes:
-    """An event as it stands in the stream."""
+    """Return an event as the stream encodes it."""
     return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
 
 
 @asynccontextmanager
 async def serve(*scripts: Sequence[Step]) -> "AsyncGenerator[tuple[ModelApi, AsyncAnthropic], None]":
-    """The server, and a real client of the SDK that talks to it and never tries again."""
+    """Yield the server, and a client of the real SDK that talks to it and never retries."""
     from anthropic import AsyncAnthropic
 
     async with (
@@ -46,7 +46,7 @@ async def serve(*scripts: Sequence[Step]) -> "AsyncGenerator[tuple[ModelApi, Asy
 
 
 def start(**usage: JsonValue) -> Json:
-    """How a stream begins."""
+    """Return the first events of a stream."""
     message: Json = {
         "id": "msg_1",
         "type": "message",
@@ -61,7 +61,7 @@ def start(**usage: JsonValue) -> Json:
 
 
 def block(index: int, content: Json, *deltas: Json) -> list[Step]:
-    """A content block from start to stop."""
+    """Return the events of a content block, from start to stop."""
     return [
         {"type": "content_block_start", "index": index, "content_block": content},
         *deltas,
@@ -70,21 +70,21 @@ def block(index: int, content: Json, *deltas: Json) -> list[Step]:
 
 
 def delta(index: int, kind: str, **fields: JsonValue) -> Json:
-    """A piece of a content block."""
+    """Return a delta of a content block."""
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
 
 def stop(reason: str, **usage: JsonValue) -> Json:
-    """What a stream says of its end, with the usage so far."""
+    """Return the event that announces the end of a stream, with the usage so far."""
     ending: Json = {"stop_reason": reason, "stop_sequence": None}
     return {"type": "message_delta", "delta": ending, "usage": usage}
 
 
 def finish(reason: str = "end_turn", **usage: JsonValue) -> list[Step]:
-    """The end of a stream."""
+    """Return the last events of a stream."""
     return [stop(reason, **usage), {"type": "message_stop"}]
 
 
 def error(kind: str, text: str) -> Json:
-    """An error in the middle of a stream."""
+    """Return an error in the middle of a stream."""
     return {"type": "error", "error": {"type": kind, "message": text}}

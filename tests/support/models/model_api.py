@@ -1,4 +1,4 @@
-"""A local HTTP server that streams a model's answers as a test tells it to, whatever API it speaks."""
+"""A local HTTP server that streams a model's answers from a test's script, for any API."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ class Cut:
 
 
 class Status:
-    """An answer that is no stream."""
+    """A response that is not a stream."""
 
     def __init__(self, code: int, body: Json, **headers: str) -> None:
         self.code, self.body = code, body
@@ -29,23 +29,23 @@ class Status:
 
 
 Step = Json | bytes | Pause | Cut | Status
-"""An event, or bytes as they are; what stops the stream for a while, or for good."""
+"""an event, bytes to send unchanged, or a step that pauses or ends the stream"""
 
 Frame = Callable[[Json], bytes]
 
 
 class Request(NamedTuple):
-    """What a client asked."""
+    """A client's request."""
 
     target: str
     """method and path"""
     headers: dict[str, str]
-    """by their names in small letters"""
+    """by header name in lower case"""
     body: Json
 
 
 class ModelApi:
-    """Answers each request with the next script; keeps the requests and tells when a client went away."""
+    """Answers each request with the next script. It keeps the requests, and reports when a client disconnects."""
 
     def __init__(self, frame: Frame, scripts: Sequence[Sequence[Step]], chunk_bytes: int | None = None) -> None:
         """
@@ -62,7 +62,7 @@ class ModelApi:
         return [request.body for request in self.asked]
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
+        """Serve one connection with one request."""
         try:
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -104,8 +104,10 @@ class ModelApi:
 
 
 async def _wait(pause: Pause, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Wait for the test, or for the client to go away: one that lets go of its stream closes the connection, which ends
-    the read. Gives whether it is still there."""
+    """Wait for the test or for the client's disconnection. Return whether the client is still connected.
+
+    A client that drops its stream closes the connection, which ends the read.
+    """
     await writer.drain()
     pause.reached.set()
     gone, over = asyncio.ensure_future(reader.read(1)), asyncio.ensure_future(pause.over.wait())
@@ -127,7 +129,7 @@ def _head(code: int, headers: dict[str, str]) -> bytes:
 async def serve_api(
     frame: Frame, *scripts: Sequence[Step], chunk_bytes: int | None = None
 ) -> AsyncGenerator[tuple[ModelApi, str], None]:
-    """The server and its address, for the length of the block."""
+    """Run the server during the block. Yield it and its address."""
     api = ModelApi(frame, scripts, chunk_bytes)
     server = await asyncio.start_server(api.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

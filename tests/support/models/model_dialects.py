@@ -1,4 +1,4 @@
-"""The same answer in the words of each provider's API, and a model of each that asks a local server."""
+"""The same answer in each provider's API, and a model of each provider that calls a local server."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -21,14 +21,14 @@ Stop = Literal["stop", "length", "filter", "tools"]
 
 
 class Text(NamedTuple):
-    """A text or a thought, piece by piece."""
+    """A text or a thought, in pieces."""
 
     pieces: Sequence[str]
     kind: Literal["text", "thinking"] = "text"
 
 
 class Call(NamedTuple):
-    """A tool call, its arguments fragment by fragment."""
+    """A tool call, with its arguments in fragments."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Tokens as we count them."""
+    """Token counts as lanebus counts them."""
 
     input: int = 100
     cached: int = 40
@@ -60,26 +60,26 @@ class _Make(Protocol):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one API says things."""
+    """The format of one API."""
 
     form: str
-    """name of the form whose referee looks at the requests"""
+    """name of the form whose rules check the requests"""
     target: str
-    """what is asked"""
+    """method and path of the request"""
     frame: Callable[[Json], bytes]
     stream: Callable[[Said], list[Json]]
     end: bytes
-    """what a stream ends with"""
+    """bytes that end a stream"""
     make: _Make
     fault: Json
-    """an event that tells of a failure in the middle"""
+    """event that reports a failure in the middle of a stream"""
     refusal: Callable[[int, str, str], Json]
-    """the body of an HTTP error: status, code and text"""
+    """returns the body of an HTTP error from its status, code and text"""
     overloaded: tuple[int, str]
-    """status and code of a server that has too much to do"""
+    """status and code of an overloaded server"""
 
     def status(self, code: int, word: str, text: str, **headers: str) -> Status:
-        """An HTTP error."""
+        """Return an HTTP error."""
         return Status(code, self.refusal(code, word, text), **headers)
 
 
@@ -133,7 +133,7 @@ _CHAT_STOP = {"stop": "stop", "length": "length", "filter": "content_filter", "t
 
 
 def _chunk(*choices: Json, **more: JsonValue) -> Json:
-    """What a chunk is in all of them."""
+    """the fields that all chunks share"""
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion.chunk",
@@ -210,7 +210,7 @@ def _response(status: str, **more: JsonValue) -> Json:
 
 
 def _item(index: int, block: Text | Call) -> tuple[Json, list[Json], Json]:
-    """An item as it begins, what it grows by, and whole."""
+    """Return an item's first form, its deltas, and its complete form."""
     item_id = f"item_{index}"
     match block:
         case Text(pieces=pieces, kind="text"):
@@ -357,4 +357,4 @@ DIALECTS = {
         overloaded=(503, "UNAVAILABLE"),
     ),
 }
-"""by the name of the API in `PROVIDERS`"""
+"""name of the API in `PROVIDERS` → dialect"""

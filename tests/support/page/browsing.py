@@ -1,12 +1,12 @@
-"""The page in a real browser, and a line to the server that can be cut.
+"""The page in a real browser, and a connection to the server that a test can cut.
 
 pytestmark = ON_A_BROWSER
 async def test_x(browser: SharedBrowser):
     async with browsing(browser) as (page, seen): ...
 
-Starting a browser takes two seconds of CPU and a page of a new profile one, so the tests of a worker share both. A page
-is handed on empty, without cookies, routes and listeners, and only by a test that passed. What a page stores belongs to
-its server's port, and each test has another one.
+Starting a browser takes two seconds of CPU, and a page with a new profile takes one. So the tests of one process share
+both. A page is reused only after a test that passed, and is empty: no cookies, routes or listeners. A page's storage
+belongs to its server's port, and each test has another port.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,15 +23,15 @@ from tests.support.suite.needs import find
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request
-    from playwright.async_api._generated import LocatorAssertions  # which the package does not export
+    from playwright.async_api._generated import LocatorAssertions  # the package does not export it
 
 __all__ = ("ON_A_BROWSER", "Seen", "SharedBrowser", "Wire", "browser", "browsing", "expect", "wire_to")
 
 ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-"""For tests that ask for `browser`: it lives in an event loop that they share."""
+"""markers for tests that use `browser`: it lives in an event loop that these tests share"""
 
 _MILLISECONDS = 120_000
-"""to wait for what has to come at all; for a machine under load, not a claim about speed"""
+"""milliseconds to wait for an event that must happen; generous, for a machine under load"""
 
 _HURRIED = """{
   const wait = setTimeout;
@@ -40,7 +40,7 @@ _HURRIED = """{
 
 
 class Seen:
-    """What a page did that it should not have to do."""
+    """Errors and requests of a page that must not occur."""
 
     def __init__(self, page: "Page") -> None:
         self.dialogs: list[str] = []
@@ -53,14 +53,14 @@ class Seen:
         page.on("request", self._on_request)
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop collecting."""
         self._page.remove_listener("dialog", self._on_dialog)
         self._page.remove_listener("console", self._on_console)
         self._page.remove_listener("pageerror", self._on_error)
         self._page.remove_listener("request", self._on_request)
 
     def off_origin(self, base: str) -> list[str]:
-        """Requests to anywhere but the server."""
+        """Return the requests to any other server."""
         return [url for url in self.requests if not url.startswith((base + "/", "data:"))]
 
     async def _on_dialog(self, dialog: "Dialog") -> None:
@@ -80,17 +80,17 @@ class Seen:
 
 @dataclass
 class SharedBrowser:
-    """A running chromium."""
+    """A running Chromium."""
 
     started: "Browser"
     idle: "Page | None" = None
-    """A page that no test uses at the moment."""
+    """a page that no test uses at the moment"""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncGenerator[SharedBrowser]:
-    """The system's chromium, started for the first test that asks and ended with the last."""
-    from playwright.async_api import async_playwright  # only tests that need it load it
+    """The system's Chromium, started for the first test that uses it and ended after the last."""
+    from playwright.async_api import async_playwright  # loaded only by tests that need it
 
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=find("chromium"), headless=True)
@@ -104,14 +104,17 @@ async def browser() -> AsyncGenerator[SharedBrowser]:
 async def browsing(
     browser: SharedBrowser, *, width: int = 1400, height: int = 900, is_hurried: bool = False
 ) -> "AsyncGenerator[tuple[Page, Seen]]":
-    """An empty page.
+    """Yield an empty page.
 
     Args:
-        is_hurried: what the page does after a second or more, such as to connect again, it does after a twentieth.
+        browser: the shared browser.
+        width: of the window, in pixels.
+        height: of the window, in pixels.
+        is_hurried: shortens the page's delays of a second or more, such as before a reconnect, to a twentieth.
     """
     page = None if is_hurried else browser.idle
     if page is None:
-        # Without movement: to draw the pulse of a light takes CPU all the time.
+        # Without animations: drawing a pulsing light takes CPU all the time.
         context = await browser.started.new_context(reduced_motion="reduce")
         if is_hurried:
             await context.add_init_script(_HURRIED)
@@ -135,31 +138,31 @@ async def browsing(
 
 
 def expect(locator: "Locator") -> "LocatorAssertions":
-    """Wait until a claim about what is on the page holds."""
-    from playwright.async_api import expect as claim  # only tests that need it load it
+    """Wait until an expectation about the page holds."""
+    from playwright.async_api import expect as claim  # loaded only by tests that need it
 
     claim.set_options(timeout=_MILLISECONDS)
     return claim(locator)
 
 
 class Wire:
-    """Carries bytes between a browser and a port, until it is cut."""
+    """Passes bytes between a browser and a port, until it is cut."""
 
     def __init__(self, listener: anyio.abc.Listener[ByteStream], port: int) -> None:
         self.port = port
         self.target = 0
         self.asked = bytearray()
-        """all that was sent towards the target"""
+        """all bytes that were sent to the target"""
         self._listener = listener
         self._open: set[anyio.CancelScope] = set()
 
     def cut(self) -> None:
-        """Break every connection there is, in the middle of whatever it carries."""
+        """Break every connection, also in the middle of a transfer."""
         for scope in list(self._open):
             scope.cancel()
 
     async def run(self) -> None:
-        """Carry until cancelled."""
+        """Pass bytes until cancelled."""
         await self._listener.serve(self._carry)
 
     async def _carry(self, near: ByteStream) -> None:
@@ -179,7 +182,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire_to() -> AsyncGenerator[Wire]:
-    """A wire on a free port; set its `target`."""
+    """Yield a wire on a free port. Set its `target`."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     wire = Wire(listener, listener.extra(SocketAttribute.local_port))  # noqa: S610  # not Django's
     async with listener, anyio.create_task_group() as tasks:

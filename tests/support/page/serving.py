@@ -1,4 +1,4 @@
-"""A page served for a test: a bus on an embedded server of its own, uvicorn on a free port."""
+"""Serve the page for a test: a bus on its own embedded server, and uvicorn on a free port."""
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
@@ -27,13 +27,13 @@ class Served:
     url: str
     """with the token"""
     base: str
-    """without it"""
+    """without the token"""
     port: int
 
 
 @asynccontextmanager
 async def temporary_dir() -> AsyncGenerator[Path]:
-    """A data directory with a short path, as it holds a socket. Its server ends before the directory goes."""
+    """Yield a data directory with a path short enough for a socket. Its server ends before the directory is removed."""
     with TemporaryDirectory(prefix="lanebus-") as folder:
         try:
             yield Path(folder)
@@ -45,7 +45,7 @@ async def temporary_dir() -> AsyncGenerator[Path]:
 
 @asynccontextmanager
 async def temporary_bus() -> AsyncGenerator[Bus]:
-    """A bus on an embedded server of its own, that ends with the block."""
+    """Yield a bus on its own embedded server, which ends with the block."""
     async with temporary_dir() as folder, Bus.open(data_dir=folder) as bus:
         yield bus
 
@@ -59,7 +59,7 @@ async def serving(
     reader_token: str | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Served]:
-    """The page of a bus; leaving the block ends it and waits until it has ended."""
+    """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
     urls: list[str] = []
 
@@ -91,5 +91,5 @@ async def serving(
 
 
 def client_of(served: Served) -> httpx2.AsyncClient:
-    """A client with the token."""
+    """Return a client with the token."""
     return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)

@@ -1,4 +1,4 @@
-"""A parser of server-sent events after the WHATWG specification's own steps, as the referee of our encoder."""
+"""A parser of server-sent events that follows the steps of the WHATWG specification, to check our encoder."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ class Event(NamedTuple):
 
 
 def parse(stream: bytes) -> list[Event]:
-    """The events that a browser would dispatch, "9.2.6 Interpreting an event stream"."""
+    """Return the events that a browser would dispatch, as in "9.2.6 Interpreting an event stream"."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
-    # Lines end in CRLF, LF or CR, and in nothing else: str.splitlines would also cut at U+2028 and others.
+    # Lines end in CRLF, LF or CR only; str.splitlines would also split at U+2028 and others.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     events: list[Event] = []
     name, data, last_id = "", "", ""

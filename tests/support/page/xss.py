@@ -1,4 +1,4 @@
-"""Texts that become a script, a request or a frame wherever a page takes them for HTML."""
+"""Texts that become a script, a request or a frame if a page inserts them as HTML."""
 
 __all__ = ("PAYLOADS",)
 

@@ -22,13 +22,13 @@ _SAYS = {
 
 
 def require_legal(body: object) -> None:
-    """Fails with everything that is wrong with the body."""
+    """Fail with a list of all faults of the body."""
     faults = shape_faults(body) or rule_faults(body)
     assert not faults, "\n".join(faults)
 
 
 def shape_faults(body: object) -> list[str]:
-    """What the SDK's types do not allow, or JSON does not."""
+    """Return where the body violates the SDK's types or JSON."""
     from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 
     form = MessageCreateParamsStreaming if _streams(body) else MessageCreateParamsNonStreaming
@@ -39,7 +39,7 @@ def shape_faults(body: object) -> list[str]:
 
 
 def rule_faults(body: object) -> list[str]:
-    """What the API refuses though the types allow it. The body has no shape faults."""
+    """Return what the API refuses although the types allow it. The body must have no shape faults."""
     fields = cast("Object", body)
     messages = cast("list[Object]", fields["messages"])
     turns = [(str(message["role"]), _blocks(message["content"])) for message in messages]

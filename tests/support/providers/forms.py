@@ -22,18 +22,18 @@ class _To(Protocol):
 
 
 class Form(NamedTuple):
-    """One provider's requests."""
+    """The requests of one provider."""
 
     provider: str
-    """what the log calls it"""
+    """the provider's name in the log"""
     to: _To
     shape_faults: Callable[[object], list[str]]
     rule_faults: Callable[[object], list[str]]
     said: str
-    """key of the body's list of what was said"""
+    """the key of the list of messages in the body"""
 
     def require_legal(self, body: object) -> None:
-        """Fails with everything that is wrong with the body."""
+        """Fail with a list of all faults of the body."""
         faults = self.shape_faults(body) or self.rule_faults(body)
         assert not faults, "\n".join(faults)
 

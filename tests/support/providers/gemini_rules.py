@@ -1,7 +1,7 @@
-"""Whether Gemini's API would take the body of `generateContent`: the SDK's types, then the rules that types cannot say.
+"""Check whether Gemini's `generateContent` accepts a body: the SDK's types, then rules that types cannot express.
 
-The SDK's own validation is no check: it takes any role, empty parts and several data fields in one part, and coerces.
-So its models are walked here, by the camelCase names of the REST API alone, with nothing coerced.
+The SDK's own validation is too weak: it accepts any role, empty parts and several data fields in one part, and coerces.
+So this module walks its models, accepts only the camelCase names of the REST API, and coerces nothing.
 """
 
 import base64
@@ -33,13 +33,13 @@ _UNIONS: tuple[object, ...] = (Union, python_types.UnionType)
 
 
 def require_legal(body: object) -> None:
-    """Fails with everything that is wrong with the body."""
+    """Fail with a list of all faults of the body."""
     faults = shape_faults(body) or rule_faults(body)
     assert not faults, "\n".join(faults)
 
 
 def shape_faults(body: object) -> list[str]:
-    """What the REST API's types do not allow, or JSON does not."""
+    """Return where the body violates the REST API's types or JSON."""
     if not isinstance(body, dict):
         return ["body: not an object"]
     forms, faults = _forms(), list[str]()
@@ -51,7 +51,7 @@ def shape_faults(body: object) -> list[str]:
 
 
 def rule_faults(body: object) -> list[str]:
-    """What the API refuses though the types allow it. The body has no shape faults."""
+    """Return what the API refuses although the types allow it. The body must have no shape faults."""
     fields = cast("Object", body)
     contents = cast("list[Object]", fields.get("contents", []))
     turns = [(str(content.get("role")), cast("list[Object]", content.get("parts", []))) for content in contents]
@@ -68,7 +68,7 @@ def rule_faults(body: object) -> list[str]:
 
 @cache
 def _forms() -> dict[str, object]:
-    """The body's keys and their types."""
+    """Return the body's keys and their types."""
     from google.genai import types
 
     return {
@@ -173,7 +173,7 @@ def _pairing_faults(turns: list[tuple[str, list[Object]]]) -> Iterator[str]:
 
 
 def signature_faults(body: object) -> list[str]:
-    """What Gemini 3 refuses beside `rule_faults`: steps of the current turn whose first call has no signature."""
+    """Return what Gemini 3 also refuses: steps of the current turn whose first call has no signature."""
     contents = cast("list[Object]", cast("Object", body)["contents"])
     turns = [cast("list[Object]", content["parts"]) for content in contents]
     asked = [index for index, parts in enumerate(turns)

@@ -25,13 +25,13 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 def require_legal(body: object) -> None:
-    """Fails with everything that is wrong with the body."""
+    """Fail with a list of all faults of the body."""
     faults = shape_faults(body) or rule_faults(body)
     assert not faults, "\n".join(faults)
 
 
 def shape_faults(body: object) -> list[str]:
-    """What the SDK's types do not allow, or JSON does not."""
+    """Return where the body violates the SDK's types or JSON."""
     from openai.types.chat.completion_create_params import (
         CompletionCreateParamsNonStreaming,
         CompletionCreateParamsStreaming,
@@ -45,7 +45,7 @@ def shape_faults(body: object) -> list[str]:
 
 
 def rule_faults(body: object) -> list[str]:
-    """What the API refuses though the types allow it. The body has no shape faults."""
+    """Return what the API refuses although the types allow it. The body must have no shape faults."""
     fields = cast("Object", body)
     messages = list_of(fields["messages"])
     faults = [] if messages else ["messages: empty"]
@@ -113,7 +113,7 @@ def _part_faults(part: Object) -> Iterator[str]:
 
 
 def _pairing_faults(messages: list[Object]) -> Iterator[str]:
-    """Behind the calls stand their results, one each, in their order, and before anything else."""
+    """Check that each call is followed by its result, in the order of the calls, before any other message."""
     used: set[str] = set()
     called: list[str] = []
     for index, message in enumerate([*messages, _END]):

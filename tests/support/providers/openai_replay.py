@@ -1,4 +1,4 @@
-"""Streams as OpenAI's server would send them, read by the SDK's client and returned as plain JSON."""
+"""Streams as OpenAI's server sends them, read by the SDK's client and returned as plain JSON."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -19,7 +19,7 @@ __all__ = ("chat_chunks", "folded", "responses_events", "spoken", "untimed")
 
 
 async def chat_chunks(chunks: Sequence[Json]) -> list[Json]:
-    """The chunks of Chat Completions as the SDK gives them out."""
+    """Return the chunks of Chat Completions as the SDK yields them."""
     body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
     async with _client(body) as client:
         stream = await client.chat.completions.create(
@@ -29,7 +29,7 @@ async def chat_chunks(chunks: Sequence[Json]) -> list[Json]:
 
 
 async def responses_events(events: Sequence[Json]) -> list[Json]:
-    """The events of Responses as the SDK gives them out; each gets its sequence number."""
+    """Return the events of Responses as the SDK yields them. Each gets its sequence number."""
     body = "".join(
         f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
         for number, event in enumerate(events)
@@ -40,12 +40,12 @@ async def responses_events(events: Sequence[Json]) -> list[Json]:
 
 
 def folded(answer: Answer, events: Sequence[Json]) -> list[ModelEvent]:
-    """All that the answer tells of these events."""
+    """Return everything that the answer yields for these events."""
     return [told for event in events for told in answer.take(event)]
 
 
 def spoken(told: Sequence[ModelEvent]) -> dict[int, str]:
-    """What the pieces say, block by block."""
+    """Return the text of the deltas, by block."""
     texts: dict[int, str] = {}
     for piece in told:
         if isinstance(piece, Piece):
@@ -54,7 +54,7 @@ def spoken(told: Sequence[ModelEvent]) -> dict[int, str]:
 
 
 def untimed(message: AssistantMessage) -> AssistantMessage:
-    """The message without the moment it was read at."""
+    """Return the message without its timestamp."""
     assert message.timestamp is not None
     return message.model_copy(update={"timestamp": None})
 

@@ -25,13 +25,13 @@ _END: Object = {"type": "end"}
 
 
 def require_legal(body: object) -> None:
-    """Fails with everything that is wrong with the body."""
+    """Fail with a list of all faults of the body."""
     faults = shape_faults(body) or rule_faults(body)
     assert not faults, "\n".join(faults)
 
 
 def shape_faults(body: object) -> list[str]:
-    """What the SDK's types do not allow, or JSON does not."""
+    """Return where the body violates the SDK's types or JSON."""
     from openai.types.responses.response_create_params import (
         ResponseCreateParamsNonStreaming,
         ResponseCreateParamsStreaming,
@@ -45,7 +45,7 @@ def shape_faults(body: object) -> list[str]:
 
 
 def rule_faults(body: object) -> list[str]:
-    """What the API refuses though the types allow it. The body has no shape faults."""
+    """Return what the API refuses although the types allow it. The body must have no shape faults."""
     fields = cast("Object", body)
     items = list_of(fields.get("input"))
     faults = [] if items else ["input: empty"]
@@ -123,7 +123,7 @@ def _part_faults(part: Object) -> Iterator[str]:
 
 
 def _pairing_faults(items: list[Object]) -> Iterator[str]:
-    """After the calls of an answer come their outputs, one each, in their order, and then anybody may speak."""
+    """Check that an answer's calls are followed by their outputs, in the order of the calls, before any other item."""
     used: set[object] = set()
     called: list[object] = []
     answering = False

@@ -27,7 +27,7 @@ _FILE_DATA = re.compile(r"data:([a-z0-9.+-]+/[a-zA-Z0-9.+-]+);base64,(.+)", re.D
 
 
 def argument_faults(arguments: object) -> Iterator[str]:
-    """Arguments are the text of a JSON object."""
+    """Check that the arguments are the text of a JSON object."""
     try:
         value: object = json.loads(str(arguments))
     except ValueError:
@@ -61,7 +61,7 @@ def image_faults(url: object) -> Iterator[str]:
 
 
 def pdf_or_file_faults(file: Object, *, only_pdf: bool) -> Iterator[str]:
-    """Exactly one place, and a name beside data."""
+    """Check that the file has exactly one source, and a name if the source is data."""
     places = [name for name in ("file_data", "file_id", "file_url") if file.get(name)]
     if len(places) != 1:
         yield f"a file in {len(places)} places"
@@ -78,7 +78,7 @@ def pdf_or_file_faults(file: Object, *, only_pdf: bool) -> Iterator[str]:
 
 
 def offer_faults(names: list[object], choice: object, named: object) -> Iterator[str]:
-    """Tools have different legal names; one that must be called is offered."""
+    """Check that tools have different, legal names, and that a tool that must be called is offered."""
     for name in names:
         yield from name_faults(name)
     if len(set(map(str, names))) != len(names):

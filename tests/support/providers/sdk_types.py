@@ -1,7 +1,7 @@
-"""Whether a value is what an SDK's own types say, with nothing coerced and nothing passed over.
+"""Check a value against an SDK's types strictly: without coercion, and without ignoring any part.
 
-pydantic's `TypeAdapter` over the same types is no check: it drops unknown keys of a TypedDict, leaves an `Iterable`
-unread, coerces numbers, and takes nearly anything for one of the response models that stand in the unions.
+pydantic's `TypeAdapter` over the same types is too weak. It drops unknown keys of a TypedDict, leaves an `Iterable`
+unread, coerces numbers, and accepts nearly anything for a response model in a union.
 """
 
 import types
@@ -22,7 +22,7 @@ _WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
 
 
 def type_faults(value: object, form: object, path: str = "") -> list[str]:
-    """What is wrong with `value` as a `form`, each with its path; empty if nothing is."""
+    """Return the faults of `value` as a `form`, each with its path; empty if there are none."""
     origin, args, is_typed_dict = _parts(form)
     if form is object:
         return []
@@ -36,13 +36,13 @@ def type_faults(value: object, form: object, path: str = "") -> list[str]:
         return _dict_faults(value, cast("type", form), path)
     if origin in _OBJECTS:
         return _mapping_faults(value, args, path)
-    if origin in _ARRAYS or getattr(origin, "__name__", None) == "SequenceNotStr":  # the SDKs' array of texts
+    if origin in _ARRAYS or getattr(origin, "__name__", None) == "SequenceNotStr":  # the SDKs' array of strings
         if not isinstance(value, list):
             return [f"{path}: not an array"]
         items = cast("list[object]", value)
         return [fault for index, item in enumerate(items) for fault in type_faults(item, args[0], f"{path}.{index}")]
     if form in _PLAIN:
-        # True is an int to isinstance, and no number in JSON
+        # isinstance takes True for an int, but it is not a JSON number
         found = cast("object", type(value))
         return [] if found is form else [f"{path}: {found} is not {form}"]
     return [f"{path}: {form} is no form of JSON"]  # response models, files
@@ -57,7 +57,7 @@ def _union_faults(value: object, members: tuple[object, ...], path: str) -> list
 
 
 def _may_be(value: object, member: object) -> bool:
-    """Whether the discriminators allow it; everything else about a member is then a fault and no reason to look on."""
+    """Return whether the discriminators match this member. Its other faults then count; no other member is tried."""
     if not isinstance(value, dict) or not _parts(member).is_typed_dict:
         return True
     fields = cast("dict[str, object]", value)
@@ -85,7 +85,7 @@ def _mapping_faults(value: object, args: tuple[object, ...], path: str) -> list[
 
 
 class _Parts(NamedTuple):
-    """What there is to know of a form. To find it out takes longer than a check."""
+    """The analysis of a form. It is kept, because it takes longer than a check."""
 
     origin: object
     args: tuple[object, ...]

@@ -1,7 +1,7 @@
-"""Compiled modules are kept, whatever PYTHONDONTWRITEBYTECODE says.
+"""Keep compiled modules, even if PYTHONDONTWRITEBYTECODE is set.
 
-Without them every test process compiles and rewrites all 360 test modules, which takes 8 CPU seconds, and each of the
-several hundred processes that the tests start compiles `bus` and `handlers` anew.
+Otherwise every test process compiles and rewrites all 360 test modules, which takes 8 CPU seconds. Each of the several
+hundred processes that the tests start would compile `bus` and `handlers` again.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""The variants of a test that one run tries: all at the full count, some drawn by the seed below it.
+"""Select the variants of a test for one run: all at scale 1, otherwise some drawn by the seed.
 
-- A test on several kinds of servers runs on one of them.
+- A test for several kinds of servers runs on one of them.
 - `@pytest.mark.drawn("name", …)`: a share of the values of these arguments, `LANEBUS_SCALE` of them and at least one.
 - `@pytest.mark.full`: not at all.
 
-This holds for a run of the whole suite below scale 1, which reports the others as deselected. A run of files, names or
-marks keeps all that it asks for.
+This applies to a run of the whole suite below scale 1; the other variants are reported as deselected. A run of selected
+files, names or markers keeps all that it selects.
 """
 
 import math
@@ -18,7 +18,7 @@ from tests.support.suite.scale import SCALE, randomness
 __all__ = ("left_out",)
 
 KINDS_OF_SERVERS = ("server", "one", "process")
-"""Arguments whose value is a kind of server."""
+"""arguments whose value is a kind of server"""
 
 
 def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
@@ -27,7 +27,7 @@ def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             arguments = item.callspec.params
-            # The variants of a test share the objects that are their values, which need not be comparable.
+            # The variants of a test share the objects of their values, which need not be comparable.
             others = frozenset(
                 (name, id(value)) for name, value in arguments.items() if name not in _drawn_arguments(item)
             )

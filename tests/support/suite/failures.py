@@ -1,10 +1,10 @@
-"""Failures are written as they happen, and no test runs for ever.
+"""Report failures when they happen, and end tests that hang.
 
-Each failed test is printed at once, with its output and how to repeat it, and appended to `test-failures.txt` in the
-folder where pytest was started: a run that is interrupted has lost nothing.
+Each failed test is printed at once, with its output and the command to repeat it, and appended to `test-failures.txt`
+in the directory where pytest was started. So an interrupted run loses no failure.
 
-Each phase of a test may take `LANEBUS_TEST_SECONDS`, 300 if unset. After that the process prints the stack of every
-asyncio task and of every thread and exits; a run with several processes counts the test as failed and goes on.
+Each phase of a test may take `LANEBUS_TEST_SECONDS`, by default 300. After that the process prints the stack of every
+asyncio task and every thread, and exits. A run with several processes counts the test as failed and continues.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from tests.support.suite.scale import SCALE, SEED
 __all__ = ("FILE",)
 
 FILE = "test-failures.txt"
-"""The name of the file, which each run begins anew."""
+"""the name of the file; each run starts a new one"""
 
 SECONDS = float(os.environ.get("LANEBUS_TEST_SECONDS", "300"))
-"""How long one phase of a test may take: far more than any needs, also on a machine ten times slower."""
+"""seconds that one phase of a test may take; generous, even for a machine ten times slower"""
 
 _stderr = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_stderr] = os.dup(2)  # nothing is captured yet; later, what is printed goes elsewhere
-    if not hasattr(config, "workerinput"):  # of several processes, one gathers what all report
+    config.stash[_stderr] = os.dup(2)  # before pytest captures output, so that this is the real stderr
+    if not hasattr(config, "workerinput"):  # with several processes, only the main one collects the reports
         config.pluginmanager.register(Failures(config, Path(config.invocation_params.dir) / FILE))
 
 
@@ -93,12 +93,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 @contextmanager
 def _bound(item: pytest.Item) -> Generator[None, None, None]:
-    """End the process when the block takes too long: `_watch` prints the tasks, a second later come all threads."""
+    """End the process if the block takes too long: `_watch` prints the tasks, and a second later all threads follow."""
     if not _watch.is_alive():
         _watch.start()
     file = item.config.stash[_stderr]
     _watch.watched = _Watched(file, item.nodeid)
-    faulthandler.dump_traceback_later(SECONDS + 1, file=file, exit=True)  # also of a thread that never lets go
+    faulthandler.dump_traceback_later(SECONDS + 1, file=file, exit=True)  # also if a thread never releases the GIL
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ class _Watched:
     """A phase of a test."""
 
     file: int
-    """where to print"""
+    """file descriptor to print to"""
     test: str
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
 
@@ -119,7 +119,7 @@ class _Watched:
 class _Watch(threading.Thread):
     """Prints the tasks of a phase that takes too long.
 
-    One thread for all phases: a timer for each would be 24,000 threads in a run of the suite.
+    One thread watches all phases: a timer for each would start 24,000 threads in a run of the suite.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _Watch(threading.Thread):
     def run(self) -> None:
         told: _Watched | None = None
         while True:
-            watched, seconds = self.watched, SECONDS  # one that begins meanwhile has as long
+            watched, seconds = self.watched, SECONDS  # a phase that starts meanwhile gets the full time
             if watched is not None and watched is not told:
                 seconds = watched.deadline - time.monotonic()
                 if seconds <= 0:
@@ -142,7 +142,7 @@ _watch = _Watch()
 
 
 def _print_tasks(file: int, test: str) -> None:
-    """Write the stacks of all tasks. They belong to the event loops of other threads, which are about to end."""
+    """Write the stacks of all tasks. They belong to event loops of other threads, which are about to end."""
     text = io.StringIO()
     print(f"\n{test}: no end after {SECONDS:g} s", file=text)
     for found in gc.get_objects():

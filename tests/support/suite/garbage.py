@@ -1,8 +1,8 @@
-"""When the test processes look for garbage: after each file of tests, and seldom in between.
+"""Control when the test processes collect garbage: after each file of tests, and rarely in between.
 
-Python looks again and again through what was imported and collected, which is in no cycle: a tenth of the suite's CPU
-time. What is alive after the collection of tests, and after each file, is therefore not looked at any more before the
-end. What a test left open, in a cycle, is told of at the end of its file at the latest.
+Python would visit the imported and collected objects again and again, although they are alive: a tenth of the suite's
+CPU time. So objects that are alive after the collection of tests, and after each file, are frozen. A resource that a
+test left open in a cycle is reported at the end of its file at the latest.
 """
 
 import gc
@@ -22,12 +22,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def look_for_garbage() -> Iterator[None]:
-    """Have what the tests of a file left behind told of with the last of them."""
+    """Report with the last test of a file what its tests left open."""
     yield
     gc.collect()
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest looks for garbage after this, and tells of it
+@pytest.hookimpl(tryfirst=True)  # before pytest collects garbage and reports it
 def pytest_unconfigure() -> None:
     gc.unfreeze()

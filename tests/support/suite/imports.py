@@ -1,4 +1,4 @@
-"""Which SDKs the collection of tests has imported: none, as each takes up to 3 CPU seconds in every test process."""
+"""Record the SDKs that the collection of tests imported: none, as each takes up to 3 CPU seconds in every process."""
 
 import sys
 
@@ -9,7 +9,7 @@ __all__ = ("IMPORTED", "SDKS")
 SDKS = ("anthropic", "openai", "google.genai", "mcp", "moto", "obstore", "playwright")
 
 IMPORTED = pytest.StashKey[list[str]]()
-"""In the stash of the configuration: the names of `SDKS` that were imported when all tests had been collected."""
+"""stash key of the configuration: the `SDKS` that were imported when all tests had been collected"""
 
 
 @pytest.hookimpl(tryfirst=True)

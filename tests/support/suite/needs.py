@@ -1,10 +1,10 @@
-"""What a test needs beside Python: skipped by name where it is missing, and the summary says how to get it.
+"""What a test needs besides Python. If it is missing, the test is skipped and the summary says how to install it.
 
-    @pytest.mark.needs("redis-server")                     the program, on the PATH
-    def test_x(chromium: Path): ...                        the same, and hands over its path
-    def test_y(seed_data: Path): ...                       the folder `shared` next to the repository
+    @pytest.mark.needs("redis-server")                     needs the program, on the PATH
+    def test_x(chromium: Path): ...                        needs the program, and gets its path
+    def test_y(seed_data: Path): ...                       needs the sample data next to the repository
 
-With CI=true in the environment a missing program is an error; only the folder may be missing there.
+With CI=true in the environment a missing program is an error; only the sample data may be missing there.
 """
 
 import os
@@ -23,17 +23,17 @@ HOW = {
     "gcc": "Debian: apt-get install gcc",
     "shared": "a folder next to the repository",
 }
-"""Each thing a test may need → how to get it."""
+"""need → how to install it"""
 
 FIXTURES = {"redis_server": "redis-server", "chromium": "chromium", "browser": "chromium", "seed_data": "shared"}
-"""Fixture → the need that asking for it declares."""
+"""fixture → the need that its use declares"""
 
-# Need → the ids of the tests skipped for it.
+# need → ids of the tests skipped for it
 _skipped = pytest.StashKey[dict[str, list[str]]]()
 
 
 def find(need: str) -> Path | None:
-    """Where the program, or the folder "shared", is; None if it is missing."""
+    """Return the path of the program or of the sample data; None if it is missing."""
     if need == "shared":
         return SHARED if SHARED.is_dir() else None
     found = shutil.which(need)
@@ -41,7 +41,7 @@ def find(need: str) -> Path | None:
 
 
 def needs_of(item: pytest.Item) -> list[str]:
-    """What a test needs, by its markers and its fixtures. Raises UsageError for a name that is not in `HOW`."""
+    """Return the needs of a test, from its markers and fixtures. Raises UsageError for a name that is not in `HOW`."""
     named = [str(name) for marker in item.iter_markers("needs") for name in marker.args]
     if unknown := set(named) - HOW.keys():
         raise pytest.UsageError(f"{item.nodeid}: needs({', '.join(map(repr, unknown))}): want one of {', '.join(HOW)}")
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"needs(*names): the test is skipped where one is missing: {', '.join(HOW)}")
 
 
-@pytest.hookimpl(tryfirst=True)  # before any fixture does its work
+@pytest.hookimpl(tryfirst=True)  # before any fixture runs
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for need in needs_of(item):
         if find(need) is not None:
@@ -76,7 +76,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _found(need: str) -> Path:
-    """Where it is; the hook above has seen to it that it is there."""
+    """Return the path of a need. The hook above has checked that it exists."""
     path = find(need)
     assert path is not None
     return path
@@ -96,5 +96,5 @@ def chromium() -> Path:
 
 @pytest.fixture
 def seed_data() -> Path:
-    """The folder `shared` next to the repository; its samples are in `data/`."""
+    """The directory of sample data next to the repository; the samples are in its `data/`."""
     return _found("shared")

@@ -1,6 +1,6 @@
-"""Which test runs when: those marked `slow` first, spread evenly over the processes of a run.
+"""Order the tests: those marked `slow` first, spread evenly over the processes of a run.
 
-Those marked `browser` all begin in one process, so that one browser is started, not one a process.
+Tests marked `browser` all start in one process, so that only one browser is started.
 """
 
 import pytest
@@ -11,9 +11,9 @@ __all__ = ("spread",)
 def spread(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """Return the tests in the order to run them.
 
-    A run with several processes begins by giving each an equal, contiguous share; then those that are done take from
-    the others' ends. So each share begins with its part of the slow tests, and the last one with those of a browser.
-    The order within each sort is kept: tests of one file share what is costly to start.
+    A run with several processes first gives each an equal, contiguous share. Later, idle processes take tests from the
+    ends of other shares. So each share starts with its part of the slow tests, and the last one with the browser tests.
+    The order within each kind is kept, because tests of one file share what is costly to start.
     """
     browser = [item for item in items if item.get_closest_marker("browser")]
     rest = [item for item in items if not item.get_closest_marker("browser")]

@@ -1,7 +1,7 @@
-"""How much the random tests do, and the seed they start from. Two variables of the environment decide.
+"""The amount and the seed of random tests, from two environment variables.
 
-- `LANEBUS_SEED`: an integer; 1 if unset, so that `make test` repeats itself; "random" draws a new one. The head of the
-  report and every failure name the seed in use.
+- `LANEBUS_SEED`: an integer, by default 1, so that `make test` is repeatable; "random" draws a new one. The report's
+  header and every failure name the seed.
 - `LANEBUS_SCALE`: the share of the full counts to run, a number above 0. The default is 0.2; `make laws` runs 1.
 """
 
@@ -19,22 +19,22 @@ __all__ = ("SCALE", "SEED", "count", "examples", "randomness")
 def _seed() -> int:
     text = os.environ.get("LANEBUS_SEED", "1")
     number = secrets.randbelow(1_000_000) if text == "random" else int(text)
-    os.environ["LANEBUS_SEED"] = str(number)  # the test workers and the processes of tests take the same
+    os.environ["LANEBUS_SEED"] = str(number)  # the test workers and the processes that tests start inherit it
     return number
 
 
 SEED = _seed()
-"""Where every random choice of the suite starts."""
+"""the seed of every random choice in the suite"""
 
 SCALE = float(os.environ.get("LANEBUS_SCALE", "0.2"))
-"""The share of the full counts to run."""
+"""the share of the full counts to run"""
 
 IS_REPEATED = SEED == 1
-"""Hypothesis draws the same examples in each run, unless another seed is asked for."""
+"""True if Hypothesis must draw the same examples in each run: no other seed was chosen"""
 
 settings.register_profile(
     "lanebus",
-    deadline=None,  # a slow machine is not a fault
+    deadline=None,  # slowness is not a fault
     derandomize=IS_REPEATED,
     database=None,  # a run depends on its seed alone
     print_blob=True,

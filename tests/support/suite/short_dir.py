@@ -1,4 +1,4 @@
-"""A directory of a test's own whose path is short: a unix socket's path may not be long, and pytest's are."""
+"""A directory for one test with a path short enough for a unix socket; pytest's own paths are too long."""
 
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ __all__ = ("short_dir",)
 
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
-    """Gone afterwards, after the embedded server that a test may have left in it."""
+    """Yield a directory. Afterwards its embedded server is ended and the directory removed."""
     directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     yield directory
     anyio.run(stop_server, directory)

@@ -2,7 +2,7 @@
 
     python -m tests.support.transcripts.importing DATA_DIR FILE SESSION        from the repository's root
 
-It prints a line for each step of progress and goes on when it reads one: who kills it meanwhile kills it at work.
+It prints a line at each step of progress and continues when it reads a line. A kill in between hits it at work.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A real coding-agent session, 1,002 entries long, as a log of its LLM lane."""
+"""A recorded coding-agent session of 1,002 entries, as a log of its LLM lane."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Object = dict[str, object]
 
 
 def real_log(seed_data: Path) -> Iterator[Envelope]:
-    """Each line after the header at the position of its number, which the compactions count by too."""
+    """Return each line after the header, at the position of its number; its compactions use the same numbers."""
     with (seed_data / "data" / "pi-session.jsonl").open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             if number:

@@ -1,4 +1,4 @@
-"""Transcript files made of JSON, and the log that comes of one."""
+"""Transcript files made of JSON, and the logs that importing them creates."""
 
 import io
 import json
@@ -22,21 +22,21 @@ Object = dict[str, JsonValue]
 
 
 class Imported:
-    """A session with what was imported into it."""
+    """A session with the imported entries."""
 
     def __init__(self, session: Session, report: ImportReport, log: list[Publishable]) -> None:
         self.session, self.report, self.log = session, report, log
 
 
 def file_of(*lines: JsonValue | bytes) -> io.BytesIO:
-    """One JSON value a line; bytes are a line as they are."""
+    """Return a file with one JSON value a line. Bytes are used as a line unchanged."""
     return io.BytesIO(
         b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
     )
 
 
 async def messages_of(session: Session) -> list[Publishable]:
-    """What the session holds; the message of position 1 first."""
+    """Return the session's messages, from position 1."""
     return [_message(envelope) async for envelope in session.read()]
 
 
@@ -44,7 +44,7 @@ async def messages_of(session: Session) -> list[Publishable]:
 async def imported(
     data_dir: Path, *lines: JsonValue | bytes, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
 ) -> AsyncGenerator[Imported]:
-    """The lines in a session of their own."""
+    """Import the lines into a new session."""
     async with Bus.open(data_dir=data_dir) as bus:
         session = bus.session("s1")
         report = await import_transcript(session, file_of(*lines), bounds=bounds)

@@ -1,1 +1,1 @@
-"""What the type checkers are taught about the project."""
+"""A mypy plugin for the project."""

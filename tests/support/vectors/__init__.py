@@ -1,1 +1,1 @@
-"""The sample cases of the folder next to the repository."""
+"""The sample cases of the directory next to the repository."""

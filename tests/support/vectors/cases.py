@@ -1,4 +1,4 @@
-"""The sample cases of the folder next to the repository, by area: each is one test, under its own id."""
+"""The sample cases of the directory next to the repository, by area. Each is one test, with its own id."""
 
 import json
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ _FILE = SHARED / "vectors" / "seed_vectors.json"
 
 
 CLAIMED: set[str] = set()
-"""The areas that a test was written for, as far as its module was imported."""
+"""the areas that have a test, as far as their modules were imported"""
 
 
 class Case(NamedTuple):
-    """What goes in and what must come out."""
+    """The input and the expected output."""
 
     id: str
     area: str
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 @cache
 def all_cases() -> tuple[Case, ...]:
-    """Every case of the folder; empty where it is absent."""
+    """Return every case of the directory; empty if it does not exist."""
     if not _FILE.is_file():
         return ()
     found = cast("dict[str, list[Object]]", json.loads(_FILE.read_bytes()))["vectors"]
@@ -43,11 +43,12 @@ def all_cases() -> tuple[Case, ...]:
 
 
 def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.MarkDecorator:
-    """Runs the test for each case of these areas, as its argument `case`; skipped by name where the folder is absent.
+    """Run the test for each case of these areas, as its argument `case`. It is skipped if the directory does not exist.
 
     Args:
-        contradicted: id → why we answer otherwise. Such a test has to fail, by another answer or by our error: one that
-            passes contradicts nothing, and one that breaks otherwise is broken.
+        areas: the areas.
+        contradicted: id → why lanebus answers differently. Such a test must fail by a different answer or by an error
+            of lanebus. It is broken if it passes or fails in another way.
     """
     CLAIMED.update(areas)
     against = contradicted or {}

@@ -1,4 +1,4 @@
-"""A case's messages as a context, whichever system wrote them, and the paths by which a case names parts of a body."""
+"""A case's messages as a context, for every system, and the paths that cases use for parts of a body."""
 
 import json
 import re
@@ -24,11 +24,12 @@ TOOL = ToolSpec("get_weather", "Tells the weather.", {"type": "object"})
 
 
 def history(case: Case, *, author: str | None = None, first: Sequence[Publishable] = ()) -> Context:
-    """The context of a case's messages; of a question where it has none.
+    """Return the context of a case's messages, or of a question if it has none.
 
     Args:
-        author: the provider of the answers that do not name theirs, whose model is then `MODEL`.
-        first: what stands before them.
+        case: the case.
+        author: provider of answers that do not name theirs; their model is then `MODEL`.
+        first: messages before them.
     """
     values = cast("list[JsonValue]", case.given.get("messages", []))
     if not values:
@@ -39,26 +40,26 @@ def history(case: Case, *, author: str | None = None, first: Sequence[Publishabl
         codec = universal_client_codec(provider=author, model=MODEL) if author else universal_client_codec()
         return context_of(*first, *codec.read_all(values))
     said = [read_llm(json.dumps(value)) for value in values]
-    # A result by itself answers nothing, and is left out: its call goes before it.
+    # A result without its call is left out of requests, so its call is put before it.
     alone = said[0] if isinstance(said[0], ToolResultMessage) else None
     call = ToolCallBlock(id=alone.tool_call_id, name=alone.tool_name or "") if alone else None
     return context_of(*first, *([AssistantMessage(content=(call,))] if call else []), *said)
 
 
 def blocks_of(message: object) -> list[Object]:
-    """The content of a message in JSON."""
+    """Return the content of a message as JSON."""
     return cast("list[Object]", cast("Object", message)["content"])
 
 
 def at(value: object, path: str) -> object:
-    """What stands at a path such as "messages[1].content[0].type"."""
+    """Return the value at a path such as "messages[1].content[0].type"."""
     for name, index in re.findall(r"(\w+)|\[(\d+)\]", path):
         value = cast("list[object]", value)[int(index)] if index else cast("Object", value)[name]
     return value
 
 
 def _listed(value: JsonValue) -> Publishable:
-    """Seed 003's cases in short: ["assistant", ["id:name", …]] and ["tool", id, text]."""
+    """Expand the short form of seed 003's cases: ["assistant", ["id:name", …]] and ["tool", id, text]."""
     match value:
         case ["assistant", list(calls)]:
             named = [str(call).split(":") for call in calls]

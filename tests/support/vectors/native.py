@@ -1,4 +1,4 @@
-"""Messages through our own JSON, as cases give them."""
+"""Messages in our own JSON, as the cases contain them."""
 
 import json
 
@@ -16,12 +16,12 @@ Json = dict[str, JsonValue]
 
 
 def native(value: object) -> LlmMessage | ExtensionMessage:
-    """The message of either lane."""
+    """Return the message, of either lane."""
     message = read_message(json.dumps(value))
     assert isinstance(message, LlmMessage | ExtensionMessage)
     return message
 
 
 def dumped(message: LlmMessage | ExtensionMessage) -> JsonValue:
-    """What goes into the log."""
+    """Return the JSON that the log stores."""
     return parse_json(encode(message))

@@ -1,4 +1,4 @@
-"""What the sample cases of OpenAI's two APIs have in common: whose messages go in, and data that is none."""
+"""Shared by the sample cases of OpenAI's two APIs: reading their messages, and replacing placeholder data."""
 
 import base64
 import binascii
@@ -20,13 +20,12 @@ __all__ = ("answering", "is_merged", "read_all", "with_data", "without_arguments
 
 
 def read_all(messages: list[JsonValue]) -> list[LlmMessage]:
-    """Messages as seed 004 has them, whose blocks have a kind, or else as the native form reads them."""
+    """Return messages of seed 004, whose blocks have a kind, or else messages in the native form."""
     return [message for value in messages for message in _read(value)]
 
 
 def answering(messages: list[LlmMessage]) -> tuple[Context, bool]:
-    """The context, and whether its calls were made here: results that answer none of the case's are given theirs, as a
-    result without a call is in no request."""
+    """Return the context, and whether calls were added. A result without a call gets one, or requests would omit it."""
     results = [message for message in messages if isinstance(message, ToolResultMessage)]
     called = {block.id for message in messages for block in message.content if isinstance(block, ToolCallBlock)}
     calls = [ToolCallBlock(id=result.tool_call_id, name="tool") for result in results]
@@ -36,12 +35,12 @@ def answering(messages: list[LlmMessage]) -> tuple[Context, bool]:
 
 
 def is_merged(messages: list[LlmMessage], expect: Object) -> bool:
-    """Whether the case wants a developer's instructions told as the system's, which is one of our options."""
+    """Return whether the case wants a developer's instructions sent as the system's, which is one of our options."""
     return any(isinstance(message, DeveloperMessage) for message in messages) and "developer" not in json.dumps(expect)
 
 
 def with_data(case: Case) -> tuple[dict[str, JsonValue], Object]:
-    """What goes in and must come out, with real base64 on both sides where a case has any word in its place."""
+    """Return the input and the expected output, with real base64 in place of the case's placeholders."""
     text = json.dumps([case.given, case.expect])
     for word in _words(json.loads(text)):
         text = text.replace(word, base64.b64encode(word.encode()).decode())
@@ -50,7 +49,7 @@ def with_data(case: Case) -> tuple[dict[str, JsonValue], Object]:
 
 
 def without_arguments_text(call: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The call with its arguments parsed: their text may be spaced as anybody likes."""
+    """Return the call with its arguments parsed, because the spacing of their text does not matter."""
     arguments = call.get("arguments")
     return {**call, "arguments": json.loads(arguments)} if isinstance(arguments, str) else call
 
