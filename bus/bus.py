@@ -120,8 +120,8 @@ class Bus:
 
         Args:
             url: your server: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for the primary
-                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None starts or
-                joins the embedded server.
+                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None means
+                `$LANEBUS_URL` if `data_dir` is None, too, or else the embedded server, which is started or joined.
             data_dir: directory of the embedded server's data. None means `$LANEBUS_DATA_DIR`, or else `lanebus` in the
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different

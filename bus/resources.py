@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -53,6 +54,8 @@ async def open_resources(
 
     check_namespace(namespace)
     connection = bounds.connection
+    if url is None and data_dir is None:
+        url = os.environ.get("LANEBUS_URL") or None
     async with AsyncExitStack() as stack:
         if url is None:
             embedded = await stack.enter_async_context(open_server(data_dir))

@@ -3,6 +3,7 @@
 Retries, timeouts and other automatic behaviour of the client library are switched off.
 """
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Self, cast
@@ -13,7 +14,7 @@ from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
@@ -122,7 +123,8 @@ class Endpoint:
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
-                raise Unavailable(f"server at {_address(self._options)}: {type(error).__name__}") from None
+                place, reason = _address(self._options), _reason(error)
+                raise Unavailable(f"server at {place}: {reason}. Check its address, and that it runs") from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)
 
@@ -156,6 +158,18 @@ def _socket_options(dead_seconds: float) -> dict[int, int]:
     """Return the socket options with which the kernel detects a dead connection, as far as it supports them."""
     options = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
     return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a connection failed, as the system or the server says it, without the URL and its password."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ResponseError):
+            return str(cause)
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return str(cause.strerror) if isinstance(cause, socket.gaierror) else os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _address(options: Mapping[str, object]) -> str:

@@ -38,6 +38,8 @@ __all__ = (
 
 SENTINEL_PORT = 26_379
 
+SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+
 
 class Topology(Protocol):
     """The servers of one bus."""
@@ -101,7 +103,10 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     Raises:
         SetupError: the URL is invalid.
     """
-    match url.partition("://")[0].lower():
+    scheme, slashes, _ = url.partition("://")
+    if not slashes or scheme.lower() not in SCHEMES:
+        raise SetupError(f"server URL: unknown scheme. Begin with one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    match scheme.lower():
         case "redis+cluster" | "rediss+cluster":
             return ManyServers(_cluster(url, bounds))
         case "redis+sentinel" | "rediss+sentinel":

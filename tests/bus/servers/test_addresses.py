@@ -1,0 +1,57 @@
+"""Addresses that cannot work are refused with a reason, and an environment's URL is the default."""
+
+from pathlib import Path
+
+import pytest
+
+from lanebus import Bus, SetupError, Unavailable, UserMessage
+from tests.support.servers.real import RealServer
+
+__all__ = ()
+
+
+@pytest.mark.parametrize("url", ["redis:/127.0.0.1:6379", "localhost:6379", "http://localhost", "redis", ""])
+async def test_url_of_another_form_is_refused_and_the_forms_are_named(url: str) -> None:
+    with pytest.raises(SetupError, match=r"redis://, .*redis\+sentinel://, .*redis\+cluster://"):
+        async with Bus.open(url):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1:1", "refused"),
+        ("unix:///nowhere/at/all", "No such file"),
+        ("redis://no-such-host.invalid", "known|resolution|associated"),
+    ],
+)
+async def test_error_of_a_server_that_cannot_be_reached_says_why(url: str, reason: str) -> None:
+    with pytest.raises(Unavailable, match=f"(?i)({reason}).* Check its address"):
+        async with Bus.open(url):
+            pass
+
+
+async def test_error_names_a_database_that_the_server_does_not_have(shared_valkey: RealServer) -> None:
+    with pytest.raises(Unavailable, match="DB index is out of range"):
+        async with Bus.open(f"unix://{shared_valkey.socket}?db=99"):
+            pass
+
+
+async def test_bus_without_arguments_uses_the_url_of_the_environment(
+    shared_valkey: RealServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANEBUS_DATA_DIR", str(short_dir / "unused"))
+    monkeypatch.setenv("LANEBUS_URL", f"unix://{shared_valkey.socket}")
+    async with Bus.open() as bus:
+        await bus.session("s").publish(UserMessage.text("a"))
+    assert not (short_dir / "unused").exists()
+    async with Bus.open(f"unix://{shared_valkey.socket}") as bus:
+        assert (await bus.session("s").head()).position == 1
+
+
+async def test_data_directory_wins_over_the_url_of_the_environment(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANEBUS_URL", "redis://127.0.0.1:1")
+    async with Bus.open(data_dir=short_dir) as bus:
+        await bus.session("s").publish(UserMessage.text("a"))
