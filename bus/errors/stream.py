@@ -163,7 +163,7 @@ class LogRolledBack(StreamError):
     def __init__(self, session: str, seen: int, found: int) -> None:
         super().__init__(
             f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}: read "
-            "again from there, or publish the lost messages again"
+            "again from there, or publish the lost messages again; a cursor of another server or session looks the same"
         )
         self.session, self.seen, self.found = session, seen, found
 
