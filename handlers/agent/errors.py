@@ -1,5 +1,7 @@
 """Errors of an agent's set-up, and those that it raises to its worker."""
 
+from difflib import get_close_matches
+
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError
 from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.messages.message import StopReason
@@ -18,6 +20,7 @@ __all__ = (
     "MissingExtra",
     "ModelNotFound",
     "NoProgress",
+    "OptionUnknown",
     "ParameterRefused",
     "PersonNeeded",
     "RecorderMisused",
@@ -69,6 +72,20 @@ class ApprovalRefused(SetupError):
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(f"the approval of tool {tool!r} {reason}")
         self.tool, self.reason = tool, reason
+
+
+class OptionUnknown(SetupError):
+    """A tool was made with an option that `tool` does not have, most often a misspelt one.
+
+    Fields: `tool`, the tool's name; `option`, as it is written; `known`, the options, the nearest ones first.
+    """
+
+    def __init__(self, tool: str, option: str, known: tuple[str, ...]) -> None:
+        near = get_close_matches(option, known)
+        hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(known)}"
+        super().__init__(f"tool {tool!r} has the unknown option {option!r}: {hint}")
+        self.tool, self.option = tool, option
+        self.known = (*near, *(each for each in known if each not in near))
 
 
 class CostUnknown(SetupError):

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
-from lanebus.handlers.agent.errors import ApprovalRefused
+from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.parameters import Function, Parameters
 from lanebus.handlers.agent.tools.tool_reply import ToolReply, failed, result_of
@@ -133,14 +133,19 @@ class FunctionTool:
 
         Raises:
             NameError: an annotation contains an unknown name.
+            OptionUnknown: an option is not one of `tool`.
             ParameterRefused: the function takes `*args` or `**kwargs`.
             ApprovalRefused: `approval` is an async function, or takes a parameter that the function has not.
         """
         self._function = function
         self._parameters = Parameters(function, ToolContext)
-        name, description = options.get("name"), options.get("description")
+        description = options.get("description")
+        name = options.get("name") or str(getattr(function, "__name__", "tool"))
+        for option in options:
+            if option not in _Options.__annotations__:  # Python does not check `Unpack`
+                raise OptionUnknown(name, option, tuple(_Options.__annotations__))
         self.spec = ToolSpec(
-            name or str(getattr(function, "__name__", "tool")),
+            name,
             self._parameters.description if description is None else description,
             self._parameters.schema,
         )
@@ -250,6 +255,7 @@ def tool(
     Raises:
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
         ApprovalRefused: `approval` is an async function, or takes a parameter that the tool has not.
+        OptionUnknown: an argument is not one of these.
     """
     if function is not None:
         return FunctionTool(function, **options)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from lanebus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.handlers.agent.errors import ApprovalRefused, ParameterRefused
+from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown, ParameterRefused
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
 from lanebus.handlers.agent.tools.tool_reply import ToolReply
@@ -316,6 +316,16 @@ def test_an_approval_with_a_parameter_that_the_tool_has_not_is_refused_when_the_
     with pytest.raises(ApprovalRefused, match=wanted) as refused:
         tool(approval=approval)(pay)
     assert refused.value.tool == "pay"
+
+
+@pytest.mark.parametrize(("option", "nearest"), [("approve", "approval"), ("idempotant", "idempotent"), ("x", None)])
+def test_an_unknown_option_of_a_tool_is_refused_with_the_nearest_known_one(option: str, nearest: str | None) -> None:
+    make = cast("Callable[..., Callable[[Callable[[], str]], Tool]]", tool)
+    hint = f"did you mean '{nearest}'" if nearest else "the options are name, description, .*sequential"
+    with pytest.raises(OptionUnknown, match=f"'pay' has the unknown option '{option}': {hint}") as refused:
+        make(name="pay", **{option: True})(lambda: "")
+    assert (refused.value.tool, refused.value.option) == ("pay", option)
+    assert nearest is None or refused.value.known[0] == nearest
 
 
 def test_an_approval_without_a_signature_is_refused() -> None:
