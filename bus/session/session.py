@@ -37,6 +37,9 @@ class Session:
         """the parts of the bus that the methods use"""
         self._open_session = open_session
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r}>"
+
     publish = publishing.publish
     try_publish = publishing.try_publish
     close = publishing.close

@@ -168,6 +168,11 @@ async def test_closing_does_not_wait_forever_for_a_silent_server(valkey: RealSer
         assert "d" not in await words(bus.session("s"))
 
 
+async def test_the_repr_of_a_session_shows_its_id(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        assert repr(bus.session("s-1")) == "<Session 's-1'>"
+
+
 @pytest.mark.parametrize("name", ["", "a b", "s:1", "*", "é", "x" * 65, "a\n", "{a}"])
 async def test_a_bad_session_id_is_refused(shared_valkey: RealServer, name: str) -> None:
     async with shared_valkey.bus() as bus:
