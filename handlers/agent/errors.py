@@ -19,12 +19,14 @@ __all__ = (
     "LoopHalted",
     "MissingExtra",
     "ModelNotFound",
+    "ModelRefused",
     "NoProgress",
     "OptionUnknown",
     "ParameterRefused",
     "PersonNeeded",
     "RecorderMisused",
     "RequestUnknown",
+    "ToolRefused",
     "TryAgain",
     "Unanswered",
 )
@@ -39,6 +41,28 @@ class AgentNotFound(SetupError):
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(f"no agent at {target!r}: {reason}")
         self.target, self.reason = target, reason
+
+
+class ToolRefused(SetupError):
+    """An object in the `tools` of an agent is not a tool, most often a function without `@tool`.
+
+    Fields: `tool`, the name of the function, class or type; `reason`, what to change.
+    """
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"{tool!r} in `tools` is not a tool: it {reason}")
+        self.tool, self.reason = tool, reason
+
+
+class ModelRefused(SetupError):
+    """The model of an agent is not a model: it lacks a name or provider, or its `stream` is not an async generator.
+
+    Fields: `model`, the name of its class; `reason`, what to change.
+    """
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"the model {model!r} {reason}")
+        self.model, self.reason = model, reason
 
 
 class DuplicateTool(SetupError):

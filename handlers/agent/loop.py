@@ -40,6 +40,7 @@ from lanebus.handlers.agent.interrupt import until_interrupted
 from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits, loop_seconds
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.set_up import check_model, check_tools
 from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
 from lanebus.handlers.agent.tools.cancel_children import cancel_children
 from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
@@ -97,10 +98,14 @@ class AgentLoop:
             clock: replaced by tests.
 
         Raises:
+            ModelRefused: the model lacks a text `provider` or `name`, or its `stream` is not an async generator.
+            ToolRefused: an object in `tools` is not a tool, for example a function without `@tool`.
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have the same name, here or below.
             CostUnknown: `limits.cost` is set and the model's price is unknown.
         """
+        check_model(model)
+        check_tools(tools)
         if (
             limits.cost is not None
             and isinstance(model, Pricing)

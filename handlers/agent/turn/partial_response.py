@@ -11,6 +11,8 @@ from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
 
 __all__ = ("PartialResponse", "cut_content")
 
+_WRONG_EVENT = 'the model yielded a value of type {}: yield Piece("text", …), and an AssistantMessage at the end'
+
 
 class PartialResponse:
     """Collects a model's events. `whole` is the complete response, once the model has sent it."""
@@ -50,7 +52,11 @@ class PartialResponse:
         return cut_content((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
 
     def add(self, event: ModelEvent) -> None:
-        """Collect the next event of the stream."""
+        """Collect the next event of the stream.
+
+        Raises:
+            TypeError: it is no `ModelEvent`.
+        """
         self.add_usage(event)
         match event:
             case Piece():
@@ -61,15 +67,21 @@ class PartialResponse:
                 pass
 
     def add_usage(self, event: ModelEvent) -> None:
-        """Collect only the usage of the next event, not its content."""
+        """Collect only the usage of the next event, not its content.
+
+        Raises:
+            TypeError: it is no `ModelEvent`.
+        """
         self._estimate.add(event)
         match event:
+            case Piece() | Usage():
+                pass
             case Begun(response_id=response_id):
                 self._response_id = response_id
             case AssistantMessage():
                 self._last = event
-            case _:
-                pass
+            case _:  # of an adapter without type checks
+                raise TypeError(_WRONG_EVENT.format(type(event).__name__))
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
         """Return the text so far as a message that failed. Its usage is an estimate unless the provider reported it."""

@@ -1,8 +1,10 @@
 """The loop: what it appends, and how it continues the log of an earlier run."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import count
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -25,13 +27,14 @@ from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds
 from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.errors import DuplicateTool
+from lanebus.handlers.agent.errors import DuplicateTool, ModelRefused, ToolRefused
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import ToolContext, tool
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
 from lanebus.handlers.agent.tools.tool_reply import ToolReply
 from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.handlers.providers.common.tools import ToolSpec
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.agent.agents import (
     SECONDS,
@@ -815,3 +818,70 @@ def test_two_tools_with_one_name_are_refused() -> None:
     with pytest.raises(DuplicateTool) as caught:
         AgentLoop(ScriptedModel(), (first, first))
     assert caught.value.name == "first"
+
+
+def no_tool(text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name", "reason"),
+    [
+        (no_tool, "no_tool", "is a function: decorate it with @tool"),
+        (ScriptedModel, "ScriptedModel", "is a class: pass an instance"),
+        (ToolSpec("x", "", {}), "ToolSpec", "has no .*run: decorate a function with @tool"),
+    ],
+)
+def test_an_object_that_is_no_tool_is_refused_when_the_agent_is_made(wrong: object, name: str, reason: str) -> None:
+    with pytest.raises(ToolRefused, match=f"'{name}' in `tools` is not a tool: it {reason}") as caught:
+        AgentLoop(ScriptedModel(), (first, cast("Tool", wrong)))
+    assert caught.value.tool == name
+
+
+class _NoProvider:
+    name = "m"
+
+
+class _NoName:
+    provider, name = "p", None
+
+
+class _NoStream:
+    provider, name = "p", "m"
+
+
+class _Returning(_NoStream):
+    async def stream(self, request: ModelRequest) -> str:
+        return str(request)
+
+
+class _Sync(_NoStream):
+    def stream(self, request: ModelRequest) -> Iterator[str]:
+        yield str(request)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (_NoProvider(), "'_NoProvider' has no text as its 'provider': set it"),
+        (_NoName(), "'_NoName' has no text as its 'name': set it"),
+        (_NoStream(), "'_NoStream' has no method 'stream': write `async def"),
+        (_Returning(), "'_Returning' returns its answer from 'stream': yield each event"),
+        (_Sync(), "'_Sync' has a sync 'stream': make it an async generator"),
+        (ScriptedModel, "'ScriptedModel' is a class: pass an instance"),
+    ],
+)
+def test_an_object_that_is_no_model_is_refused_when_the_agent_is_made(wrong: object, reason: str) -> None:
+    with pytest.raises(ModelRefused, match=reason):
+        AgentLoop(cast("Model", wrong))
+
+
+async def test_an_event_of_a_wrong_type_fails_the_answer_and_names_the_type() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        hello = cast("Step", "hello")
+        await AgentLoop(ScriptedModel([hello]))(await take_run(session))
+        (failed,) = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert failed.stop_reason == "error"
+        assert re.search(r'of type str: yield Piece\("text", …\)', failed.error_message or "")
