@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.base import Wire
 
 __all__ = ("TurnId",)
@@ -16,6 +17,26 @@ class TurnId(Wire):
     """`<session>.<config>.<N>`; N counts from 1 for each session and config"""
     turn_index: Annotated[int, Field(ge=0)]
     """counts from 0 in each loop"""
+
+    @classmethod
+    def from_text(cls, text: str, session: str | None = None) -> "TurnId":
+        """Read an id as `str` writes it, such as `support-42.main.3#0`.
+
+        Args:
+            text: the id.
+            session: completes a short id such as `main.3#0`, as `lanebus turns` prints it. None reads it as it is.
+
+        Raises:
+            DecodeError: the text is no turn id.
+        """
+        loop_id, _, index = text.rpartition("#")
+        if not loop_id or not (index.isascii() and index.isdecimal()):
+            raise DecodeError(
+                "", f"{text!r} is not a turn id: write one such as support-42.main.3#0, see `lanebus turns`"
+            )
+        # The id of a loop has two dots. One with fewer names no session, even if it begins with the session's name.
+        is_short = session is not None and loop_id.count(".") < 2
+        return cls(loop_id=f"{session}.{loop_id}" if is_short else loop_id, turn_index=int(index))
 
     @property
     def session(self) -> str:

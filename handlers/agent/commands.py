@@ -111,26 +111,28 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
 
 
 async def approve(
-    session: Session, turn_id: TurnId, tool_call_id: str, *, by: str | None = None, key: str | None = None
+    session: Session, turn_id: TurnId | str, tool_call_id: str, *, by: str | None = None, key: str | None = None
 ) -> Receipt:
     """Run a tool call that waits for a person. Its `ToolWaiting` event has the turn and the call.
 
     Args:
         session: the session.
-        turn_id: the turn of the call.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" also serves, with or without the session.
         tool_call_id: the call's id.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
+        DecodeError: `turn_id` is a text, and no turn id.
         BusError: as for `Session.publish`.
     """
-    return await send(session, Approve(turn_id=turn_id, tool_call_id=tool_call_id, by=by), key=key)
+    turn = _turn_id(session, turn_id)
+    return await send(session, Approve(turn_id=turn, tool_call_id=tool_call_id, by=by), key=key)
 
 
 async def deny(
     session: Session,
-    turn_id: TurnId,
+    turn_id: TurnId | str,
     tool_call_id: str,
     *,
     reason: str | None = None,
@@ -141,16 +143,18 @@ async def deny(
 
     Args:
         session: the session.
-        turn_id: the turn of the call.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" also serves, with or without the session.
         tool_call_id: the call's id.
         reason: recorded in the log. To give the model a reason, send it a user message.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
+        DecodeError: `turn_id` is a text, and no turn id.
         BusError: as for `Session.publish`.
     """
-    return await send(session, Deny(turn_id=turn_id, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
+    turn = _turn_id(session, turn_id)
+    return await send(session, Deny(turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
 
 
 async def pause(
@@ -279,3 +283,7 @@ async def send(
 
 def _message(said: str | UserMessage) -> UserMessage:
     return UserMessage.text(said) if isinstance(said, str) else said
+
+
+def _turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
+    return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

@@ -11,18 +11,16 @@ from lanebus.bus.messages.turn import TurnId
 __all__ = ("read_turn", "user_messages")
 
 
-def read_turn(text: str) -> TurnId:
-    """Parse a turn id such as `support-42.main.3#0`. Serves as the type of an option.
+def read_turn(text: str, session: str) -> TurnId:
+    """Parse a turn id such as `support-42.main.3#0`, or its short form `main.3#0`.
 
     Raises:
         click.BadParameter: this is no turn id.
     """
-    loop_id, _, index = text.rpartition("#")
-    if not loop_id or not (index.isascii() and index.isdecimal()):
-        raise click.BadParameter(
-            f"{text!r} is not a turn id: write one such as support-42.main.3#0, see `lanebus turns`"
-        )
-    return TurnId(loop_id=loop_id, turn_index=int(index))
+    try:
+        return TurnId.from_text(text, session)
+    except DecodeError as error:
+        raise click.BadParameter(error.reason) from None
 
 
 def user_messages(texts: Sequence[str]) -> list[UserMessage]:

@@ -12,7 +12,6 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.resolve import resolve_media
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS
 from lanebus.handlers.agent.turn.request_replay import AskedRequest, read_request
@@ -40,10 +39,9 @@ __all__ = ("command",)
 )
 @click.option(
     "--turn",
-    type=read_turn,
     metavar="TURN",
-    help="Print the request of this past turn, such as support-42.main.3#0, with its tools and options; in its own "
-    "API unless --provider is given.",
+    help="Print the request of this past turn, such as support-42.main.3#0 or main.3#0, with its tools and options; "
+    "in its own API unless --provider is given.",
 )
 @click.option("--model", metavar="NAME", help="Model of the request; default: the last model of the session.")
 @click.option(
@@ -64,7 +62,7 @@ def command(
     *,
     provider: str,
     at: int | None,
-    turn: TurnId | None,
+    turn: str | None,
     model: str | None,
     max_tokens: int | None,
     tools: Path | None,
@@ -82,7 +80,7 @@ def command(
     if turn is not None:
         if at is not None:
             raise click.UsageError("--at and --turn exclude each other: give one of them")
-        past = on_session(ctx, session, partial(read_request, turn_id=turn))
+        past = on_session(ctx, session, partial(read_request, turn_id=read_turn(turn, session)))
         is_named = ctx.get_parameter_source("provider") is not ParameterSource.DEFAULT
         request = _past_request(past, provider if is_named else None, model, max_tokens, _read_tools(tools))
     else:

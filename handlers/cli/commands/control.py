@@ -26,11 +26,15 @@ __all__ = ("command",)
 _OPTIONS = {"reason": "reason", "to": "to", "loop_id": "loop", "by": "by"}
 """field of a control message → the option that sets it"""
 
+_DONE = frozenset({"applied", "repeated"})
+"""outcomes of a command that has taken effect"""
+
 _WIDEST = max(map(len, COMMAND_SPECS))
 _LIST = "\n".join(f"{name:<{_WIDEST}}  {spec.help}" for name, spec in COMMAND_SPECS.items())
 
 _HELP = f"""Send a command to the agent of a session. steer and follow-up need TEXT, the user's message. approve and
-deny need TURN and CALL, the ids of the turn and the tool call. A worker answers each command but follow-up in the log.
+deny need TURN and CALL, the ids of the turn and the tool call; `lanebus turns` prints TURN without the session. A
+worker answers each command but follow-up in the log.
 
 \b
 COMMAND is one of:
@@ -61,7 +65,8 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
     "--wait",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Wait this long for a worker's answer, and print it; default: do not wait.",
+    help="Wait this long for a worker's answer, and print it; default: do not wait. The exit code is 1 unless the "
+    "command is applied or repeated.",
 )
 @click.pass_context
 def command(
@@ -74,10 +79,10 @@ def command(
     key: str | None,
     wait: float | None,
     **options: str | None,
-) -> None:
+) -> int:
     fields = {field: value for field, value in options.items() if value is not None}
     _check(name, arguments, fields, wait)
-    control, message = _read(name, arguments, fields)
+    control, message = _read(session, name, arguments, fields)
     receipt, answer = on_session(ctx, session, partial(_control, control=control, message=message, key=key, wait=wait))
     what = "already sent under this key at" if receipt.is_duplicate else "sent at"
     outcome = f": {answer.outcome}" if answer else ""
@@ -86,6 +91,7 @@ def command(
         {**receipt_json(session, receipt), "outcome": answer and answer.outcome, "reason": answer and answer.reason},
         f"{session}: {what} position {receipt.position}{outcome}{reason}",
     )
+    return 0 if answer is None or answer.outcome in _DONE else 1
 
 
 def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait: float | None) -> None:
@@ -104,7 +110,9 @@ def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait:
         raise click.UsageError(f"{name} gets no answer from a worker: leave out --wait")
 
 
-def _read(name: str, arguments: Sequence[str], fields: Mapping[str, str]) -> tuple[Control | None, UserMessage | None]:
+def _read(
+    session: str, name: str, arguments: Sequence[str], fields: Mapping[str, str]
+) -> tuple[Control | None, UserMessage | None]:
     """Return the control message, None for a follow-up; and the user's message, if the command has one."""
     spec = COMMAND_SPECS[name]
     message = user_messages(arguments)[0] if spec.arguments == ("TEXT",) else None
@@ -113,7 +121,7 @@ def _read(name: str, arguments: Sequence[str], fields: Mapping[str, str]) -> tup
     data: dict[str, JsonValue] = {**fields}
     if message is None and arguments:
         turn, data["tool_call_id"] = arguments
-        data["turn_id"] = read_turn(turn).model_dump()
+        data["turn_id"] = read_turn(turn, session).model_dump()
     return read_control(name, data), message
 
 

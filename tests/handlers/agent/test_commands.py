@@ -8,7 +8,8 @@ import pytest
 
 from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
-from lanebus.bus.messages.control import Approve
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.receipt import Receipt
@@ -25,6 +26,7 @@ from tests.support.agent.agents import (
     calls,
     events,
     fresh_bus,
+    log,
     messages,
     said,
     take_run,
@@ -386,6 +388,21 @@ async def test_an_approval_is_applied_once_and_late_after_the_call_has_ended() -
         await deny(session, TURN, "c1")
         await work(agent, run)
         assert (await outcomes(session))[-1][1] == "late"
+
+
+@pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
+async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(turn: str) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await approve(session, turn, "c1")
+        await deny(session, turn, "c1")
+        entries = [entry.message for entry in await log(session)]
+        sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
+        turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
+        assert sent == [Approve(turn_id=turn_id, tool_call_id="c1"), Deny(turn_id=turn_id, tool_call_id="c1")]
+        for command in (approve, deny):
+            with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
+                await command(session, "s1", "c1")
 
 
 async def test_a_message_while_a_call_waits_is_answered_without_the_call() -> None:

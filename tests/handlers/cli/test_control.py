@@ -51,6 +51,27 @@ def test_waiting_for_an_answer_without_a_worker_fails(lanebus: CommandLine) -> N
     assert lanebus.at_terminal("control", "s", "resume").out == "s: sent at position 3\n"
 
 
+@pytest.mark.parametrize("turn", ["main.1#2", "s.main.1#2"])
+def test_a_turn_is_named_with_or_without_its_session(lanebus: CommandLine, turn: str) -> None:
+    lanebus("publish", "s", "hello")
+    for name in ("approve", "deny"):
+        assert lanebus("control", "s", name, turn, "c1").code == 0
+    for entry in objects(lanebus("tail", "s").out)[1:]:
+        message = entry["message"]
+        assert isinstance(message, dict)
+        assert message["data"] == {"turnId": {"loopId": "s.main.1", "turnIndex": 2}, "toolCallId": "c1"}
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("applied", 0), ("repeated", 0), ("late", 1), ("refused", 1)])
+def test_the_exit_code_says_whether_a_command_was_applied(lanebus: CommandLine, outcome: str, code: int) -> None:
+    lanebus("publish", "s", "hello")
+    lanebus("control", "s", "pause", "--key", "k")
+    answered = f'{{"control": 2, "outcome": "{outcome}"}}'
+    lanebus("publish", "s", "--extension", "agent.control.answered", answered)
+    answer = lanebus("control", "s", "pause", "--key", "k", "--wait", "60")
+    assert (answer.code, answer.object["outcome"]) == (code, outcome)
+
+
 @pytest.mark.parametrize(
     "words",
     [
