@@ -16,7 +16,8 @@ class ControlAnswered(AgentEvent):
     control: Position
     """position of the command"""
     outcome: Literal["applied", "late", "repeated", "refused"]
-    """late: its target has already ended. repeated: its effect is already in place. refused: it cannot be read"""
+    """late: its target has already ended. repeated: its effect is already in place. refused: it cannot
+    be read, or its target does not exist; see `reason`"""
     reason: str | None = None
 
 

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.context.read_marks import is_prompt
 from lanebus.handlers.context.tree import find
@@ -106,6 +107,32 @@ def _steer_outcome(steer: Steer, snapshot: SessionSnapshot) -> CommandOutcome:
 
 
 def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
+    outcome = _open_call_outcome(control, snapshot)
+    if outcome == LATE and not _is_known(control, snapshot):
+        return CommandOutcome("refused", "there is no such call")
+    return outcome
+
+
+def _is_known(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
+    """Whether the log has an answer with this call, in the turn's session.
+
+    Only the session of the turn is compared: a turn that continued the answer may have left no message.
+    """
+    sessions = {snapshot.context.session}  # a fork also has the turns of its parent
+    is_known = False
+    for envelope in snapshot.context.entries:
+        message = envelope.message
+        if isinstance(message, AssistantMessage) and any(
+            each.id == control.tool_call_id for each in message.tool_calls()
+        ):
+            is_known = True
+            if message.turn_id is not None:
+                sessions.add(message.turn_id.session)
+    return is_known and control.turn_id.session in sessions
+
+
+def _open_call_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
+    """Return the answer to an approval, as if its call was in the log."""
     answer, loop, call = snapshot.loop_state.answer, snapshot.status.loop, control.tool_call_id
     if answer is None or loop is None or all(each.id != call for each in answer.open_calls):
         return LATE

@@ -356,7 +356,7 @@ async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop() -> 
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_applied_once_and_late_after_the_call_has_ended() -> None:
+async def test_an_approval_is_applied_once_late_after_the_call_and_refused_without_one() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -374,16 +374,21 @@ async def test_an_approval_is_applied_once_and_late_after_the_call_has_ended() -
         assert await outcomes(session) == []
         assert model.requests == []
         other = TurnId(loop_id="s1.main.1", turn_index=7)
+        foreign = TurnId(loop_id="s2.main.1", turn_index=0)
         for sent in (
             approve(session, other, "c1"),
             approve(session, TURN, "c9"),
+            deny(session, foreign, "c1"),
             approve(session, TURN, "c1", by="me"),
             approve(session, TURN, "c1"),
             deny(session, TURN, "c1"),
         ):
             await sent
         await work(agent, run)
-        assert [outcome for _, outcome in await outcomes(session)] == ["late", "late", "applied", "repeated", "late"]
+        found = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+        wanted = ["late", "refused", "refused", "applied", "repeated", "late"]
+        assert [event.outcome for event in found] == wanted
+        assert [event.reason for event in found[:3]] == [None, "there is no such call", "there is no such call"]
         assert await replies(session) == ["assistant toolUse: <first>", "result: one", "assistant stop: Ok."]
         await deny(session, TURN, "c1")
         await work(agent, run)
