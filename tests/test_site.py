@@ -4,9 +4,12 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
+from lanebus.bus.messages.base import Wire
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -20,6 +23,27 @@ pytestmark = [
 ]
 
 
+_NOT_GIVEN = object()
+SECONDS = 2.5
+
+
+async def send(text: Annotated[str, "checked"], *, seconds: float = SECONDS, key: object = _NOT_GIVEN) -> int:
+    del seconds, key
+    return len(text)
+
+
+class Parcel(Wire):
+    sent_by: str
+    weight_kg: int = Field(default=0, ge=0)
+    """of the parcel"""
+    notes: list[str] = Field(default_factory=list)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it is heavy."""
+        return self.weight_kg > 20
+
+
 def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -> None:
     from docs.site.build import build
 
@@ -29,6 +53,8 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     assert "# Session and lanes" in full
+    assert "    tool_call_id: str" in full
+    assert [hidden for hidden in (" object at 0x", "FieldInfo(", "<factory>") if hidden in full] == []
     assert "concepts/session-and-lanes" in index
 
 
@@ -49,6 +75,19 @@ def test_method_that_a_class_takes_over_from_a_module_has_its_docstring(tmp_path
     car = griffe.load("shop", search_paths=[str(tmp_path)], extensions=extensions)["car.Car"]
     docstrings = {name: member.docstring and member.docstring.value for name, member in car.members.items()}
     assert docstrings == {"go": "Go on.", "parts": "List them.", "wheels": None}
+
+
+def test_signature_has_names_and_defaults_as_the_source_writes_them() -> None:
+    from docs.site.signatures import body_of, properties_of, signature_of
+
+    assert signature_of("send", send) == "async def send(text: str, *, seconds: float=2.5, key: object=...) -> int"
+    assert body_of(Parcel) == (
+        "class Parcel:\n    sent_by: str\n    weight_kg: int = 0\n"
+        '    """of the parcel"""\n    notes: list[str] = list()'
+    )
+    assert [*properties_of(Parcel)] == [("Parcel.is_heavy: bool", "Whether it is heavy.")]
+    assert body_of(int) is None
+    assert signature_of("len", len) is None
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,15 @@
 import inspect
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from docs.site.navigation import Menu, pages_of
+from docs.site.signatures import body_of, properties_of, signature_of
 
 __all__ = ("write_llms",)
 
 _ABOUT = "An event-sourced message bus for agent loops, on Redis streams, in Python."
-_MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
 _DIRECTIVE = re.compile(r"^::: (?P<module>[\w.]+)\.(?P<name>\w+)$", re.MULTILINE)
 
 
@@ -53,18 +52,32 @@ def _as_text(page: str) -> str:
 def _described(module: str, name: str) -> Iterator[str]:
     value: object = getattr(import_module(module), name)
     yield f"### {name}"
-    yield from _callable(name, value)
     if not inspect.isclass(value):
+        yield from _callable(name, value)
         return
+    yield from _class(name, value)
+    for line, told in properties_of(value):
+        yield f"```python\n{line}\n```"
+        yield told
     for method, function in vars(value).items():
         if not method.startswith("_") and inspect.isroutine(inspect.unwrap(getattr(value, method))):
             yield from _callable(f"{name}.{method}", getattr(function, "__func__", function))
 
 
+def _class(name: str, found: type) -> Iterator[str]:
+    """The fields of a class, or how it is made, and its docstring."""
+    made = inspect.getattr_static(found, "__init__", None)
+    first = body_of(found) or (signature_of(name, made) if inspect.isfunction(made) else None)
+    if first is not None:
+        yield f"```python\n{first.removeprefix('def ').removesuffix(' -> None')}\n```"
+    if text := inspect.getdoc(found):
+        yield text
+
+
 def _callable(name: str, value: object) -> Iterator[str]:
     if not callable(value):
         return
-    with suppress(ValueError):  # what is written in C may have no signature
-        yield f"```python\n{name}{_MODULES.sub('', str(inspect.signature(value)))}\n```"
+    if (first := signature_of(name, value)) is not None:
+        yield f"```python\n{first}\n```"
     if text := inspect.getdoc(value):
         yield text
