@@ -72,7 +72,8 @@ def properties_of(found: type) -> Iterator[tuple[str, str]]:
 
 def _is_record(found: type) -> bool:
     """Whether the fields of a class are its public data, and no mere declaration."""
-    return issubclass(found, BaseModel | Enum | tuple | BaseException) or _is_protocol(found) or is_dataclass(found)
+    kinds: tuple[type, ...] = (BaseModel, Enum, tuple, BaseException)
+    return any(kind in found.__mro__ for kind in kinds) or _is_protocol(found) or is_dataclass(found)
 
 
 def _is_protocol(found: type) -> bool:
