@@ -16,8 +16,9 @@ from tests.support.servers.real import RealServer, blocked, eventually, shortly
 __all__ = ()
 
 
+@pytest.mark.parametrize("found_by", ["wake-up", "sweep"])
 async def test_a_lease_is_renewed_while_its_session_is_read_for_the_first_time(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+    found_by: str, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed, read, renew = anyio.Event(), CachedSession.refresh, Leases.renew
 
@@ -27,8 +28,9 @@ async def test_a_lease_is_renewed_while_its_session_is_read_for_the_first_time(
         return lost
 
     async def slow(warm: CachedSession, *arguments: object) -> object:
-        async with shortly():
-            await renewed.wait()
+        if arguments:  # it has the lease; work that a sweep finds is also read before, without one
+            async with shortly():
+                await renewed.wait()
         return await read(warm)
 
     monkeypatch.setattr(Leases, "renew", noted)
@@ -36,8 +38,11 @@ async def test_a_lease_is_renewed_while_its_session_is_read_for_the_first_time(
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         worker = Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=3)
         session = bus.session("s1")
+        if found_by == "sweep":
+            await session.publish(UserMessage.text("hello?"))
         tasks.start_soon(worker.run)
-        await eventually(lambda: blocked(shared_valkey) > 0)  # work from a wake-up is delivered with a lease
-        await session.publish(UserMessage.text("hello?"))
+        if found_by == "wake-up":
+            await eventually(lambda: blocked(shared_valkey) > 0)  # work from a wake-up is delivered with a lease
+            await session.publish(UserMessage.text("hello?"))
         await wait_for(session, "agent.ended")
         worker.stop()
