@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
                 pass
 
 
+@cache
 def read(path: Path) -> list[tuple[int, str]]:
     """Return the imports of one file of the repository."""
     return list(imports((ROOT / path).read_text(), ".".join(path.parent.parts)))

@@ -96,6 +96,7 @@ def test_shell_block_of_a_page_runs(page: Path, block: Block, short_dir: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"
 )

@@ -40,6 +40,7 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None:
     done = make_dist(tmp_path / "tree")
     assert done.returncode == 0, done.stderr

@@ -44,6 +44,8 @@ class Parcel(Wire):
         return self.weight_kg > 20
 
 
+@pytest.mark.slow
+@pytest.mark.full
 def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -> None:
     from docs.site.build import build
 
