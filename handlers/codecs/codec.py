@@ -1,4 +1,4 @@
-"""The interface of a codec: the JSON of another system's messages, read as ours and written from ours."""
+"""The interface of a codec, which converts between another system's JSON messages and lanebus messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from lanebus.bus.messages.json_reader import Publishable
 __all__ = ("ORIGIN", "Codec", "Unsayable", "Written", "written")
 
 ORIGIN = "origin"
-"""Key in a message's metadata for what the other system's JSON says and our messages have no field for.
+"""Key in a message's metadata for the parts of the other system's JSON that lanebus messages have no field for.
 
-Its value is an object with the codec's name as `codec`. The same codec writes it back. No other codec and no provider
-sees it.
+The value is an object with the codec's name as `codec`. The same codec writes those parts back. No other codec and no
+provider sees the value.
 """
 
 
 class Unsayable(MessageError):
-    """The other system's JSON cannot represent something in the messages. Nothing was written.
+    """The other system's JSON cannot represent a part of the messages. Nothing was written.
 
-    Fields: `codec`; `losses`, one text for each thing, with its path such as "2.content.0.altText".
+    Fields: `codec`, the codec's name; `losses`, one text per part, with the part's path such as "2.content.0.altText".
     """
 
     def __init__(self, codec: str, losses: tuple[str, ...]) -> None:
@@ -34,36 +34,39 @@ class Written:
     """Messages as the other system's JSON."""
 
     values: tuple[JsonValue, ...]
-    """One per message of theirs. Several of our tool results can become one message."""
+    """One JSON value per message of the other system. Several lanebus tool results can become one such message."""
     losses: tuple[str, ...] = ()
-    """What was left out or changed, each with its path; empty unless `lossy` was True."""
+    """One text per part that was left out or changed, with the part's path. Empty unless `lossy` was True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """One system's JSON. Both functions are pure."""
+    """Reads and writes the JSON of one other system. `read` and `write` are pure functions."""
 
     name: str
-    """The seed's number, such as "000". It is stored in each origin, so it never changes."""
+    """Number of the other system among the seeds, such as "000". Each origin stores it, so it must never change."""
     about: str
     """One line about the system."""
     read: Callable[[JsonValue], Sequence[Publishable]]
-    """Reads one of their messages; several are returned if it holds several tool results. Raises MessageError, with the
-    path to the fault, if the message does not have their form.
+    """Reads one message of the other system. Returns several lanebus messages if it holds several tool results.
+
+    Raises MessageError, with the path to the fault, if the message does not have the other system's form.
     """
     write: Callable[[Sequence[Publishable], bool], Written]
-    """Writes our messages, in order. The second argument is `lossy`: True leaves out what they cannot represent and
-    lists it, False raises Unsayable.
+    """Writes lanebus messages, in order. The second argument is `lossy`.
+
+    If `lossy` is True, parts that the other system cannot represent are left out and listed in the result. If it is
+    False, such parts raise Unsayable.
     """
 
     def read_all(self, values: Sequence[JsonValue]) -> tuple[Publishable, ...]:
         """Read a history, message by message.
 
         Args:
-            values: their messages, in order.
+            values: the other system's messages, in order.
 
         Raises:
-            DecodeError: a message does not have their form. The path starts with its index.
+            DecodeError: a message does not have the other system's form. The path starts with the message's index.
         """
         messages = list[Publishable]()
         for index, value in enumerate(values):
@@ -75,12 +78,12 @@ class Codec:
 
 
 def written(codec: str, values: Sequence[JsonValue], losses: Sequence[str], *, lossy: bool) -> Written:
-    """Return what a codec has written.
+    """Return the result of a codec's `write`.
 
     Args:
         codec: the codec's name.
-        values: what was written.
-        losses: what was left out or changed.
+        values: the JSON values that the codec wrote.
+        losses: one text per part that was left out or changed.
         lossy: whether the caller accepts losses.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Read another system's JSON field by field. Every error names the path to its field."""
+"""Read another system's JSON field by field. Every error names the path of the faulty field."""
 
 import hashlib
 import json
@@ -21,16 +21,16 @@ W = TypeVar("W", bound=Wire)
 _LIMIT = 2**63
 _FAR = 10**12  # seconds: about thirty thousand years
 
-# An origin stores a value at most six levels deeper in our message than it was in theirs. A value that would be too
-# deep to publish is refused here, where its path is still known.
+# An origin stores a value at most six levels deeper in the lanebus message than the value was in the other system's
+# message. A value that would be too deep to publish is refused here, where its path is still known.
 _ROOM = 6
 
 
 def plain(value: JsonValue) -> JsonValue:
-    """Return a copy of the value as JSON that the bus can store. It refuses what `parse_json` refuses.
+    """Return a copy of the value as JSON that the bus can store. The function refuses the same values as `parse_json`.
 
     Raises:
-        DecodeError: NaN, a lone surrogate, too deep, or not JSON at all; names the path.
+        DecodeError: the value holds NaN or a lone surrogate, is nested too deep, or is not JSON. Names the path.
     """
     try:
         require_json(value)
@@ -53,9 +53,10 @@ def _require_room(item: JsonValue, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """One of their objects and its path. A field that is null counts as absent.
+    """One object of the other system's JSON, and its path. A field that is null is treated as absent.
 
-    Several names in one call are spellings of the same field. Two of them with different values are an error.
+    Several `names` in one call are spellings of the same field. If two of these names have different values, the call
+    raises DecodeError.
     """
 
     fields: Object
@@ -104,7 +105,7 @@ class JsonObject:
         return as_whole(value, self.at(name), limit=_LIMIT, wants="a whole number from 0 to 2⁶³ - 1")
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a moment in milliseconds since 1970. Their JSON has it in seconds."""
+        """Return a moment in milliseconds since 1970. In the other system's JSON, the moment is in seconds."""
         value = self.fields.get(name)
         if value is None:
             return None
@@ -115,7 +116,7 @@ class JsonObject:
     def dollars(self, name: str) -> Decimal:
         """Return an amount of money; 0 if the field is absent.
 
-        It is rounded to twelve decimals, finer than any price and coarser than the error of a float.
+        The amount is rounded to twelve decimals: finer than any price, coarser than the error of a float.
         """
         value = self.fields.get(name)
         if value is None:
@@ -145,12 +146,12 @@ class JsonObject:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def made(self, kind: type[W], fields: Object, names: Mapping[str, str] | None = None) -> W:
-        """Validate one of our values that was made from this object.
+        """Return a lanebus value that is made from this object.
 
         Args:
             kind: the class of the value.
-            fields: its fields; None is left out.
-            names: our field → theirs, where they differ, for the path of an error.
+            fields: the value's fields; fields that are None are left out.
+            names: lanebus field → the other system's field, if the names differ. An error names the latter.
 
         Raises:
             DecodeError: a field is not valid.

@@ -1,8 +1,9 @@
-"""The difference between two JSON values, and patches that turn one into the other.
+"""The difference between two JSON values, and patches that turn one value into the other.
 
-Another system accepts several spellings of a message, and our codec writes one of them. The patch turns the written
-JSON into the JSON that was read. It is a list of edits, each with the path `at`. An edit with `value` puts that value
-there. One with `from` copies the source's value at that path. One with neither removes the field.
+Another system accepts several spellings of a message, and a lanebus codec writes one of them. The patch turns the
+written JSON into the JSON that was read. A patch is a list of edits, each with the path `at`. An edit with `value` puts
+that value at the path. An edit with `from` copies the source's value from the path `from`. Any other edit removes the
+field.
 """
 
 import copy
@@ -21,7 +22,7 @@ _LONG = 32  # a shorter text takes fewer bytes than the path to it
 
 
 class Change(NamedTuple):
-    """One place at which two values differ, as deep as possible."""
+    """One place at which two values differ. The place is as deep inside the values as possible."""
 
     path: Path
     before: tuple[JsonValue, ...]
@@ -46,9 +47,9 @@ def changes(
     """Compare objects key by key, in the order of the keys of `after`, and lists of one length item by item.
 
     Args:
-        path: put before the path of each change.
-        same: compares any other two values.
-        removed_first: the removed fields of an object come before its other changes, else after them.
+        path: prefix of the path of each change.
+        same: returns whether two other values are the same.
+        removed_first: True yields the removed fields of an object before its other changes; False yields them after.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         removed = [key for key in before if key not in after]
@@ -73,7 +74,8 @@ def differences(one: JsonValue, other: JsonValue) -> Iterator[Path]:
 def make_patch(source: JsonValue, target: JsonValue) -> list[JsonValue]:
     """Return the patch that turns `source` into `target`; empty if they are the same value.
 
-    A long text that stands in `source` is not repeated in the patch: media and outputs are not stored twice.
+    The patch refers to a long text that `source` contains instead of repeating it. So media and outputs are not stored
+    twice.
     """
     texts = dict(_long_texts(source, ()))
     patch: list[JsonValue] = []
@@ -86,10 +88,10 @@ def make_patch(source: JsonValue, target: JsonValue) -> list[JsonValue]:
 
 
 def apply_patch(source: JsonValue, patch: JsonValue) -> JsonValue:
-    """Return the value that the patch makes of `source`, which stays as it is.
+    """Return a copy of `source` with the patch applied. `source` itself does not change.
 
     Raises:
-        DecodeError: it is no patch, or a patch of another value.
+        DecodeError: `patch` is not a patch, or it is a patch of another value.
     """
     result: list[JsonValue] = [copy.deepcopy(source)]
     try:
@@ -109,10 +111,10 @@ def apply_patch(source: JsonValue, patch: JsonValue) -> JsonValue:
 
 
 def value_at(value: JsonValue, path: Sequence[JsonValue]) -> JsonValue:
-    """Return the value that stands at a path.
+    """Return the value at a path.
 
     Raises:
-        LookupError, TypeError: nothing stands there.
+        LookupError, TypeError: there is no value at the path.
     """
     for key in path:
         match value, key:
@@ -129,7 +131,7 @@ def put_at(root: JsonValue, path: Sequence[JsonValue], *new: JsonValue) -> None:
     """Put a copy of `new` at a path inside `root`; without `new`, remove the field. A list can grow by one item.
 
     Raises:
-        LookupError, TypeError: there is no such place.
+        LookupError, TypeError: `root` has no such path.
     """
     key = path[-1]
     match value_at(root, path[:-1]), key:

@@ -1,4 +1,4 @@
-"""Our own JSON as a codec. It can represent everything."""
+"""The codec of lanebus's own JSON. It can represent every lanebus message."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""All codecs by name. Each is imported on first use."""
+"""All codecs by name. Each codec is imported on first use."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +19,7 @@ _MODULES = {
 }
 
 ALIASES: Mapping[str, str] = MappingProxyType({f"{number:03}": name for number, name in enumerate(_MODULES)})
-"""A seed's number, "000" to "004" → name of the codec."""
+"""Number of a seed, "000" to "004" → name of its codec."""
 
 
 def _load(name: str) -> Codec:

@@ -1,8 +1,8 @@
-"""A codec from a dialect: what was read is written back unchanged, and every loss is reported.
+"""Make a codec from a dialect. The codec writes JSON that it has read back unchanged, and reports every loss.
 
-A dialect reads and writes one message in one spelling, with only our fields. Other spellings, and keys that we have no
-field for, are stored as a patch in `metadata[ORIGIN]`. Losses are not listed in tables: what was written is read again
-and compared with the original.
+A dialect reads and writes one message in one spelling, with only the fields of lanebus. Other spellings, and keys that
+lanebus has no field for, are stored as a patch in `metadata[ORIGIN]`. To find losses, the codec reads the written JSON
+again and compares the result with the original.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,27 +23,30 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("Dialect", "round_trip_codec")
 
 Group = tuple[Publishable, ...]
-"""Our messages that make up one of theirs: a single message, or the results of one batch."""
+"""The lanebus messages that become one message of the other system: a single message, or the results of one batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one system represents our fields."""
+    """How one other system represents the fields of lanebus messages."""
 
     name: str
     about: str
     read: Callable[[JsonValue], Group]
-    """Reads one of their messages and ignores what we have no field for. Raises DecodeError."""
+    """Reads one message of the other system. Ignores keys that lanebus has no field for. Raises DecodeError."""
     write: Callable[[Group], JsonValue | None]
-    """Writes a group as one of their messages; None if they have none for it. Ignores fields that they do not have."""
+    """Writes a group as one message of the other system. Returns None if the other system has no such message.
+
+    Ignores lanebus fields that the other system does not have.
+    """
     can_say: Callable[[Block], bool]
-    """Whether they have a block for it. Fields of such a block may still be lost."""
+    """Returns whether the other system has a block for a lanebus block. Fields of that block may still be lost."""
     same: Callable[[Publishable], Publishable] = lambda message: message
     """Normalizes fields that differ only in spelling."""
     prepare: Callable[[JsonValue], JsonValue] = lambda value: value
-    """Changes one of their messages before it is read. Writing does not undo it."""
+    """Changes a message of the other system before it is read. Writing does not undo this change."""
     names_results: bool = True
-    """Whether a tool's result has the tool's name. If not, its call names the tool."""
+    """Whether a tool result contains the tool's name. If False, only the tool call names the tool."""
 
 
 def round_trip_codec(dialect: Dialect) -> Codec:
@@ -60,7 +63,7 @@ def round_trip_codec(dialect: Dialect) -> Codec:
             values += value
             losses += [f"{first + offset}{path}" for offset, path in lost]
             if (batch := _batch(group[0])) is not None and batch in batches:
-                losses.append(f"{first}.batchId")  # its parts are separated by other messages
+                losses.append(f"{first}.batchId")  # other messages stand between the parts of this batch
             batches.add(batch)
             names |= {call.id: call.name for message in group for call in _calls(message)}
         return written(dialect.name, values, losses, lossy=lossy)
@@ -77,7 +80,10 @@ def _read(dialect: Dialect, value: JsonValue) -> Group:
 
 
 def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[list[JsonValue], list[tuple[int, str]]]:
-    """Return the group's value, if there is one, and its losses, each with the message's index in the group."""
+    """Return the JSON value of the group in a list, and the losses. The list is empty if the group cannot be written.
+
+    Each loss is the message's index in the group, and the path inside that message.
+    """
     ours = tuple(_without_origin(message, dialect.name) for message in group)
     cut = tuple(_cut(message, dialect.can_say) for message in ours)
     value = dialect.write(tuple(message for message, _ in cut))
@@ -87,7 +93,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
     try:
         again = dialect.read(value)
     except DecodeError as error:
-        # For example a number out of their range. Half of such a message would mean something else.
+        # For example a number out of the other system's range. Half of such a message would mean something else.
         return [], [(offset, f" ({_kind(message)}: {error})") for offset, message in enumerate(group)]
     losses = list[tuple[int, str]]()
     for offset, (message, back) in enumerate(zip(ours, again, strict=True)):
@@ -99,7 +105,14 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
 
 
 def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonValue) -> JsonValue:
-    """Return the value as it was once read, if the message has not changed since."""
+    """Return the JSON that was originally read. If a message has changed since, return `value`.
+
+    Args:
+        dialect: the other system's dialect.
+        first: the first message of the group, which stores the origin.
+        ours: the group without origins.
+        value: the group as the dialect writes it.
+    """
     origin = _metadata(first).get(ORIGIN)
     if not isinstance(origin, dict) or origin.get("codec") != dialect.name:
         return value
@@ -110,7 +123,7 @@ def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonVal
             any(differences(_native(one), _native(other))) for one, other in zip(ours, again, strict=True)
         )
         return was if is_same else value
-    except MessageError:  # metadata can be forged: the patch may make no message, or one of another role
+    except MessageError:  # metadata can be forged: the patch may produce no message, or a message of another role
         return value
 
 
@@ -135,7 +148,7 @@ def _calls(message: Publishable) -> list[ToolCallBlock]:
 
 
 def _cut(message: Publishable, can_say: Callable[[Block], bool]) -> tuple[Publishable, tuple[int, ...]]:
-    """Return the message with only the blocks that can be represented, and their indexes."""
+    """Return the message with only the blocks for which `can_say` is true, and the original indexes of these blocks."""
     if not isinstance(message, LlmMessage):
         return message, ()
     kept = tuple(index for index, block in enumerate(message.content) if can_say(block))
@@ -160,7 +173,7 @@ def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -
 
 
 def _native(message: Publishable) -> Object:
-    """Return the message's JSON without its batch id: results of a batch stand together on both sides."""
+    """Return the message's JSON without its batch id. The batch id need not be equal: a group is one batch anyway."""
     if isinstance(message, ToolResultMessage):
         message = message.model_copy(update={"batch_id": None})
     native: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -182,7 +195,7 @@ def _kind(message: Publishable) -> str:
 
 
 def _metadata(message: Publishable) -> Object:
-    """Return where the origin of a message is stored; an extension message has only its data."""
+    """Return the object that stores a message's origin: the metadata, or the data of an extension message."""
     if isinstance(message, ExtensionMessage):
         return message.data if isinstance(message.data, dict) else {}
     return message.metadata or {}

@@ -1,5 +1,6 @@
-"""Seed 000's contents, which name their kind as `type`, and our blocks. To seed 000, absent, empty and false are the
-same.
+"""Convert between the coding agent's contents, which name their kind as `type`, and lanebus blocks.
+
+To the coding agent, absent, empty and false fields are the same.
 """
 
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ _TYPES = frozenset({*_ITEMS, "text", "thinking", "tool_call", "tool_result"})
 def read_contents(message: JsonObject) -> tuple[Block, ...]:
     """Return all blocks of a message, one per image or sound. Contents of an unknown type are kept whole.
 
-    Images of one content become adjacent blocks. If another content of images is next to it, `group_id` tells them
-    apart.
+    The images of one content become adjacent blocks. If the next content also holds images, the blocks' `group_id`
+    tells the two contents apart. The same holds for sounds.
 
     Raises:
         DecodeError: a content does not have the form of its type.
@@ -50,7 +51,7 @@ def read_result(result: JsonObject) -> ToolResultBlock:
     """Return a tool's result.
 
     Raises:
-        DecodeError: it does not have their form.
+        DecodeError: a field does not have the coding agent's form.
     """
     text = result.text("content") or ""
     return ToolResultBlock(
@@ -64,7 +65,7 @@ def read_result(result: JsonObject) -> ToolResultBlock:
 
 
 def can_say(block: Block) -> bool:
-    """Return whether they have a content for the block."""
+    """Return whether the coding agent's format has a content for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -77,13 +78,13 @@ def can_say(block: Block) -> bool:
 
 
 def written_contents(blocks: tuple[Block, ...]) -> list[JsonValue]:
-    """Return the contents for those blocks that can be represented."""
+    """Return the contents for the blocks that the coding agent's format can represent."""
     sayable = [block for block in blocks if can_say(block)]
     return [_written_content(run) for run in _runs(sayable)]
 
 
 def written_result(result: ToolResultBlock) -> Object:
-    """Return a tool's result in their form. Only its text is kept."""
+    """Return a tool's result in the coding agent's form. Of its content, only the text is kept."""
     text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
     closing: Object = {"terminate_message": result.terminate_message} if result.terminate_message else {}
     return {
@@ -98,9 +99,9 @@ def written_result(result: ToolResultBlock) -> Object:
 
 
 def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return copies of the blocks in the form that both systems agree on.
+    """Return copies of the blocks without differences that the coding agent's format cannot represent.
 
-    Empty fields become None, and the groups of images and sounds are numbered anew. Seed 000 cannot tell them apart.
+    Empty fields become None, and the groups of images and sounds are numbered anew.
     """
     return tuple(
         _grouped(same_block(block), str(number)) for number, run in enumerate(_runs(list(blocks))) for block in run
@@ -145,7 +146,7 @@ def _read_content(content: JsonObject, kind: str, group_id: str | None) -> Itera
 
 
 def _holds_nothing(content: Object, kind: str) -> bool:
-    """Return whether it is a content of images without any, which no block of ours can represent."""
+    """Return whether `content` is an image or audio content without any item. No lanebus block can represent that."""
     return kind in _ITEMS and content.get(_ITEMS[kind]) in (None, [])
 
 
@@ -164,7 +165,7 @@ def _metadata(source: JsonObject) -> Object | None:
     metadata = source.object("metadata")
     if metadata is None:
         return None
-    # This key is reserved for our origin: theirs is stored like any key that we have no field for.
+    # This key is reserved for the codec's origin. A value that the coding agent stored under it becomes an edit there.
     return {key: item for key, item in metadata.fields.items() if key != ORIGIN} or None
 
 
@@ -201,7 +202,7 @@ def _written_call(call: ToolCallBlock) -> Object:
 
 
 def _runs(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Yield images of one group together, sounds too, and every other block alone."""
+    """Yield adjacent images of one group together, adjacent sounds of one group together, other blocks alone."""
     numbered = list(enumerate(blocks))
     for _, run in groupby(numbered, key=_group):
         yield [block for _, block in run]

@@ -1,4 +1,4 @@
-"""Seed 000's codec."""
+"""The codec of the coding agent's format (seed 000)."""
 
 from pydantic import JsonValue
 
@@ -17,14 +17,15 @@ _ABOUT = "a coding agent: several images a block, several results a message"
 
 
 def coding_agent_codec(*, provider: str | None = None, model: str | None = None, files: Files | None = None) -> Codec:
-    """Return the codec of seed 000's messages, including those of its sessions.
+    """Return the codec of the coding agent's messages, including the extra roles of its session files.
 
-    A custom message becomes an extension message of kind `custom`, both kinds of summaries become context entries. A
+    A custom message becomes an extension message of kind `custom`. Both kinds of summaries become context entries. A
     tool message with several results becomes several messages with one `batch_id`.
 
     Args:
-        provider, model: author of answers that do not name one; they often do not. None leaves it unknown.
-        files: reads local files that messages name; see `Files`. None refuses such messages: nothing else opens a path.
+        provider, model: author of answers that name no author, as most do. None leaves the author unknown.
+        files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
+            `files`.
     """
 
     def prepare(value: JsonValue) -> JsonValue:

@@ -1,4 +1,4 @@
-"""Seed 000's images and sounds: lists of texts, each a URL, base64 or, for sounds, `file:` and a path."""
+"""Convert the coding agent's images and sounds: lists of texts, each a URL, base64 or, for sounds, a `file:` path."""
 
 import base64
 import binascii
@@ -17,15 +17,17 @@ Files = Callable[[str], MediaRef]
 """Reads the file at a path, such as `MediaRef.from_file`. Pass it only for messages from a trusted source."""
 
 _UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
-"""What seed 000 assumes of bytes whose type is not recognizable."""
+"""Kind of block → the media type that the coding agent assumes for bytes of an unrecognized type."""
 
 _ITEMS = {"image": "images", "audio": "audio"}
 
 
 def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
-    """Return all images and sounds in order as pairs of base64 and media type, as seed 000's method of that name does.
+    """Return all images and sounds in order, as pairs of base64 and media type.
 
     An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
+
+    Source: seed 000's method of the same name.
     """
     found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
     return [
@@ -38,8 +40,8 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
     """Return the reference for one image or sound.
 
-    It is base64; an image may also be an http(s) URL. Seed 000's JSON has no media type, so base64 gets the type that
-    its bytes show, or else PNG or MP3. A URL gets none.
+    The item is base64; for an image, it may also be an http(s) URL. The coding agent's JSON has no media type. For
+    base64, the type is detected from the bytes, or else PNG or MP3. A URL has no type.
 
     Raises:
         DecodeError: the item is empty, a `file:` path, or in none of these forms.
@@ -58,19 +60,22 @@ def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
 
 
 def can_say(media: MediaRef, *, kind: str) -> bool:
-    """Return whether the reference can be one of their items."""
+    """Return whether the coding agent's format can represent the reference."""
     if media.kind == "url":
         return kind == "image" and (media.url or "").startswith(("http://", "https://"))
     return media.kind == "data"
 
 
 def written_media(media: MediaRef) -> str:
-    """Return the item."""
+    """Return the reference as an item of the coding agent's list: a URL or base64."""
     return (media.url if media.kind == "url" else media.data) or ""
 
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
-    """Return the message with `data:` URLs replaced by their base64; with `files`, also the files that it names."""
+    """Return the message with each `data:` URL replaced by its base64.
+
+    If `files` is not None, each `file:` path is replaced by the file's base64 too.
+    """
     contents = message.get("contents") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(contents, list):
         return message

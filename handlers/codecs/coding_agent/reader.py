@@ -1,4 +1,4 @@
-"""Read seed 000's messages as ours."""
+"""Read the coding agent's messages as lanebus messages."""
 
 from pydantic import TypeAdapter
 
@@ -19,12 +19,12 @@ _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def read_message(source: JsonObject, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
-    """Read one of their messages.
+    """Read one message of the coding agent.
 
     Args:
         source: the message.
-        provider: provider of answers that do not name one; None leaves it open.
-        model: model of answers that do not name one; None leaves it open.
+        provider: provider of answers that do not name their provider; None leaves it unknown.
+        model: model of answers that do not name their model; None leaves it unknown.
 
     Raises:
         UnknownRole: the message has a role that the format does not have.

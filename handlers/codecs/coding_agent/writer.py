@@ -1,4 +1,4 @@
-"""Write our messages as seed 000's."""
+"""Write lanebus messages as the coding agent's messages."""
 
 import json
 from collections.abc import Sequence
@@ -23,13 +23,16 @@ from lanebus.handlers.json_fields import Object
 
 __all__ = ("same_message", "written_message")
 
-_FAR = 10**15  # milliseconds; they accept no later moment
+_FAR = 10**15  # milliseconds; the coding agent accepts no later moment
 
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def written_message(group: Sequence[Publishable]) -> JsonValue | None:
-    """Return their message for one of ours, or for the results of a batch; None if they have none for it."""
+    """Return the coding agent's message for one lanebus message, or for the tool results of one batch.
+
+    Return None if the coding agent's format has no such message.
+    """
     match group[0]:
         case ToolResultMessage() as first:
             results = [message for message in group if isinstance(message, ToolResultMessage)]
@@ -86,7 +89,7 @@ def _written_custom(data: Object) -> JsonValue | None:
 
 
 def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
-    """Return id and timestamp, which all their messages have. Without these, they generate new ones when reading."""
+    """Return the message's id and timestamp. If one is missing, the coding agent generates it when reading."""
     own_id: Object = {} if message.id is None else {"id": message.id}
     return {**own_id, **_seconds(message.timestamp)}
 
@@ -98,7 +101,7 @@ def _seconds(timestamp: JsonValue) -> Object:
 
 
 def same_message(message: Publishable) -> Publishable:
-    """Return the message with empty fields left out, which mean the same to them."""
+    """Return the message with empty fields as None. To the coding agent, both mean the same."""
     match message:
         case ToolResultMessage():
             update: dict[str, object] = {

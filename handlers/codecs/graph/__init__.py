@@ -1,6 +1,7 @@
-"""Codecs of seeds 002 and 003: one graph framework, a year apart, with two spellings of some blocks.
+"""Codecs of the graph formats (seeds 002 and 003): one graph framework, a year apart.
 
-The package also has the framework's message constructors, and the two operations on a graph's list of messages.
+The two formats spell some blocks differently. The package also has the framework's message constructors, and two
+operations on a graph's list of messages.
 """
 
 from lanebus.handlers.codecs.graph.constructors import (

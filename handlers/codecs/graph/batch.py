@@ -1,4 +1,4 @@
-"""Batches: results that came from one of their messages, and which messages become one again."""
+"""Batches: the tool results of one graph message. They are written as one message again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +11,9 @@ _PREFIX = "batch"
 
 
 def batch_name(results: Sequence[ToolResultMessage]) -> str:
-    """Return the name of a batch whose message has no id. It includes the number of results, as the next batch may have
-    the same first call.
+    """Return the name of a batch whose message has no id.
+
+    The name includes the number of results, because the next batch may answer the same first call.
     """
     return f"{_PREFIX}:{len(results)}:{results[0].tool_call_id}"
 
@@ -30,8 +31,11 @@ def grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
 
 
 def _goes_on(group: list[Publishable], message: Publishable) -> bool:
-    """Return whether the message belongs to the batch before it. The first result of a batch that was read has the
-    batch's id, if there is one.
+    """Return whether `message` belongs to the batch of `group`.
+
+    If the graph message had an id, that id is the batch's name and the id of the batch's first result. So a result
+    whose own id is the batch's name starts a new batch. A batch named by `batch_name` ends after the number of results
+    in its name.
     """
     match group[0], message:
         case ToolResultMessage(batch_id=str(one)) as first, ToolResultMessage(batch_id=str(other)):

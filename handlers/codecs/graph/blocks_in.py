@@ -1,4 +1,4 @@
-"""Read their blocks as ours."""
+"""Read the graph format's blocks as lanebus blocks."""
 
 from collections.abc import Callable
 
@@ -45,11 +45,16 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("BlockReader", "Output", "renamed")
 
 Output = tuple[tuple[Block, ...], JsonValue]
-"""A tool's result: what the model reads, or JSON."""
+"""A tool's result: the blocks that the model reads, and structured JSON. At least one of the two is empty or None."""
 
 
 def renamed(value: Object, aliases: dict[str, str], path: str) -> tuple[Object, frozenset[str]]:
-    """Return the object with its aliases replaced by the keys, and the aliases it had.
+    """Return the object with each alias replaced by the key it stands for, and the set of replaced aliases.
+
+    Args:
+        value: the object.
+        aliases: alias → the key it stands for.
+        path: path of the object, for errors.
 
     Raises:
         DecodeError: an alias and its key have different values.
@@ -66,10 +71,10 @@ def renamed(value: Object, aliases: dict[str, str], path: str) -> tuple[Object, 
 
 
 class BlockReader:
-    """Reads the blocks of one message, and notes in `spellings` those that are not spelled as in the dialect.
+    """Reads the blocks of one message. `spellings` has an entry for each block that is not spelled as in the dialect.
 
-    A spelling is the aliases of a block's keys and the optional keys it had. A block without an entry is written in the
-    dialect's spelling.
+    The entry's key is the block's path. Its value is the set of aliases and optional keys that the block had. A block
+    without an entry is written in the dialect's spelling.
     """
 
     def __init__(self, dialect: GraphDialect) -> None:
@@ -94,7 +99,7 @@ class BlockReader:
         """Read one block. A block of an unknown type is kept whole.
 
         Raises:
-            DecodeError: it does not have the form of its type.
+            DecodeError: the block does not have the form of its type.
         """
         if not isinstance(value, dict):
             raise DecodeError(path, "a block is a JSON object")
@@ -116,7 +121,7 @@ class BlockReader:
         self.spellings[path] = self.spellings.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
 
     def output(self, output: JsonValue, path: str) -> tuple[Output, set[str]]:
-        """Read a tool's result: text, blocks, one reference to media, or any other JSON."""
+        """Read a tool's result: text, blocks, one reference to media, or any other JSON. Also return its spelling."""
         match output:
             case str():
                 return ((TextBlock(text=output),), None), set()

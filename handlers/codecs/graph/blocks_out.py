@@ -1,4 +1,4 @@
-"""Write our blocks as theirs."""
+"""Write lanebus blocks as blocks of the graph format."""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,26 +32,26 @@ __all__ = ("BlockWriter",)
 Spelling = frozenset[str]
 
 _USUAL: Spelling = frozenset()
-"""The keys' own names."""
+"""The spelling without aliases."""
 
 _STORED = "its bytes are in the media store: resolve them first"
 _NO_FORM = "there is no form for it"
 
 
 class _Stored(Exception):
-    """The block's media are in a store that the other system does not have."""
+    """The block's media are in the media store, which the graph framework cannot read."""
 
 
 class BlockWriter:
-    """Converts our blocks into the JSON of the other system, for one message."""
+    """Converts the blocks of one message into JSON of the graph format."""
 
     def __init__(self, dialect: GraphDialect, spellings: Mapping[str, Spelling], *, is_sparse: bool) -> None:
         self.inner: list[str] = []
-        """Why blocks inside results were left out."""
+        """One reason for each block inside a tool result that was left out."""
         self._dialect, self._spellings, self._is_sparse = dialect, spellings, is_sparse
 
     def block(self, block: Block, path: str) -> Object | str:
-        """Return one block, or why it has no form."""
+        """Return the block's JSON. If the graph format cannot represent the block, return the reason as text."""
         recorded = self._spellings.get(path)
         try:
             return self._written(block, path, recorded)
@@ -59,7 +59,7 @@ class BlockWriter:
             return f"{block.type}: {_STORED}"
 
     def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
-        """Return those blocks that have a form. Paths count only the blocks that are written."""
+        """Return the JSON of the blocks that the graph format can represent. Their paths count only these blocks."""
         result: list[JsonValue] = []
         for block in content:
             written = self.block(block, f"{path}.{len(result)}")
@@ -70,7 +70,14 @@ class BlockWriter:
         return result
 
     def result(self, result: ToolResultBlock | ToolResultMessage, content: tuple[Block, ...], path: str) -> Object:
-        """Write a tool's result. Its content is passed separately, as a message may have blocks beside the result."""
+        """Write a tool's result.
+
+        Args:
+            result: the result; its `content` is not used.
+            content: the content to write. It is an argument because a message's content may also hold blocks that stood
+                beside the result.
+            path: path of the block that is written.
+        """
         recorded = self._spellings.get(path)
         spelling = self._spelling("tool_result", recorded)
         if recorded is None and result.status is not None:
@@ -220,16 +227,15 @@ class BlockWriter:
         *,
         more: Object | None = None,
     ) -> Object:
-        """Make one of their objects.
+        """Return one object of the graph format's JSON.
 
         Args:
-            kind: its type; None has none.
+            kind: the object's `type`; None omits that key.
             required: fields that are always written.
-            optional: left out if empty, and if the message is sparse.
-            recorded: how the block was spelled when it was read; None if it was not.
+            optional: fields that are left out if they are empty and the message is sparse.
+            recorded: the spelling that was recorded when the block was read; None if no spelling was recorded.
             spelling: the aliases to use.
-            more: fields that the spelling does not have. They are written if the block was read in this spelling and
-                they are not empty.
+            more: fields that `spelling` does not have. If `recorded` is not None, those that are not empty are written.
         """
         result: Object = {} if kind is None else {"type": kind}
         result |= required

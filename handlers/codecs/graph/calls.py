@@ -1,4 +1,4 @@
-"""`tools_calls`: the provider's own calls, which their messages repeat outside the blocks. For us the blocks count."""
+"""`tools_calls`: a graph message repeats its tool calls there, in the provider's form. lanebus prefers the blocks."""
 
 import json
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ __all__ = ("calls_beside", "calls_out")
 
 
 def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCallBlock, ...]:
-    """Return the calls that no block names, in order.
+    """Return the calls in `values` whose ids are not in `known`, in order.
 
-    Two forms are read: that of OpenAI's Chat Completions, and a flat one. Anything else is not a call and stays only in
-    the origin.
+    Two forms are read: the form of OpenAI's Chat Completions, and a flat object. Anything else is not a call and stays
+    only in the origin.
     """
     ids = set(known)
     found: list[ToolCallBlock] = []
@@ -30,8 +30,9 @@ def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCa
 
 
 def calls_out(blocks: Iterable[ToolCallBlock]) -> list[JsonValue] | None:
-    """Return the calls in the form of OpenAI's Chat Completions; None if there are none. Remote calls are not a
-    provider's.
+    """Return the calls in the form of OpenAI's Chat Completions, without remote calls. Return None if no call remains.
+
+    Remote calls do not come from a provider.
     """
     calls: list[JsonValue] = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call)}}

@@ -1,7 +1,7 @@
-"""The codec of either seed: reading message by message, writing with a report of every loss.
+"""The codec of both graph formats: read message by message, write and report every loss.
 
-What is written is read back at once and compared with the original. Every difference is reported as a loss with its
-path, without a list of known losses.
+Each message that is written is read back at once and compared with the original. Every difference is reported as a loss
+with its path, so no list of known losses is needed.
 """
 
 from collections.abc import Sequence
@@ -51,15 +51,15 @@ def _write(dialect: GraphDialect, messages: Sequence[Publishable], lossy: bool) 
 def _one(
     messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
-    """Return their message, if they have one for ours, and the losses with their paths.
+    """Return the graph message, and the losses with their paths. Without a graph message, the list is empty.
 
-    Metadata can be forged, so an origin may describe another message. It is used only if it loses nothing that would be
-    kept without it.
+    Metadata can be forged, so an origin may describe another message. The origin is used only if every loss with it is
+    also a loss without it.
 
     Args:
         messages: one message, or the results of one batch.
-        place: index of the first of them, for the paths.
-        names: call id → name of the tool, of all earlier calls; the calls in these messages are added.
+        place: index of the first message, for the paths.
+        names: call id → tool name, for all earlier calls. The calls in `messages` are added.
         dialect: the dialect to write.
     """
     origin = origin_of(messages[0], dialect.name)
@@ -80,13 +80,13 @@ def _one(
 def _by(
     origin: MessageOrigin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
-    """Write the message with an origin. Return it and its losses."""
+    """Write `messages` as one graph message with this origin. Return the graph message and the losses."""
     form = plain(messages, origin, dialect)
     value = apply_guarded(form.value, origin.residue)
     try:
         back = read(value, dialect)
     except DecodeError as error:
-        # For example a number out of their range. Half of such a message would mean something else.
+        # For example a number out of the graph format's range. Half of such a message would mean something else.
         reason = f"they have no such {type(messages[0]).__name__}: {error}"
         return [], [f"{place + index}: {reason}" for index in range(len(messages))]
     if len(back) != len(messages):
@@ -104,7 +104,10 @@ def _by(
 
 
 def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> bool:
-    """Return whether something in its origin is not written: another system's, or of one result among several."""
+    """Return whether the message's origin is lost: another codec stored it, or `index` is not 0.
+
+    Only the origin of the first message of a batch is written. An origin that describes only spelling is no loss.
+    """
     origin = (message.metadata or {}).get(ORIGIN)
     if not isinstance(origin, dict) or not isinstance(origin.get("codec"), str):
         return False
@@ -112,7 +115,13 @@ def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> boo
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:
-    """Return the message without its origin, and without what the conversation says elsewhere."""
+    """Return the message's JSON without its origin, and without fields that follow from other messages.
+
+    Args:
+        message: the message.
+        names: call id → tool name, for all earlier calls.
+        count: number of messages in the batch.
+    """
     value: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
     value["content"] = _without_empty(value["content"])
     if metadata := without_origin(message.metadata):
@@ -120,7 +129,7 @@ def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Objec
     else:
         value.pop("metadata", None)
     if isinstance(message, ToolResultMessage):
-        if count > 1:  # only that they are one batch matters, not its name
+        if count > 1:  # the name of the batch does not matter: the results are one batch on both sides
             value.pop("batchId", None)
         if message.tool_name == names.get(message.tool_call_id):  # its call names the tool
             value.pop("toolName", None)
@@ -128,7 +137,7 @@ def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Objec
 
 
 def _without_empty(content: JsonValue) -> JsonValue:
-    """Remove empty lists of annotations, which mean the same as none."""
+    """Remove empty lists of annotations: an empty list means the same as no list."""
     if isinstance(content, list):
         return [_without_empty(block) for block in content]
     if not isinstance(content, dict):
@@ -145,7 +154,7 @@ def _what(message: Publishable) -> str:
 
 
 def _path(path: Path, kept: list[int]) -> str:
-    """Return a path in the original message. Only the kept blocks were compared."""
+    """Convert a path in the compared message, which has only the kept blocks, to a path in the original message."""
     match path:
         case ("content", int(index), *inner):
             return ".".join(map(str, ["content", kept[index] if index < len(kept) else index, *inner]))

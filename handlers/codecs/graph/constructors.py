@@ -1,6 +1,6 @@
-"""The message constructors of seeds 002 and 003.
+"""The message constructors of the graph framework (seeds 002 and 003).
 
-Every message has an id; a constructor generates one if the caller passes none.
+Every message has an id; a constructor generates an id if the caller passes none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,8 @@ def image_message(
     """Return a message with an image and, optionally, a text before it.
 
     Raises:
-        InvalidContent: there is no image, or two; the URL is a local path, or the base64 is invalid.
+        InvalidContent: not exactly one of `image_url` and `image_base64` is set, the URL is a local path, the base64 is
+            invalid, or the role is unknown.
     """
     if (image_url is None) == (image_base64 is None):
         raise InvalidContent("needs either image_url or image_base64")
@@ -113,7 +114,7 @@ def file_message(
     *,
     within: Path | None = None,
 ) -> LlmMessage:
-    """Return a message with a local file and, optionally, a text before it. The only constructor that opens a path.
+    """Return a message with a local file and, optionally, a text before it. No other constructor opens a file.
 
     Raises:
         MediaRefused: the file is not a regular file, is empty, is outside of `within`, or does not match `mime_type`.
@@ -130,7 +131,7 @@ def tool_message(
 ) -> tuple[ToolResultMessage, ...]:
     """Return the results of one batch, one message per result.
 
-    The first has the id and the metadata; the others have the id with a number. All share the id as their batch.
+    The first message has the id and the metadata. The others have the id with a number. All have the id as `batch_id`.
 
     Raises:
         InvalidContent: there are no results.
@@ -150,7 +151,7 @@ def attach_media(message: M, media: MediaRef, as_type: MediaType) -> M:
     """Return the message with the media added to the end of its content.
 
     Raises:
-        InvalidContent: the type of media is unknown.
+        InvalidContent: `as_type` is unknown.
     """
     if as_type not in _MEDIA:
         raise InvalidContent(f"Unsupported media type: {as_type}")

@@ -1,4 +1,4 @@
-"""Their live deltas as ours. A delta is published as a preview, never stored in a lane."""
+"""Read the graph format's live deltas as lanebus deltas. A delta is published as a preview, never stored in a lane."""
 
 import json
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from lanebus.handlers.codecs.graph.shapes import MessageShape, checked
 __all__ = ("read_deltas",)
 
 _THINKING, _TEXT, _CALLS = 0, 1, 2
-"""Their chunks do not name the block they extend: thinking comes first, then text, then calls."""
+"""Block indexes. A graph chunk does not name the block it extends: thinking comes first, then text, then calls."""
 
-# Both years' names are read; nothing is written.
+# Reads the spellings of both graph formats. It is never used to write.
 _ANY = GraphDialect(name="", spelling={}, has_document_text=True, has_remote_calls=True, writes_iso_time=False)
 
 
 def read_deltas(value: JsonValue) -> tuple[Delta, ...]:
-    """Return the pieces in one of their messages with `delta: true`. Its id is that of the whole message.
+    """Return the pieces in one graph message with `delta: true`. The delta has the id of the whole message.
 
     Text, thinking and the arguments of tool calls have pieces; media arrive with the whole message.
 
     Raises:
-        DecodeError: it is not a delta, has no id, or does not have their form.
+        DecodeError: `value` is not a delta, has no id, or does not have the graph format's form.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")

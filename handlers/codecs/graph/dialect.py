@@ -1,4 +1,4 @@
-"""The differences between the two codecs, and the alternative names that both read."""
+"""The differences between the codecs of the two graph formats, and the alternative key names that both codecs read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ __all__ = ("ALIASES", "MESSAGE_ALIASES", "GraphDialect")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDialect:
-    """One seed's JSON, as it is written without an origin."""
+    """How one graph format is written if a message has no origin."""
 
     name: str
     """The codec's name, which is stored in the origin."""
     spelling: Mapping[str, frozenset[str]]
-    """Type of block → the alternative key names it is written with; other types have none."""
+    """Type of block → the alternative key names that are written. Other types have no alternative names."""
     has_document_text: bool
     has_remote_calls: bool
     writes_iso_time: bool
-    """Write moments as ISO 8601 text; otherwise as float seconds."""
+    """Whether moments are written as ISO 8601 text; otherwise they are float seconds."""
 
 
-# The keys have the first year's names. The second year's documentation renames some of them; its code did not. Source:
-# seeds 002 and 003.
+# The keys are the names of the first year (seed 002). The documentation of the second year (seed 003) renames some of
+# these keys; the code of the second year does not.
 ALIASES: Mapping[str, Mapping[str, str]] = {
     "tool_call": {"arguments": "args"},
     "remote_tool_call": {"arguments": "args"},

@@ -1,8 +1,8 @@
-"""Patches that apply only where the value has not changed since they were made.
+"""Patches that apply only if the value at their path has not changed since the patch was made.
 
-Each is `[path, digest, value]`: the path, a digest of the old value (None if there was none), and the new value (absent
-if the field is removed). A field that was changed since keeps its change. This preserves what our messages have no
-field for, without a rule for each case.
+A patch is `[path, digest, value]`: the path, a digest of the old value, and the new value. The digest is None if there
+was no old value; the new value is absent if the patch removes the field. A field that has changed since keeps its new
+value. Such patches preserve JSON that lanebus messages have no field for, without a rule for each case.
 """
 
 import copy
@@ -18,11 +18,11 @@ from lanebus.handlers.codecs.json_patch import changes, equal, put_at, value_at
 __all__ = ("GuardedPatch", "apply_guarded", "guarded_patches", "same_literal")
 
 GuardedPatch = list[JsonValue]
-"""`[path, digest or None]` to remove, else `[path, digest or None, value]`."""
+"""`[path, digest or None]` removes a field; `[path, digest or None, value]` sets it."""
 
 
 def same_literal(one: JsonValue, other: JsonValue) -> bool:
-    """Return whether two values are the same and their numbers of the same type: 1 is not 1.0, 0.0 is not -0.0."""
+    """Return whether two values are the same, including the type of each number: 1 is not 1.0, 0.0 is not -0.0."""
     return equal(one, other) and str(one) == str(other)
 
 
@@ -33,7 +33,7 @@ def guarded_patches(source: JsonValue, target: JsonValue) -> Iterator[GuardedPat
 
 
 def apply_guarded(source: JsonValue, patches: Iterable[GuardedPatch]) -> JsonValue:
-    """Return a copy of `source` with the patches that still fit. Damaged patches are ignored."""
+    """Return a copy of `source` with every patch applied whose digest still matches. Damaged patches are ignored."""
     result = copy.deepcopy(source)
     for patch in patches:
         with suppress(LookupError, TypeError):

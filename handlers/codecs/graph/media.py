@@ -1,4 +1,4 @@
-"""References to media, in both directions. No path is opened and no URL is fetched."""
+"""Read and write the graph format's references to media. No file is opened and no URL is fetched."""
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,10 +14,10 @@ _THEIR_NAMES = {"data": "data_base64"}
 
 
 def media_of(shape: MediaShape, path: str) -> MediaRef:
-    """Read their reference as ours.
+    """Read a graph reference as a lanebus reference.
 
     Raises:
-        DecodeError: the field that its kind names is missing, a URL is a local path, or base64 or a digest is invalid.
+        DecodeError: the field that `kind` requires is missing, a URL is a local path, or base64 or a digest is invalid.
     """
     needed = _NEEDS[shape.kind]
     if not getattr(shape, needed):
@@ -63,7 +63,7 @@ def media_out(media: MediaRef) -> tuple[Object, Object] | None:
 
 
 def looks_like_media(value: JsonValue) -> bool:
-    """Return whether a tool's result is one reference to media, and not JSON that happens to have such keys."""
+    """Return whether a tool's result is one reference to media, and not other JSON that has some of the same keys."""
     if not isinstance(value, dict) or not value.keys() <= MediaShape.model_fields.keys():
         return False
     kind = value.get("kind")

@@ -1,4 +1,4 @@
-"""Read one of their messages. A message with several tool results becomes several messages."""
+"""Read one message of the graph format. A message with several tool results becomes several lanebus messages."""
 
 import json
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ _ROOM = 8
 
 
 def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
-    """Read one of their messages.
+    """Read one message of the graph format.
 
     Args:
         value: the message.
-        dialect: the spelling that needs no entry in the origin.
+        dialect: the graph format. Only deviations from its spelling are stored in the origin.
 
     Raises:
-        DecodeError: it does not have their form, or it is a live delta, which no lane stores.
+        DecodeError: the message does not have the graph format's form, or it is a live delta, which no lane stores.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")
@@ -58,7 +58,7 @@ def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
 
 
 def _require_room(value: JsonValue) -> None:
-    """Refuse what would be too deep to read again: the origin stores a value several levels deeper than it was."""
+    """Raise DecodeError if `value` is nested too deep to be stored in an origin, which adds several levels."""
     nested: list[JsonValue] = [value]
     for _ in range(_ROOM - 1):
         nested = [nested]
@@ -124,10 +124,10 @@ def _messages(
 
 
 def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[ToolResultMessage], MessageOrigin]:
-    """Return one message per result. A block between results belongs to the result before it, or else to the first."""
+    """Return one message per result. A block beside results goes to the result before it, or else to the first."""
     places = [index for index, block in enumerate(content) if isinstance(block, ToolResultBlock)]
     if not places:
-        # It answers no call: the log keeps it, but no request contains it.
+        # A message without results answers no call. The log keeps the message, but no request contains it.
         return [ToolResultMessage(tool_call_id="", content=content)], MessageOrigin(is_bare=True)
     results: list[ToolResultMessage] = []
     beside: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[Tool
 
 def _usage(shape: UsageShape) -> Usage:
     cached = shape.cache_read_input_tokens + shape.cache_creation_input_tokens
-    # Prompt tokens include cached ones, as with OpenAI and Gemini, unless the numbers contradict that.
+    # Prompt tokens include cached tokens, as with OpenAI and Gemini, unless the cached count is larger.
     without = shape.prompt_tokens - cached if shape.prompt_tokens >= cached else shape.prompt_tokens
     return Usage(
         input=without,
@@ -173,7 +173,7 @@ def _usage(shape: UsageShape) -> Usage:
 def _least(
     value: Object, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect
 ) -> MessageOrigin:
-    """Complete the origin. Empty keys are written or omitted, whichever makes the origin shorter."""
+    """Return the origin with its patches. `is_sparse` gets the value that needs fewer patches."""
     found = [
         replace(way, residue=tuple(guarded_patches(plain(messages, way, dialect).value, value)))
         for way in (origin, replace(origin, is_sparse=True))

@@ -1,6 +1,6 @@
-"""The list of messages in a graph's state. Pure.
+"""Two pure operations on the list of messages in a graph's state.
 
-A log does not need this: a publish with a key is applied once, and deltas are not stored. Source: seed 003's code.
+A log needs neither: a publish with a key is applied once, and deltas are not stored. Source: seed 003's code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,9 @@ __all__ = ("add_messages", "without_tools")
 
 
 def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delta]) -> tuple[LlmMessage, ...]:
-    """Return the list with the new messages. Live deltas are left out, and so are messages whose id is already in the
-    list or earlier in `new`.
+    """Return `existing` followed by the messages in `new`, without live deltas and without repeated ids.
 
-    A message without an id is always new.
+    An id is repeated if an earlier message in `existing` or `new` has it. A message without an id is always added.
     """
     result = [*existing]
     known = {message.id for message in existing if message.id is not None}
@@ -29,9 +28,9 @@ def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delt
 
 
 def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """Return the messages without finished tool calls: calls and results are dropped once a final answer follows them.
+    """Return the messages without tool calls and results that an answer without calls follows.
 
-    Calls without such an answer stay, with all their results.
+    Calls and results that another message, or no message, follows are kept.
     """
     kept: list[LlmMessage] = []
     pending: list[LlmMessage] = []
@@ -45,7 +44,7 @@ def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
                 pending.clear()
                 kept.append(message)
             case _:
-                # Another message came in between; the pending ones belong before it.
+                # Not an answer: the pending calls and results are kept, before this message.
                 kept += pending
                 pending.clear()
                 kept.append(message)

@@ -1,4 +1,4 @@
-"""Write our messages as one of theirs: a single message, or the results of one batch."""
+"""Write one lanebus message, or the tool results of one batch, as one message of the graph format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ __all__ = ("Plain", "plain")
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One of their messages, before the patches of its origin are applied."""
+    """One graph message, before the patches of its origin are applied."""
 
     value: Object
     dropped: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
-    """Index of a message and of its block → why the block was left out."""
+    """(index of the message, index of the block in that message) → why the block was left out."""
     inner: tuple[str, ...] = ()
-    """Why blocks inside results were left out; the comparison names their places."""
+    """One reason for each block inside a tool result that was left out. The later comparison names the paths."""
 
 
 def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> Plain:
-    """Write a message, or the results of one batch, in the spelling of their origin."""
+    """Write one message, or the tool results of one batch, in the spelling of `origin`."""
     writer = _Writer(messages, origin, dialect)
     first = messages[0]
     required: Object = {} if first.id is None else {"message_id": _id(first.id, origin)}
@@ -64,7 +64,7 @@ def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphD
 
 
 class _Writer:
-    """Writes the content of one of their messages."""
+    """Writes the content of one graph message."""
 
     def __init__(self, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> None:
         self.dropped: dict[tuple[int, int], str] = {}
@@ -74,11 +74,11 @@ class _Writer:
 
     @property
     def inner(self) -> Sequence[str]:
-        """Why blocks inside results were left out."""
+        """One reason for each block inside a tool result that was left out."""
         return self._blocks.inner
 
     def content(self) -> JsonValue:
-        """Return the blocks, or the text that stands for them."""
+        """Return the blocks. If the origin says that the content was a string, return the text instead."""
         for index, message in enumerate(self._messages):
             if isinstance(message, ToolResultMessage) and not (self._origin.is_bare and message.tool_call_id == ""):
                 self._result(index, message)
@@ -93,7 +93,7 @@ class _Writer:
                 return self._written
 
     def _own(self, message: LlmMessage) -> tuple[Block, ...]:
-        """Return the content without the calls that were named only outside of it, if they are still there."""
+        """Return the content without the calls that only `tools_calls` named, if the content still ends with them."""
         count = self._origin.added_calls
         if count and all(isinstance(block, ToolCallBlock) for block in message.content[-count:]):
             return message.content[:-count]
@@ -122,7 +122,7 @@ def _id(id: str, origin: MessageOrigin) -> JsonValue:
     if origin.has_int_id:
         try:
             return int(id)
-        except ValueError:  # its id was changed since
+        except ValueError:  # the message's id was changed after it was read
             return id
     return id
 

@@ -1,4 +1,4 @@
-"""Moments in their JSON: ISO 8601 text or numbers."""
+"""Read and write moments of the graph format: ISO 8601 text or numbers."""
 
 import math
 
@@ -10,7 +10,7 @@ from lanebus.handlers.timestamps import datetime_of, milliseconds_of, parse_date
 __all__ = ("iso_time", "read_moment", "seconds")
 
 _MILLISECONDS_FROM = 1e11
-"""A larger number is milliseconds, as the TypeScript client writes them. As seconds it would be in the year 5138."""
+"""A larger number is milliseconds, which the TypeScript client writes. As seconds, this number is in the year 5138."""
 
 _LIMIT = 2**53
 
@@ -19,7 +19,7 @@ def read_moment(value: JsonValue, path: str) -> int | None:
     """Return a moment in milliseconds UTC, rounded. Text without a zone is UTC.
 
     Raises:
-        DecodeError: it is not a moment, or out of range.
+        DecodeError: `value` is not a moment, or out of range.
     """
     match value:
         case None:
@@ -43,7 +43,7 @@ def seconds(moment: int | None) -> float | None:
 
 
 def iso_time(moment: int | None) -> str | None:
-    """Return ISO 8601 in UTC, as seed 002 writes it; None also if the calendar has no such moment."""
+    """Return ISO 8601 text in UTC, as seed 002 writes it. Return None if `moment` is None or outside the calendar."""
     if moment is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a message stores about the JSON it was read from, so that it is written back unchanged."""
+"""The origin: what a message stores about the JSON that it was read from, to write that JSON back unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,25 @@ _SPELLINGS = frozenset({"codec", "sparse", "words", "beside", "bare", "calls", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOrigin:
-    """What our fields do not say about one of their messages."""
+    """The parts of one graph message that lanebus messages have no field for."""
 
     is_sparse: bool = False
-    """Empty keys were left out."""
+    """Whether the graph message left out empty keys."""
     has_int_id: bool = False
-    """The id was a number; ours is its text."""
+    """Whether the graph message's id was a number. The lanebus id is the number as text."""
     spellings: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """Path → spelling of the block there, if it is not the dialect's."""
+    """Path → spelling of the block at that path, only for blocks whose spelling is not the dialect's."""
     beside: tuple[tuple[int, int], ...] = ()
-    """For a message of tool results, one pair per result: the number of blocks before and after it."""
+    """For a message of tool results, one pair per result: the number of blocks before and after the result."""
     is_bare: bool = False
-    """A message of role tool without a result."""
+    """Whether the graph message has the role `tool` but holds no result."""
     added_calls: int = 0
     """Number of calls at the end of the content that only `tools_calls` named."""
     residue: tuple[GuardedPatch, ...] = ()
+    """Patches that turn the JSON written with the other fields into the JSON that was read."""
 
     def to_json(self, codec: str) -> Object | None:
-        """Return the JSON in the metadata; None if there is nothing to store."""
+        """Return the JSON to store in the message's metadata; None if there is nothing to store."""
         flags: Object = {
             "sparse": self.is_sparse,
             "intId": self.has_int_id,
@@ -49,7 +50,7 @@ class MessageOrigin:
 
 
 def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
-    """Return the origin that this codec stored; an empty one if another system stored it, or if it is damaged."""
+    """Return the origin that the codec named `codec` stored. A missing origin and a damaged part are read as empty."""
     stored = (message.metadata or {}).get(ORIGIN)
     if not isinstance(stored, dict) or stored.get("codec") != codec:
         return MessageOrigin()

@@ -1,4 +1,4 @@
-"""The form of their JSON, checked before it is read. One class per object, with their key names.
+"""The form of the graph format's JSON, checked before a message is read. One class per object, with the same key names.
 
 Unknown keys are not checked; the origin stores them. Source: seeds 002 and 003, with the defaults of both.
 """
@@ -31,11 +31,11 @@ __all__ = (
 )
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""Larger numbers are errors and not counts, and other languages read them differently."""
+"""A whole number of at most 64 bits. A larger number is an error, because some languages read it differently."""
 
 
 class Shape(BaseModel):
-    """An object of their JSON. Types are never converted."""
+    """An object of the graph format's JSON. Types are never converted."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -149,7 +149,7 @@ class UsageShape(Shape):
 
 
 class MessageShape(Shape):
-    """A message. Its blocks are checked one by one, by type."""
+    """A message. `content` is not checked here: each block is checked by its type when it is read."""
 
     message_id: str | int = ""
     role: Literal["user", "assistant", "system", "tool"]
@@ -168,12 +168,12 @@ def checked(shape: type[S], value: JsonValue, path: str, names: dict[str, str]) 
 
     Args:
         shape: the form.
-        value: their JSON.
-        path: where the value stands; starts the path of an error.
-        names: key → its name in the data, where they differ.
+        value: the JSON to validate.
+        path: path of the value; the path of an error starts with it.
+        names: key → the alias that the data has in place of the key.
 
     Raises:
-        DecodeError: names the first invalid field, with its name in the data.
+        DecodeError: a field is invalid. The error names the first invalid field as the data spells it.
     """
     try:
         return shape.model_validate(value)

@@ -1,7 +1,7 @@
-"""The framework's live stream as messages, previews, and events for UIs.
+"""Read the graph framework's live stream as messages, previews, and events for UIs.
 
-The framework trims its own Redis stream to a length, which our logs never do. So only what is a message here may be
-published. Source: seed 003's code, `StreamChunk` and `EventModel`.
+The framework trims its own Redis stream to a length; lanebus never trims a log that way. So only chunks that are
+messages here may be published. Source: seed 003's code, `StreamChunk` and `EventModel`.
 """
 
 from pydantic import JsonValue
@@ -17,8 +17,10 @@ from lanebus.handlers.codecs.graph.deltas import read_deltas
 __all__ = ("read_chunk",)
 
 _EVENT_FIELDS = ("event", "event_type", "thread_id", "run_id", "node_name", "sequence_id", "is_error", "timestamp")
-"""Fields of an event for UIs. Its state, content and data repeat what the model read and wrote, which readers of only
-the extension lane may not see.
+"""Fields of a chunk that become an event for UIs.
+
+The chunk's state, content and data are left out. They repeat the model's input and output, which readers of only the
+extension lane may not see.
 """
 
 
@@ -30,7 +32,7 @@ def read_chunk(value: JsonValue, codec: Codec) -> tuple[Publishable | Delta, ...
         codec: reads the whole messages.
 
     Raises:
-        DecodeError: it does not have their form; names the path to the fault.
+        DecodeError: the chunk does not have the graph framework's form. The error names the path to the fault.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a chunk is a JSON object")

@@ -1,4 +1,4 @@
-"""Seed 002: messages of a graph framework, first year."""
+"""The codec of the first graph format (seed 002): messages of a graph framework, first year."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect
@@ -15,7 +15,7 @@ GRAPH_V1 = graph_codec(
     ),
     "messages of a graph framework: call_id and output, ISO 8601 timestamps",
 )
-"""Reads both years' spellings. Writes each message as it was spelled; without an origin, in the first year's spelling.
+"""Reads the spellings of both years. Writes each message as it was spelled; without an origin, as in the first year.
 
-Lossless by value: what our messages have no field for is stored in their metadata and written back.
+Lossless by value: JSON that lanebus messages have no field for is stored in the message's metadata and written back.
 """

@@ -1,4 +1,4 @@
-"""Seed 003: messages of the same graph framework, a year later."""
+"""The codec of the second graph format (seed 003): messages of the same graph framework, a year later."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect
@@ -20,11 +20,12 @@ GRAPH_V2 = graph_codec(
     ),
     "messages of the same framework a year later: tool_call_id and content, timestamps in seconds",
 )
-"""Reads both spellings, that of its documentation and that of its code. Writes each block as it was spelled.
+"""Reads two spellings: the spelling of the framework's documentation and the spelling of its code.
 
-A block without an origin gets the spelling of the documentation. Only what that spelling has no key for gets the
-code's: a status, details, several references, an error's data.
+Each block is written as it was spelled. A block without an origin gets the spelling of the documentation. If that
+spelling has no key for a field (a status, details, several references, an error's data), the block gets the spelling of
+the code.
 
-Lossless by value: what our messages have no field for is stored in their metadata and written back. Timestamps are
-seconds; a number over 1e11 is milliseconds, as the TypeScript client writes them.
+Lossless by value: JSON that lanebus messages have no field for is stored in the message's metadata and written back.
+Timestamps are seconds; a number over 1e11 is milliseconds, which the TypeScript client writes.
 """

@@ -1,7 +1,8 @@
-"""Seed 001's messages. Our native JSON extends theirs; this codec reads and writes only theirs.
+"""The codec of the two-lane agent's messages (seed 001).
 
-It accepts and refuses what 001 does; `reader.py` has the two exceptions. 001 has user, assistant and tool result
-messages with text, inline images, thinking and tool calls, and extension messages. Everything else is a loss.
+lanebus's own JSON extends the two-lane agent's JSON; this codec reads and writes only the latter. The codec accepts and
+refuses the same JSON as seed 001, with two exceptions that `reader.py` names. Seed 001 has extension messages, and
+user, assistant and tool result messages with text, inline images, thinking and tool calls. Everything else is a loss.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The parts of seed 001's events: messages with or without their turn, tool results, moments."""
+"""Write the parts of the two-lane agent's events: messages with or without their turn, tool results, moments."""
 
 from lanebus.bus.messages.events import AgentEvent
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
@@ -13,7 +13,7 @@ __all__ = ("EventForm",)
 
 
 class EventForm:
-    """Writes the parts of one entry's events, and notes what they lose."""
+    """Writes the parts of the events of one entry. `losses` lists everything that these parts cannot represent."""
 
     def __init__(self, seen: Seen, envelope: Envelope) -> None:
         self.seen = seen
@@ -26,11 +26,18 @@ class EventForm:
         return self._writer.losses
 
     def moment(self, event: AgentEvent) -> str:
-        """Return when the event happened."""
+        """Return the time of the event. If the event has no timestamp, return the envelope's time."""
         return write_moment(self._now if event.timestamp is None else event.timestamp)
 
     def message(self, message: Spoken, path: str, *, has_turn: bool) -> Object:
-        """Return a message as events contain it: with its turn in those that end a turn or loop, else without."""
+        """Return a message in the form that events contain.
+
+        Args:
+            message: the message.
+            path: path of the message in the event, for losses.
+            has_turn: whether the message names its turn. Only events that end a turn or a loop contain such messages. A
+                note of the event reader has priority over this argument.
+        """
         if isinstance(message, LlmMessage):
             message, notes = _without_notes(message)
             mark = notes.get("turnId")
@@ -39,20 +46,26 @@ class EventForm:
         return self._writer.write(message, path) or {}
 
     def draft(self, message_id: str) -> Object:
-        """Return a message as far as it was streamed. Its model and usage are known only at its end."""
+        """Return the streamed part of a message. The message's model and usage are known only when it ends."""
         draft = self.seen.drafts.get(message_id) or AssistantMessage()
         if isinstance(draft, AssistantMessage) and draft.timestamp is None:
             return MessageWriter().write(AssistantMessage(content=draft.content, timestamp=self._now), "") or {}
         return self.message(draft, "message", has_turn=False)
 
     def result(self, call: str, position: int | None) -> Object:
-        """Return a tool's result: what an event reported, else what the log has."""
+        """Return a tool call's result.
+
+        Args:
+            call: id of the tool call.
+            position: position of the result message. None returns the result that an event reported, if there is one,
+                or else the newest result in the log.
+        """
         if position is None and call in self.seen.results:
             return self.seen.results[call]
         message = self.seen.message(position) or self.seen.result(call)
         if not isinstance(message, ToolResultMessage):
             return {"content": [], "details": None}
-        unstructured = message.model_copy(update={"structured": None})  # it becomes `details`
+        unstructured = message.model_copy(update={"structured": None})  # `structured` becomes `details`
         noted = _without_notes(message)[1].get("result")
         beside = noted if isinstance(noted, dict) else {}
         content = self.message(unstructured, "result", has_turn=False)["content"]
@@ -60,7 +73,7 @@ class EventForm:
 
 
 def _without_notes(message: LlmMessage) -> tuple[LlmMessage, Object]:
-    """Return the message without the notes of the event reader, and those notes."""
+    """Split a message into the message without the event reader's notes, and these notes."""
     origin = (message.metadata or {}).get(ORIGIN)
     if not isinstance(origin, dict) or not _is_ours(origin):
         return message, {}

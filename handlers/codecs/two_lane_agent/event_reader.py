@@ -1,8 +1,9 @@
-"""Read seed 001's events as entries: each message once, and events that name it by position.
+"""Read the two-lane agent's events (seed 001) as entries: each message once, and events that name its position.
 
-001's events contain whole messages, the same one up to four times: at its start, its end, its turn's end and its loop's
-end. Here a message is appended when it ends, or when a later event contains one that did not. All other events name its
-position. 001 omits the turn of most messages; here each has one.
+Seed 001's events contain whole messages. The same message appears up to four times: at its start, at its end, at the
+end of its turn and at the end of its loop. This reader appends a message when the message ends. A message without an
+end is appended when the end of its turn or loop contains it. All other events name the message's position. Seed 001
+omits the turn of most messages; this reader adds it.
 """
 
 from pydantic import JsonValue
@@ -23,7 +24,8 @@ _READERS = {**LOOP_EVENTS, **OTHER_EVENTS}
 class EventReader:
     """Reads the events of one session, in order.
 
-    The entries must be appended directly after `position`, with nothing in between, as the events name positions.
+    Append the returned entries directly after `position` and without other entries in between, because the events name
+    positions.
 
     Args:
         position: position of the session's last entry; 0 for an empty session.
@@ -34,20 +36,20 @@ class EventReader:
 
     @property
     def seen(self) -> Seen:
-        """What was read so far, for an `EventWriter`."""
+        """The messages, results and drafts that were read so far. Pass them to an `EventWriter`."""
         return self._now.seen
 
     def read(self, value: JsonValue) -> tuple[EntryOrDelta, ...]:
         """Return the entries and live deltas of one event, in order.
 
-        `TurnRequest` has none: it repeats the context, which the log has already.
+        The event `TurnRequest` has no entries: it repeats the context, which the log has already.
 
         Args:
             value: the event's JSON.
 
         Raises:
-            UnknownKind: 001 has no such event.
-            UnknownRole: a message in the event has a role that 001 does not have.
+            UnknownKind: seed 001 has no such event.
+            UnknownRole: a message in the event has a role that seed 001 does not have.
             DecodeError: a field is missing or has the wrong form. The error names the path to it.
         """
         require_json(value)

@@ -1,7 +1,8 @@
-"""Write a session's entries as seed 001's events, which contain the messages: a view for readers of both lanes.
+"""Write a session's entries as the two-lane agent's events (seed 001), a view for readers of both lanes.
 
-Our events name messages by position, so an `EventWriter` needs every entry, in order. Messages alone produce no events.
-Our loop has no message events for prompts and tool results: they are written with their turn and their tool.
+Seed 001's events contain whole messages; lanebus events name messages by position. So an `EventWriter` needs every
+entry, in order. Messages alone produce no events. lanebus has no message events for prompts and tool results. The
+writer adds such events after the turn's start and after the tool's end.
 """
 
 from collections.abc import Iterator
@@ -22,20 +23,21 @@ __all__ = ("EventWriter",)
 
 
 class EventWriter:
-    """Writes a session's entries as 001's events. Pass each entry once, in order.
+    """Writes a session's entries as seed 001's events. Pass each entry once, in order.
 
     Args:
-        seen: what is known of the session before; that of an `EventReader` makes the events equal to those it read.
-            None is an empty session.
+        seen: the session's messages, results and drafts before the first `write`. With the `seen` of an `EventReader`,
+            the written events equal the events that the reader read. None means an empty session.
     """
 
     def __init__(self, seen: Seen | None = None) -> None:
         self._seen = seen or Seen()
 
     def write(self, envelope: Envelope) -> Written:
-        """Return the events of one entry or live delta, often none. What 001 cannot represent in a message is a loss.
+        """Return the events of one entry or live delta. Many entries have no events.
 
-        The end of a turn whose message is unknown is left out: 001's always contains one.
+        Each part of a message that seed 001 cannot represent is a loss. The end of a turn whose message is unknown is
+        left out, because seed 001's event must contain the message.
 
         Args:
             envelope: the next entry or live delta.

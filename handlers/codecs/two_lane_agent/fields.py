@@ -1,4 +1,4 @@
-"""The fields of one object in seed 001's JSON, with the types that its own reader requires."""
+"""Read the fields of one object in seed 001's JSON, with the types that seed 001's own reader requires."""
 
 from pydantic import JsonValue
 
@@ -9,9 +9,9 @@ __all__ = ("Fields",)
 
 
 class Fields:
-    """An object and its path. Unknown keys are ignored, as 001 does.
+    """An object and its path. Unknown keys are ignored, as in seed 001.
 
-    Every method raises DecodeError, with the path to the field, if it is missing or has another type.
+    Every method raises DecodeError, with the path to the field, if the field is missing or has another type.
     """
 
     def __init__(self, value: JsonValue, path: str = "") -> None:
@@ -22,7 +22,7 @@ class Fields:
         return below(self.path, name)
 
     def any(self, name: str) -> JsonValue:
-        """Return any JSON, null included; the field must exist."""
+        """Return the field's JSON of any type, null included. The field must exist."""
         if name not in self.value:
             raise DecodeError(self.at(name), "is missing")
         return self.value[name]
@@ -38,7 +38,10 @@ class Fields:
         return as_flag(self.any(name), self.at(name))
 
     def whole(self, name: str, *, bits: int = 64, default: int | None = None) -> int:
-        """Return a whole number from 0 with at most `bits` bits. A missing field is the default, if there is one."""
+        """Return a whole number from 0 with at most `bits` bits.
+
+        If the field is missing, return `default`; if `default` is None, the field is required.
+        """
         if default is not None and name not in self.value:
             return default
         return _whole(self.any(name), self.at(name), bits)

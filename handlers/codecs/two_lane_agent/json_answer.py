@@ -9,7 +9,7 @@ from lanebus.bus.messages.message import AssistantMessage
 __all__ = ("ANSWER_TOOL", "extract_json")
 
 ANSWER_TOOL = "respond_json"
-"""The tool that a model without a JSON mode answers with."""
+"""Name of the tool that a model without a JSON mode calls to answer."""
 
 
 def extract_json(message: AssistantMessage) -> JsonValue:

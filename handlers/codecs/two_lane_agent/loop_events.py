@@ -1,4 +1,4 @@
-"""Read seed 001's events of loops, turns and messages, which contain the messages."""
+"""Read the two-lane agent's events of loops, turns and messages. These events contain whole messages."""
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.delta import Delta
@@ -33,7 +33,10 @@ def _agent_start(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
 
 
 def _continuation(fields: Fields) -> tuple[str, str | None]:
-    """Read a name, or `{"Rerun":{"tag":…}}`. Null is what older logs have for the first loop."""
+    """Return the kind of continuation, and its tag or None.
+
+    The JSON is a name or `{"Rerun":{"tag":…}}`. Older logs have null for the first loop.
+    """
     kind = fields.value.get("continuation_kind")
     if kind is None:
         return "initial", None

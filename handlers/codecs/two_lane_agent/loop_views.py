@@ -1,4 +1,4 @@
-"""Write our events of loops, turns and messages as seed 001's, which contain the messages."""
+"""Write lanebus events of loops, turns and messages as the two-lane agent's events, which contain whole messages."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ __all__ = ("told_message", "update_view", "view_of_loop")
 
 
 def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """Yield 001's events for one of these; nothing for others."""
+    """Yield seed 001's events for an event of a loop, turn or message. Yield nothing for other events."""
     match event:
         case AgentStarted():
             yield _agent_start(form, event)
@@ -47,7 +47,7 @@ def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
 
 
 def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
-    """Yield the event of a live delta; a cut has none."""
+    """Yield seed 001's event for a live delta. Yield nothing for a delta of kind "cut" or without a turn."""
     if delta.kind == "cut" or delta.turn_id is None:
         return
     piece: Object = {to_theirs(DELTA, delta.kind): {"delta": delta.delta}}
@@ -56,7 +56,7 @@ def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
 
 
 def told_message(form: EventForm, loop_id: str, message: Spoken) -> Iterator[Object]:
-    """Yield the two events of a message that was not streamed."""
+    """Yield a start event and an end event for a message that was not streamed."""
     yield _message_event("MessageStart", form, loop_id, message)
     yield _message_event("MessageEnd", form, loop_id, message)
 

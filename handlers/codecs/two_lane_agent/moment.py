@@ -1,4 +1,7 @@
-"""Moments in seed 001's events: RFC 3339 in UTC. Ours are whole milliseconds; the rest is cut off."""
+"""Read and write moments of the two-lane agent's events: RFC 3339 in UTC.
+
+lanebus stores whole milliseconds; smaller fractions of a second are cut off.
+"""
 
 from lanebus.bus.errors import DecodeError
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
@@ -11,7 +14,7 @@ def read_moment(fields: Fields) -> int:
     """Return the field `timestamp` in milliseconds UTC.
 
     Raises:
-        DecodeError: it is not a moment, or has no zone.
+        DecodeError: the field is missing, is not a moment, or has no time zone.
     """
     text = fields.text("timestamp")
     moment = parse_datetime(text, fields.at("timestamp"), "RFC 3339")
@@ -21,6 +24,6 @@ def read_moment(fields: Fields) -> int:
 
 
 def write_moment(milliseconds: int) -> str:
-    """Return text such as `2026-01-01T00:00:00Z`, with milliseconds if there are any."""
+    """Return text such as `2026-01-01T00:00:00Z`. Milliseconds are included if they are not 0."""
     text = datetime_of(milliseconds).isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds")
     return text.removesuffix("+00:00") + "Z"

@@ -1,4 +1,4 @@
-"""Nodes of a conversation's tree as seed 001 shows them to a model, and the tags that a revert leaves."""
+"""Node ids as the two-lane agent (seed 001) shows them to a model, and the tags that a revert adds to nodes."""
 
 import re
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ TAG_OF: Mapping[RevertCategory, TagKind] = MappingProxyType(
         "step-summary": "checkpoint",
     }
 )
-"""Why a branch was left → the tag that its summary becomes at the target of the revert."""
+"""Category of a revert → kind of the tag that holds the branch's summary at the target of the revert."""
 
 _TEXT = re.compile(r"n?([0-9]{1,20})")
 
 
 def node_text(node: int) -> str:
-    """Return the id as a model reads it, such as `n12`."""
+    """Return a node's id as a model reads it, such as `n12`."""
     return f"n{node}"
 
 
 def parse_node_id(text: str) -> int | None:
-    """Return the id in `n12` or `12`; None if the text is neither, or if the number needs more than 64 bits."""
+    """Return the node id 12 for `n12` or `12`. Return None for other text, or if the number needs more than 64 bits."""
     match = _TEXT.fullmatch(text)
     node = int(match[1]) if match else None
     return node if node is not None and node <= LARGEST_NODE else None

@@ -1,4 +1,4 @@
-"""Read seed 001's events of tools, and all others that concern no loop, turn or message."""
+"""Read the two-lane agent's events of tools, and all other events that concern no loop, turn or message."""
 
 from lanebus.bus.messages.context_entry import BranchSummary, LeafMove
 from lanebus.bus.messages.events import (
@@ -107,7 +107,7 @@ def _compaction_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
 
 
 def _prune(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
-    """Read a prune. 001 names pruned messages only by timestamp; positions are added for those that are known."""
+    """Read a prune. Seed 001 names pruned messages only by timestamp; positions are added for known messages."""
     moments = fields.wholes("pruned_timestamps")
     known = now.seen.of_loop(fields.text("loop_id")).items()
     event = PruneApplied(
@@ -123,7 +123,10 @@ def _prune(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
 
 
 def _revert(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
-    """Read a revert. It moves the leaf if its target is known, and adds its summary. A refused revert does neither."""
+    """Read a revert as a leaf move, if its target is known, a branch summary, if it has one, and the event itself.
+
+    A refused revert is only the event.
+    """
     applied, summary = fields.flag("applied"), fields.optional_text("summary")
     node, abandoned = fields.optional_whole("target"), fields.wholes("abandoned_node_ids")
     event: dict[str, object] = {

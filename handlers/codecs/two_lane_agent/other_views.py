@@ -1,4 +1,4 @@
-"""Write our events of tools, and all others that concern no loop, turn or message, as seed 001's."""
+"""Write lanebus events of tools, and other events that concern no loop, turn or message, as the two-lane agent's."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ __all__ = ("view_of_other",)
 
 
 def view_of_other(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """Yield 001's events for one of these; nothing for others."""
+    """Yield seed 001's events for an event that concerns no loop, turn or message. Yield nothing for other events."""
     match event:
         case ToolStarted():
             arguments = form.seen.arguments.get(event.tool_call_id)

@@ -1,8 +1,8 @@
-"""Read messages from seed 001's JSON. Accepts and refuses what 001's own reader does, with two exceptions.
+"""Read messages from the two-lane agent's JSON. It is accepted and refused as in seed 001, with two exceptions.
 
-The role alone decides the lane: 001 reads `{"role":"user","kind":…,"data":…}` as an extension message, here it is an
-error. Malformed optional fields, such as a turn id, are dropped by 001; here they are kept in the metadata, as
-`invalidTurnId` and so on, where no provider sees them.
+First, the role alone decides the lane. Seed 001 reads `{"role":"user","kind":…,"data":…}` as an extension message; this
+module raises an error. Second, seed 001 drops malformed optional fields, such as a turn id. This module keeps them in
+the metadata, under keys such as `invalidTurnId`, where no provider sees them.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ __all__ = ("INVALID", "is_malformed", "read_blocks", "read_llm_message", "read_m
 
 
 def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMessage:
-    """Read a message of either lane. Errors start with `path`.
+    """Read a message of either lane. The paths in errors start with `path`.
 
     Raises:
-        UnknownRole: 001 has no such role.
-        DecodeError: names the path to the fault.
+        UnknownRole: seed 001 has no such role.
+        DecodeError: a field is missing or has the wrong form. The error names the path to it.
     """
     fields = Fields(value, path)
     if fields.text("role") == "extension":
@@ -54,7 +54,7 @@ def read_blocks(fields: Fields) -> tuple[Block, ...]:
 
 
 def read_usage(fields: Fields) -> Usage:
-    """Read tokens. Only input and output are required. Keys in camelCase are ignored."""
+    """Read the counts of tokens. Only input and output are required. Keys in camelCase are ignored."""
     return Usage(
         input=fields.whole("input"),
         output=fields.whole("output"),
@@ -67,7 +67,7 @@ def read_usage(fields: Fields) -> Usage:
 
 def _assistant(fields: Fields) -> dict[str, object]:
     return {
-        "stopReason": fields.text("stopReason"),  # by its JSON key, which an error then names
+        "stopReason": fields.text("stopReason"),  # the JSON key and not the field's name, so that errors name the key
         "model": fields.text("model"),
         "provider": fields.text("provider"),
         "usage": read_usage(fields.object("usage")),
@@ -117,11 +117,12 @@ def _read_image(fields: Fields) -> Block:
     try:
         return ImageBlock(media=made(MediaRef, {"kind": "data", "data": data, "mime_type": mime_type}, fields.path))
     except DecodeError:
-        # 001 does not check base64, so its logs may contain invalid data. It stays readable, and no provider gets it.
+        # Seed 001 does not check base64, so its logs may contain invalid data. An unknown block keeps the log readable
+        # and reaches no provider.
         return UnknownBlock(raw={"type": "image", "data": data, "mimeType": mime_type})
 
 
-# --- what 001 adds to the bare message ----------------------------------------------------------------------------
+# --- fields that 001 adds to the bare message ---------------------------------------------------------------------
 
 
 def _turn_id(fields: Fields) -> TurnId:
@@ -163,7 +164,7 @@ INVALID = {f"invalid{key[0].upper()}{key[1:]}": key for key in _ADDED}
 
 
 def is_malformed(key: str, value: JsonValue) -> bool:
-    """Return whether 001 would ignore this value under that key."""
+    """Return whether seed 001 would drop `value` because it is malformed for the field `key`."""
     try:
         _ADDED[key][1](Fields({key: value}))
     except DecodeError:

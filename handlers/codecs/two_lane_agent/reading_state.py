@@ -1,4 +1,4 @@
-"""The state of reading a session's events: its position, and what each loop is doing."""
+"""The state of an event reader: the position of the last entry, and the current turn and message of each loop."""
 
 from collections import defaultdict
 
@@ -18,7 +18,7 @@ EntryOrDelta = Publishable | Delta
 
 
 class ReadingState:
-    """The state after some events. `position` is that of the last entry."""
+    """The state after the events that were read so far. `position` is the position of the last entry."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -28,7 +28,10 @@ class ReadingState:
         self._open: dict[str, str] = {}
 
     def append(self, message: EntryOrDelta | AgentEvent) -> EntryOrDelta:
-        """Return the message or event, and give it the next position; a live delta has none."""
+        """Return the message, or the event as a message, and assign the next position to it.
+
+        A live delta gets no position.
+        """
         entry = message.as_extension() if isinstance(message, AgentEvent) else message
         if not isinstance(entry, Delta):
             self.position += 1
@@ -38,7 +41,7 @@ class ReadingState:
     # --- turns ----------------------------------------------------------------------------------------------------
 
     def turn(self, loop_id: str) -> TurnId:
-        """Return the loop's current turn; its first if no event named one."""
+        """Return the loop's current turn. If no event named a turn, return the loop's first turn."""
         return TurnId(loop_id=loop_id, turn_index=self._turns.get(loop_id, 0))
 
     def enter(self, turn_id: TurnId) -> TurnId:
@@ -53,23 +56,24 @@ class ReadingState:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def begin_message(self, loop_id: str) -> str:
-        """Return a new id for the message that starts: 001's messages have none, and live deltas need one."""
+        """Return a new id for the message that starts. Seed 001's messages have no ids, and live deltas need an id."""
         self._message_counts[loop_id] += 1
         self._open[loop_id] = f"{loop_id}.message.{self._message_counts[loop_id]}"
         return self._open[loop_id]
 
     def open_message(self, loop_id: str) -> str:
-        """Return the id of the current message."""
+        """Return the id of the loop's current message. If there is no current message, begin one."""
         return self._open.get(loop_id) or self.begin_message(loop_id)
 
     def end_message(self, loop_id: str) -> str | None:
-        """Return the id of the current message and end it; None if there is none."""
+        """End the loop's current message and return its id; None if there is no current message."""
         return self._open.pop(loop_id, None)
 
     @staticmethod
     def take(message: Spoken, known: dict[int, Spoken]) -> int | None:
-        """Return the position in `known` of a message that is reported again, and remove it there: two messages may be
-        equal.
+        """Return the position of `message` in `known`, or None, and remove that position from `known`.
+
+        The removal ensures that two equal messages get two positions.
         """
         bare = _bare(message)
         position = next((place for place, each in known.items() if _bare(each) == bare), None)
@@ -84,10 +88,10 @@ class ReadingState:
 
         Args:
             message: the message as it was read.
-            turn_id: its turn.
-            mark: noted if 001's event differs from the usual: "told" if it names a turn that it normally omits,
-                "absent" if it omits one that it normally names.
-            message_id: its id.
+            turn_id: the message's turn.
+            mark: stored in the origin to write the same event again. "told" if seed 001's event names a turn that it
+                normally omits. "absent" if the event omits a turn that it normally names. None stores nothing.
+            message_id: the message's id.
         """
         if not isinstance(message, LlmMessage):
             return message
@@ -100,9 +104,9 @@ class ReadingState:
 
 
 def _bare(message: Spoken) -> Spoken:
-    """Return a copy to compare with other reports of the same message.
+    """Return a copy to compare with copies of the same message in other events.
 
-    Fields that seed 001 sometimes omits, and those that this reader adds, are None.
+    In the copy, the fields that seed 001 sometimes omits and the fields that the event reader adds are None.
     """
     if not isinstance(message, LlmMessage):
         return message

@@ -1,4 +1,4 @@
-"""What is known of a session: the messages that events name by position or id."""
+"""The messages of a session that were read or written so far, so that events can name them by position or id."""
 
 from collections import defaultdict
 
@@ -19,27 +19,27 @@ Spoken = LlmMessage | ExtensionMessage
 
 
 class Seen:
-    """Messages, results and drafts of a session. It grows with the session, as 001's own record does.
+    """Messages, results and drafts of a session. The object grows with the session, as seed 001's own record does.
 
-    Entries are added with `add`. The rest comes from 001's events and has no entry in the log, such as partial results
-    and drafts. It lives as long as this object.
+    `add` adds entries of the log. Partial results and drafts come from seed 001's events and have no entry in the log.
+    They exist only in this object.
     """
 
     def __init__(self) -> None:
         self.entries: dict[int, Publishable] = {}
         self.arguments: dict[str, JsonValue] = {}
-        """Tool call id → its arguments."""
+        """Tool call id → the call's arguments."""
         self.results: dict[str, Object] = {}
-        """Tool call id → the last result that an event reported, in 001's form."""
+        """Tool call id → the last result that an event reported, in seed 001's form."""
         self.drafts: dict[str, Spoken] = {}
-        """Message id → the message as far as it was streamed."""
+        """Message id → the streamed part of the message."""
         self.summaries: dict[int, str] = {}
         """Position of the event of a refused revert → the revert's summary."""
         self._loops: defaultdict[str, dict[int, None]] = defaultdict(dict)
         self._reported: set[str] = set()
 
     def add(self, position: int, message: Publishable | Delta) -> None:
-        """Add an entry of the log, or a live delta, whose position is ignored."""
+        """Add an entry of the log or a live delta. The position of a live delta is ignored."""
         if isinstance(message, Delta):
             self._extend(message)
             return
@@ -52,7 +52,7 @@ class Seen:
             self._note(message)
 
     def tell_draft(self, message_id: str, message: Spoken) -> None:
-        """Set a message as far as it was streamed. Later deltas do not extend it."""
+        """Set the streamed part of a message. Later deltas do not extend this draft."""
         self.drafts[message_id] = message
         self._reported.add(message_id)
 
@@ -62,7 +62,7 @@ class Seen:
         return found if isinstance(found, LlmMessage | ExtensionMessage) else None
 
     def of_loop(self, loop_id: str) -> dict[int, Spoken]:
-        """Return the messages of a loop by position: those with its turn ids, its prompts, its extension messages."""
+        """Return position → message of a loop: messages with the loop's turn ids, prompts and extension messages."""
         found = {position: self.message(position) for position in sorted(self._loops.get(loop_id, {}))}
         return {position: message for position, message in found.items() if message is not None}
 
@@ -74,12 +74,12 @@ class Seen:
         return None
 
     def beside(self, call: str) -> Object:
-        """Return what an event reported with a call's result, except for its content."""
+        """Return the fields that an event reported with a call's result, except `content` and null fields."""
         reported = self.results.get(call, {})
         return {name: value for name, value in reported.items() if name != "content" and value is not None}
 
     def node(self, node: int) -> int | None:
-        """Return the position of the newest message that is this node of 001's tree."""
+        """Return the position of the newest message whose `node_id` is `node`; None if there is no such message."""
         found = (place for place, each in self.entries.items() if isinstance(each, LlmMessage) and each.node_id == node)
         return max(found, default=None)
 

@@ -1,4 +1,4 @@
-"""Seed 001's names of enum values and ours."""
+"""The two-lane agent's names of enum values → lanebus's names."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "com
 """How a loop continues another one."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
-    # FollowUp is 001's old name of Continuation, which it still reads.
+    # FollowUp is seed 001's old name of Continuation. Seed 001 still reads the old name.
     {
         "User": "user",
         "SubAgent": "subAgent",
@@ -30,19 +30,19 @@ TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = M
 DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}
 )
-"""What kind of content a delta extends."""
+"""Kind of content that a delta extends."""
 
 SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
     {"Ephemeral": "ephemeral", "Persistent": "persistent"}
 )
-"""How long 001 keeps a session. Ours are all persistent, so nothing else uses it."""
+"""How long the two-lane agent keeps a session. All lanebus sessions are persistent, so no other module uses this map."""
 
 
 def to_ours(names: Mapping[str, T], theirs: str, path: str) -> T:
-    """Return our name for theirs.
+    """Return lanebus's name for the two-lane agent's name `theirs`.
 
     Raises:
-        DecodeError: they have no such name.
+        DecodeError: `names` has no key `theirs`.
     """
     if theirs not in names:
         raise DecodeError(path, f"{theirs[:40]!r} is none of {', '.join(names)}")
@@ -50,5 +50,5 @@ def to_ours(names: Mapping[str, T], theirs: str, path: str) -> T:
 
 
 def to_theirs(names: Mapping[str, T], ours: str) -> str:
-    """Return their name for ours: the first with this meaning."""
+    """Return the two-lane agent's name for lanebus's name `ours`. If several names mean `ours`, return the first."""
     return next(theirs for theirs, name in names.items() if name == ours)

@@ -1,4 +1,4 @@
-"""Write messages as seed 001's JSON. What it cannot represent is a loss with its path."""
+"""Write messages as the two-lane agent's JSON. Each part that this JSON cannot represent is a loss with its path."""
 
 from collections.abc import Collection, Iterator
 from hashlib import sha256
@@ -22,19 +22,19 @@ _COMMON = ("role", "content", "timestamp", "turn_id", "node_id", "parent_id", "t
 _ASSISTANT = ("stop_reason", "model", "provider", "usage", "error_message")
 _RESULT = ("tool_call_id", "tool_name", "is_error")
 _USAGE = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
-# size and checksum can be derived from the data, so they are no loss
+# Size and checksum can be derived from the data, so leaving them out is no loss.
 _IMAGE = ("kind", "data", "mime_type", "size_bytes", "sha256")
 
 
 def write_usage(usage: Usage) -> Object:
-    """Return the six counts that 001 has."""
+    """Return the six counts of tokens that seed 001's usage has."""
     return {name: getattr(usage, name) for name in _USAGE}
 
 
 class MessageWriter:
-    """Writes messages in order, and collects their losses.
+    """Writes messages in order, and collects the losses.
 
-    001 requires the tool's name in every result. If a result has none, it is taken from the call.
+    Seed 001 requires the tool's name in every result. If a result has no name, the name is taken from the call.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class MessageWriter:
         self._names: dict[str, str] = {}
 
     def write(self, message: Publishable, path: str) -> Object | None:
-        """Return one message; None if 001 has none for it. The path of each loss starts with `path`."""
+        """Return the JSON of one message; None if seed 001 has no such message. Paths of losses start with `path`."""
         match message:
             case ExtensionMessage():
                 return {"role": "extension", "kind": message.kind, "data": message.data}
@@ -88,7 +88,7 @@ class MessageWriter:
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
 
     def _added(self, message: LlmMessage, path: str) -> Object:
-        """Return the timestamp and the other fields that 001 adds to a message, if they are set."""
+        """Return the timestamp, and the optional fields that 001 adds to a message, if they are set."""
         if message.timestamp is None:
             self.losses.append(f"{path}.timestamp: is missing")
         added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}
@@ -109,7 +109,7 @@ class MessageWriter:
                 self.losses.append(f"{path}.provenanceHint: it has no kind")
         for name, item in (message.metadata or {}).items():
             key = INVALID.get(name)
-            # The reader keeps only malformed values here. A valid one was forged, and would be read as real.
+            # The reader keeps only malformed values here. A valid value was forged, and seed 001 would accept it.
             if key is None or key in added or not is_malformed(key, item):
                 self.losses.append(f"{path}.metadata.{name}")
             else:
@@ -147,13 +147,13 @@ class MessageWriter:
                 self._lose_false(media, f"{path}.media")
                 return {"type": "image", "data": data, "mimeType": self._mime_type(media, path)}
             case UnknownBlock(raw={"type": "image", "data": str() as data, "mimeType": str() as mime_type} as raw):
-                # an image of 001's whose data is not base64; the reader keeps it this way
+                # an image whose data is not base64; the reader keeps such an image as an unknown block
                 return {"type": "image", "data": data, "mimeType": mime_type} if len(raw) == 3 else None
             case _:
                 return None
 
     def _lose_false(self, media: MediaRef, path: str) -> None:
-        """Note a size or checksum that does not match the data and so cannot be derived from it."""
+        """Add a loss for a size or checksum that does not match the data and so cannot be derived from the data."""
         if media.size_bytes not in (None, media.inline_size_bytes):
             self.losses.append(f"{path}.sizeBytes")
         if media.sha256 not in (None, sha256(media.decoded()).hexdigest()):
@@ -168,14 +168,14 @@ class MessageWriter:
         return found or "application/octet-stream"
 
     def _u64(self, value: JsonValue, path: str) -> int:
-        """Return a number that 001 can read; 0 and a loss for others."""
+        """Return `value` if seed 001 can read it. Otherwise add a loss and return 0."""
         if isinstance(value, int) and 0 <= value < 2**64:
             return value
         self.losses.append(f"{path}: its value")
         return 0
 
     def _lose_rest(self, value: BaseModel, kept: Collection[str], path: str) -> None:
-        """Note every field that is set and that 001 does not have."""
+        """Add a loss for every field that is set and is not in `kept`."""
         for name, field in type(value).model_fields.items():
             item: object = getattr(value, name)
             is_empty = item in (None, ()) or (name == "metadata" and item == {})

@@ -1,4 +1,4 @@
-"""What the responses of seed 004's client have beside the message: finish reason and usage."""
+"""Read and write the finish reason and usage, which the universal client's responses have beside the message."""
 
 from typing import get_args
 
@@ -31,9 +31,10 @@ _USAGE = {
 
 
 def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
-    """Return our stop reason, and the provider's own one. If it is absent, it depends on whether there are calls.
+    """Return lanebus's stop reason, and the provider's own stop reason or None.
 
-    Their `other` is a stop, unless the provider's own reason is one of ours, such as "aborted".
+    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". The universal client's `other`
+    means "stop", unless the provider's own reason is a stop reason of lanebus, such as "aborted".
     """
     found = answer.value("finish_reason")
     if found is None:
@@ -55,7 +56,7 @@ def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str |
 
 
 def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
-    """Return the finish reason in their form; None if it can be left out."""
+    """Return the finish reason in the universal client's form; None if a missing finish reason means the same."""
     reason, raw = message.stop_reason, message.raw_stop_reason
     if raw is None and reason == ("toolUse" if has_calls else "stop"):
         return None
@@ -65,8 +66,10 @@ def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
 
 
 def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
-    """Return the tokens. The client passes on the provider's own counts, and some providers count cached tokens as
-    input.
+    """Return the tokens. The result's `input` never includes cached tokens.
+
+    The universal client passes on the provider's own counts. Some providers count cached tokens as input; these tokens
+    are subtracted.
     """
     usage = answer.object("usage")
     if usage is None:
@@ -78,7 +81,7 @@ def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
 
 
 def written_usage(usage: Usage, provider: str | None) -> Object:
-    """Return the tokens in their form. Optional counts are left out if they are 0."""
+    """Return the tokens in the universal client's form. Optional counts are left out if they are 0."""
     if provider in _INCLUSIVE:
         usage = usage.model_copy(update={"input": usage.input + usage.cache_read})
     always = ("input", "output", "total_tokens")

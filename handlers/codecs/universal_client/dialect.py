@@ -1,4 +1,4 @@
-"""Seed 004's messages and ours, field by field."""
+"""Convert between the universal client's messages (seed 004) and lanebus messages, field by field."""
 
 from collections.abc import Sequence
 
@@ -37,15 +37,16 @@ _SPOKEN: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
 def universal_client_codec(
     *, provider: str | None = None, model: str | None = None, files: Files | None = None
 ) -> Codec:
-    """Return the codec of seed 004's messages.
+    """Return the codec of the universal client's messages.
 
-    Such a history does not name the author of an answer, but signed thinking may go back only to its author. A caller
-    that knows the author passes it here. An answer's own `provider`, `model`, `usage` and `finish_reason`, which are
-    names from that client's responses, are read and written if they exist.
+    The universal client's history does not name the author of an answer: its provider and model. But signed thinking
+    may be sent only to its author. So pass `provider` and `model` if you know them. The fields `provider`, `model`,
+    `usage` and `finish_reason` of the client's responses are read and written if an answer has them.
 
     Args:
-        provider, model: author of answers that do not name one. Signed thinking is Anthropic's.
-        files: reads local files that messages name; see `Files`. None refuses such messages: nothing else opens a path.
+        provider, model: author of answers that name no author. Signed thinking comes from Anthropic.
+        files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
+            `files`.
     """
 
     def prepare(value: JsonValue) -> JsonValue:
@@ -89,7 +90,10 @@ def _read(source: JsonObject, provider: str | None, model: str | None) -> tuple[
 
 
 def _results(source: JsonObject) -> tuple[Publishable, ...]:
-    """Return the results of a tool message. One with other parts is the result of the call that its own id names."""
+    """Return the results of a tool message.
+
+    A tool message without result parts is one result. Its parts answer the call that `tool_call_id` names.
+    """
     envelope, name = source.text("tool_call_id"), source.text("name")
     parts = [JsonObject.of(part, path) for part, path in source.items("content")] if _is_list(source) else []
     blocks = [read_part(part, call_id=envelope) for part in parts]
@@ -106,7 +110,7 @@ def _results(source: JsonObject) -> tuple[Publishable, ...]:
 
 
 def _content(source: JsonObject) -> tuple[Block, ...]:
-    """Return the blocks. A null content is empty; a missing one is an error."""
+    """Return the blocks of a message. If `content` is null, there are none; a missing `content` is an error."""
     if source.fields.get("content", "") is None:
         return ()
     return read_parts(source.value("content"), source.at("content"))

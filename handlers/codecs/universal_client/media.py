@@ -1,4 +1,7 @@
-"""Seed 004's image, audio and document data: `{url | data, media_type, file_name}`, with bytes as base64 text."""
+"""Convert the universal client's image, audio and document data: `{url | data, media_type, file_name}`.
+
+Bytes are base64 text.
+"""
 
 import base64
 from collections.abc import Callable
@@ -23,7 +26,8 @@ def media_of(source: JsonObject, *, kind: str) -> MediaRef:
     """Return the reference in an image, audio or document part.
 
     Raises:
-        DecodeError: not exactly one of url and data, a local path, or bytes that are not base64 text.
+        DecodeError: the part does not have exactly one of `url` and `data`, the URL is a local path, or the bytes are
+            not base64 text.
     """
     data = _bytes(source)
     url = source.text("url")
@@ -47,7 +51,7 @@ def media_of(source: JsonObject, *, kind: str) -> MediaRef:
 
 
 def written_media(media: MediaRef, *, kind: str) -> Object:
-    """Return the data of a part. Only media at a URL or inline can be represented."""
+    """Return the data of an image, audio or document part. The media must be at a URL or inline."""
     where: Object = {"url": media.url} if media.kind == "url" else {"data": media.data}
     if media.mime_type is not None:
         where["media_type"] = media.mime_type
@@ -57,7 +61,13 @@ def written_media(media: MediaRef, *, kind: str) -> Object:
 
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
-    """Return the message with `data:` URLs replaced by their bytes; with `files`, also the files that it names."""
+    """Return the message with each `data:` URL replaced by its bytes.
+
+    If `files` is not None, each local path is replaced by the file's bytes too.
+
+    Raises:
+        DecodeError: a `data:` URL is not base64.
+    """
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(content, list):
         return message
@@ -108,5 +118,5 @@ def _is_local(url: str) -> bool:
 def _shown(data: str) -> str | None:
     try:
         return sniff(base64.b64decode(data[:1024]))
-    except ValueError:  # not base64, or not even ASCII: the reference reports that
+    except ValueError:  # not base64, or not even ASCII: MediaRef raises the error for it
         return None

@@ -1,4 +1,4 @@
-"""Seed 004's content parts, which name their kind as `kind`, and our blocks."""
+"""Convert between the universal client's content parts, which name their kind as `kind`, and lanebus blocks."""
 
 import json
 
@@ -56,7 +56,7 @@ def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
 
     Args:
         part: the part.
-        call_id: the call that the message answers, for a result that does not name it.
+        call_id: id of the call that the message answers. A result part without an own call id gets this id.
 
     Raises:
         DecodeError: the part does not have the form of its kind.
@@ -79,7 +79,7 @@ def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
 
 
 def can_say(block: Block) -> bool:
-    """Return whether they have a part for the block."""
+    """Return whether the universal client's format has a part for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -94,7 +94,7 @@ def can_say(block: Block) -> bool:
 
 
 def written_parts(content: tuple[Block, ...]) -> list[JsonValue]:
-    """Return the parts of those blocks that can be represented."""
+    """Return the parts for the blocks that the universal client's format can represent."""
     return [_written_part(block) for block in content if can_say(block)]
 
 
@@ -184,7 +184,7 @@ def _read_result_image(result: JsonObject, fields: Object) -> Block:
 
 
 def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
-    """Return a result's content: text or parts are blocks, other JSON is the structured result."""
+    """Return a result's content as (blocks, structured JSON). Text and parts become blocks; other JSON is structured."""
     match result.value("content"):
         case None | "":
             return (), None
@@ -199,8 +199,10 @@ def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
 
 
 def _written_result(result: ToolResultBlock) -> Object:
-    """Return a result. A single text is a bare string, one inline image after texts has its own fields, anything else
-    is a list of parts.
+    """Return a result in the universal client's form.
+
+    A last inline image gets its own fields if all blocks before it are texts. If the rest is one text, the content is a
+    bare string. If there is no block, the content is the structured result. Otherwise the content is a list of parts.
     """
     content, image = result.content, dict[str, JsonValue]()
     match content:
@@ -216,7 +218,7 @@ def _written_result(result: ToolResultBlock) -> Object:
     match content:
         case () if isinstance(result.structured, dict | list):
             value = result.structured
-        case ():  # theirs is text, an object or a list
+        case ():  # the universal client's content is text, an object or a list
             value = "" if result.structured is None else json.dumps(result.structured)
         case (TextBlock(text=text),):
             value = text
@@ -232,7 +234,7 @@ def _read_thinking(thinking: JsonObject) -> Block:
 
 
 def _read_redacted(part: JsonObject) -> Block:
-    """Read redacted thinking. Clients store its payload under different keys; it is never text, whatever the key is."""
+    """Read redacted thinking. Clients store its payload under different keys; the payload is never readable text."""
     inside = part.object("thinking") or part.object("redacted_thinking")
     if inside is not None:
         return RedactedThinkingBlock(data=_redacted_data(inside, "data", "text", "signature"))
