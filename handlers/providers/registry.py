@@ -1,4 +1,4 @@
-"""All providers by name. Each is imported on first use."""
+"""All providers by name. Each provider's module is imported on first use."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -33,14 +33,14 @@ class _MakeAnswer(Protocol):
 
 
 class Provider(NamedTuple):
-    """One provider's API, in both directions."""
+    """The functions that write requests to one provider's API and read its answers."""
 
     to_request: _ToRequest
     """Turns a context into the body of a request."""
     from_response: _FromResponse
     """Turns a whole response into a message."""
     answer: _MakeAnswer
-    """Makes an empty answer that the events of a stream are added to."""
+    """Creates an empty answer. The events of a stream are added to this answer."""
 
 
 _PLACES = {
@@ -65,4 +65,4 @@ def _load(name: str) -> Provider:
 
 
 PROVIDERS = Lazy({name: partial(_load, name) for name in _PLACES})
-"""Name, such as "openai-chat" → that API."""
+"""Name of an API, such as "openai-chat" → its functions."""

@@ -12,7 +12,9 @@ __all__ = ("atomic_file",)
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[BinaryIO]:
-    """Open a temporary file that replaces `path` when the block ends without an error. It is then on disk.
+    """Open a temporary file that replaces `path` when the block ends without an error.
+
+    The file's data is synced to disk before the replacement.
 
     Only the owner may read the file. A symbolic link at `path` is replaced, not followed.
 

@@ -1,8 +1,8 @@
-"""Session files of the coding agent of seed 000, version 3: one JSON object per line, the session's header first.
+"""Session files of the coding agent (seed 000), version 3: one JSON object per line, the session's header first.
 
-Entries have an `id` and a `parent_id` and form a tree. The agent's codec reads messages. Nothing of a line is lost:
-fields without a counterpart go into `metadata`, and lines that are no messages go into the extension lane as
-`import.<type>`. Source: the session types of the system that the seed documents.
+Entries have an `id` and a `parent_id` and form a tree. The coding agent's codec reads messages. Nothing of a line is
+lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the extension lane
+as `import.<type>`. Source: the session types of the system that seed 000 documents.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _recognizes(line: JsonValue) -> bool:
-    """Whether a line is the header. Files without one are invalid in the agent, too."""
+    """Whether a line is the header. The coding agent, too, refuses a file without a header."""
     return isinstance(line, dict) and _is_header(line)
 
 
@@ -92,7 +92,7 @@ def _with_entry(message: Publishable, line: Object) -> Publishable:
 
 
 def _custom_message(line: Object) -> Sequence[Publishable]:
-    # The entry differs from the agent's custom message only in field names, so its codec can read it.
+    # The entry differs from the coding agent's custom message only in field names, so the codec can read the entry.
     fields: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
     try:
         return _decoded({"role": "custom", **fields, "contents": line.get("content")}, "")
@@ -125,8 +125,8 @@ def _compaction(line: Object) -> Sequence[Unplaced]:
 
 
 def _branch_summary(line: Object) -> Sequence[Unplaced]:
-    # `from_id` is the start of the new branch, which the tree has too. The summary is about the branch that was left;
-    # its last entry is the current leaf.
+    # `from_id` is the start of the new branch, which the tree has too. The summary is about the branch that was left.
+    # The current leaf is the last entry of the branch that was left.
     plain = made(BranchSummary, _context(line, {"summary": "summary"}))
     return (Unplaced(kind="leaf", place=lambda position: plain.model_copy(update={"branch": position})),)
 
@@ -182,7 +182,7 @@ def _context(line: Object, names: dict[str, str], *consumed: str) -> Object:
     timestamp = None if moment is None else round(moment * 1000)
     rest: Object = {key: item for key, item in line.items() if key not in {*_TREE, *names, *consumed}}
     if timestamp is not None and timestamp / 1000 != moment:
-        rest["timestamp"] = moment  # finer than milliseconds
+        rest["timestamp"] = moment  # the original moment is finer than milliseconds
     return {
         **{ours: line.get(theirs) for theirs, ours in names.items()},
         "id": line.get("id"),

@@ -1,4 +1,4 @@
-"""Transcript formats: how to recognise a format's lines, and how to read them."""
+"""The interface of a transcript format: the functions that recognise and read the format's lines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "
 class UnknownFormat(MessageError):
     """No known format recognises any of the first lines.
 
-    Fields: `looked_for`, from format name to how its lines look; `lines`, the number of lines searched.
+    Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines searched.
     """
 
     def __init__(self, looked_for: dict[str, str], lines: int) -> None:
@@ -28,65 +28,67 @@ class UnknownFormat(MessageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """A message that refers to another entry, whose position only the import knows."""
+    """A message that refers to another entry. Only the import knows the position of that entry."""
 
     kind: Literal["kept", "entry", "leaf", "stand"]
-    """which position `place` gets. kept: of the first entry on this branch that a compaction keeps, from `names` on.
-    entry: of the entry `names`. leaf: of the current leaf. stand: of the entry `names`, or of its nearest ancestor in
-    the LLM lane"""
+    """selects the entry whose position `place` gets. kept: for a compaction, the first LLM-lane entry from `names` on,
+    on the compaction's own branch. entry: the entry `names`. leaf: the current leaf. stand: the entry `names` or its
+    nearest ancestor in the LLM lane"""
     names: str | int | None = None
-    """id of the other entry, or its ordinal in the transcript from 0"""
+    """id of the other entry, or its ordinal in the transcript, counted from 0"""
     place: Callable[[int | None], Publishable]
-    """returns the message, given the position; None if there is no such entry, 0 for before the first entry"""
+    """returns the message, given the position. The position is None if the entry does not exist, and 0 if it is the
+    place before the first entry"""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A message that refers to entries by their positions in the log it was exported from."""
+    """A message that refers to entries by positions in the log that the message was exported from."""
 
     place: Callable[[Moves], Publishable]
-    """returns the message, given the new positions"""
+    """returns the message with new positions, given the map from old to new positions"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """The content of one line, and its place in the tree of entries, if the format has one."""
+    """The content of one line and, if the format has a tree of entries, the line's place in the tree."""
 
     message: Publishable | Unplaced | Moved
     also: tuple[Publishable, ...] = ()
     """further messages of the same line, published in the same step after `message`"""
     position: int | None = None
-    """its position in the log it was exported from; None if it is no export"""
+    """the entry's position in the log that it was exported from; None if the transcript is not an export"""
     is_lost: bool = False
-    """it was in the LLM lane of that log and cannot be here; references to it go to a neighbour"""
+    """whether the entry was in the LLM lane of the exported log but cannot be imported into the LLM lane. References to
+    this entry are changed to a neighbour"""
     id: str | None = None
-    """its id in the transcript"""
+    """the entry's id in the transcript"""
     is_in_tree: bool = False
-    """whether `parent` says which entry it follows. If False, it follows the previous line"""
+    """whether `parent` names the entry that this entry follows. If False, this entry follows the previous line"""
     parent: str | None = None
-    """id of the entry that it follows; None means that it is a first entry"""
+    """id of the entry that this entry follows; None means that this is a first entry"""
 
 
 class TranscriptLine(NamedTuple):
     """A line that was read, or several lines that form one message."""
 
     number: int
-    """number of the first line, from 1; in a document, of the message"""
+    """number of the first line, or of the message in a JSON document; counts from 1"""
     size_bytes: int
     value: JsonValue
     content: bytes
-    """identifies the line: the same line in another file or place has the same content"""
+    """identifies the line: the same line in another file or at another place has the same content"""
 
 
 class Gatherer(Protocol):
-    """Joins lines that form one message. It may hold lines back, within its bounds."""
+    """Joins lines that form one message. A gatherer may hold lines back, within the bounds of the import."""
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
         """Add a line, and return the lines that are now complete, in the order to import them."""
         ...
 
     def end(self) -> Iterable[TranscriptLine]:
-        """Return the lines still held back at the end of the file."""
+        """Return the lines that are still held back at the end of the file."""
         ...
 
 
@@ -96,17 +98,19 @@ class Format:
 
     name: str
     sign: str
-    """how a line of it looks, for error texts"""
+    """describes a line of the format, for error texts"""
     recognizes: Callable[[JsonValue], bool]
-    """whether a line is of this format"""
+    """returns whether a line has this format"""
     read: Callable[[JsonValue], TranscriptEntry]
-    """reads a line; raises MessageError if it is invalid"""
+    """reads a line; raises MessageError if the line is invalid"""
     identity: Callable[[JsonValue], bytes] | None = None
-    """returns bytes that identify the transcript, given the first recognised line. None means that line's bytes"""
+    """returns bytes that identify the transcript, given the first recognised line. If None, the bytes of that line
+    identify the transcript"""
     gather: Callable[[TranscriptBounds], Gatherer] | None = None
-    """creates a gatherer for one transcript. None means that each line is a message of its own"""
+    """creates a gatherer for one transcript. None means that each line is a whole message"""
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
-    """for a format that is one JSON document: returns its messages, given all JSON values of the file. Raises
-    MessageError if they are not one conversation; nothing is imported then"""
+    """for a format that is one JSON document: returns the messages, given all JSON values of the file. Raises
+    MessageError if the values are not one conversation; then nothing is imported. None means one JSON value per line"""
     origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
-    """returns the session that it was exported from and that session's `created`, given the first recognised line"""
+    """for an export: returns the exported session's id and `created`, given the first recognised line. Returns None if
+    the line does not name them"""

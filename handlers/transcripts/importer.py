@@ -1,7 +1,7 @@
-"""Import a transcript into a session: every line once, in the file's order, however often the import is repeated.
+"""Import a transcript into a session: every line once, in the file's order, even if the import is repeated.
 
-Each entry is published under a key made from its content. So a repeated import, or one after a crash, adds only the
-missing entries and gets the positions of the others.
+Each entry is published under a key made from the content of its line. So a repeated import, for example after a crash,
+adds only the missing entries. For the entries that the log already has, the import receives their positions.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ from lanebus.handlers.transcripts.tree_placement import Places, Put
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
 FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""The known formats, tried in this order on each of the first lines. The headers of seed 000 and of pi differ only in
-their timestamps, and seed 000's form is the narrower."""
+"""The known formats, tried in this order on each of the first lines. The coding agent's format (seed 000) comes before
+pi's format: the headers differ only in timestamps, and the coding agent's header is the narrower form."""
 
 
 class OwnLog(StreamError):
-    """The file is an export of the session that it was to be imported into. Nothing was published."""
+    """The file is an export of the same session as the import's target. Nothing was published."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"the file is an export of session {session!r} itself: import it into another session")
@@ -48,14 +48,14 @@ class OwnLog(StreamError):
 
 @dataclass(slots=True)
 class _Publish:
-    """One publish in flight. Each has its own task; their results are taken in the file's order."""
+    """One publish in flight. Each publish has its own task. The results are processed in the file's order."""
 
     number: int
     size_bytes: int
     ordinal: int
     put: Put
     old_position: int | None
-    """its position in the log it was exported from; None if it is no export"""
+    """the entry's position in the log that it was exported from; None if the transcript is not an export"""
     is_lost: bool
     """see `TranscriptEntry.is_lost`"""
     outcome: Receipt | BusError | None = None
@@ -73,21 +73,21 @@ async def import_transcript(
     """Publish every line of a transcript to a session, without waking workers.
 
     Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
-    first part of the transcript is in the log; a repeat adds the rest.
+    log has the first part of the transcript. A repeated import adds the rest.
 
     Args:
         session: the session to publish to.
         source: path of the file, or an open binary file.
         formats: formats to try, in order.
         on_progress: called about every 64 lines, and at the end.
-        bounds: how much is read and published at a time.
+        bounds: bounds on the memory and the publishes in flight.
 
     Raises:
         UnknownFormat: none of `formats` recognises any of the first lines. Nothing was published.
         MessageError: the file is one JSON document that is too large or not one conversation. Nothing was published.
         OwnLog: the file is an export of this session. Nothing was published.
         OSError: the file could not be read.
-        BusError: the session refused, or could not be reached. The import may be repeated.
+        BusError: the session refused a publish, or could not be reached. The import may be repeated.
     """
     if isinstance(source, Path):
         # Opening and stat are fast; a worker thread reads the file.
@@ -131,7 +131,7 @@ class _Import:
                         await self._piece(tasks, piece)
                     await self._settle(0)
                 except (BusError, OSError) as error:
-                    # Raised outside of the task group, which would wrap it in an exception group.
+                    # The task group would wrap the error in an exception group, so it is raised after the task group.
                     failure = error
                     tasks.cancel_scope.cancel()
             if failure is not None:
@@ -149,7 +149,7 @@ class _Import:
         )
 
     async def _require_another(self, origin: tuple[str, float] | None) -> None:
-        """Raise OwnLog for an export of this session, which would duplicate every entry."""
+        """Raise OwnLog if the file is an export of this session. Its import would duplicate every entry."""
         if origin and origin == (self._session.id, (await self._session.head()).created):
             raise OwnLog(self._session.id)
 
@@ -175,7 +175,7 @@ class _Import:
         publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
-        # Tasks run in the order they are started, and publishes to a session are appended in the order of the calls.
+        # Tasks start in the order of `start_soon`, and publishes to a session are appended in the order of the calls.
         tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(self._bounds.under_way - 1)
 
@@ -190,7 +190,7 @@ class _Import:
         """Wait until at most `most` publishes, and at most `under_way_bytes` bytes, are in flight.
 
         Raises:
-            BusError: a publish failed for another reason than its message.
+            BusError: a publish failed, and not because its message is invalid.
         """
         limit_bytes = self._bounds.under_way_bytes
         while len(self._under_way) > most or (self._under_way and self._under_way_bytes > limit_bytes):
@@ -228,9 +228,9 @@ class _Import:
                 self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
     def _key(self, data: bytes) -> str:
-        """Return the entry's publish key, from its content and the number of earlier lines with the same content.
+        """Return the publish key of an entry, made from `data` and the number of earlier lines with the same `data`.
 
-        Line numbers are not used: one more blank or damaged line would change the keys of all later ones.
+        The line number is not part of the key, because one more blank or damaged line would change all later keys.
         """
         content = hashlib.sha256(data).digest()
         self._repeats[content] += 1

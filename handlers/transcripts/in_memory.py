@@ -1,4 +1,4 @@
-"""A transcript as a log in memory: the entries that an import would publish, without a server. Pure."""
+"""A transcript as a log in memory: the entries that an import would publish, without a server."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
@@ -19,8 +19,9 @@ __all__ = ("ListedTranscript",)
 class ListedTranscript:
     """The entries of a transcript, at the positions that an import into an empty session gives them.
 
-    It can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any order: each entry
-    is put after its parent. An entry whose parent is missing counts as a first entry.
+    A listed transcript can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any
+    order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry, or follows
+    the previous line if an invalid line may have been the parent.
     """
 
     def __init__(self, lines: Iterable[JsonValue], form: Format, *, session: str = "transcript") -> None:
@@ -28,11 +29,11 @@ class ListedTranscript:
 
         Args:
             lines: the parsed lines.
-            form: their format.
-            session: id to put into the envelopes.
+            form: the format of the lines.
+            session: session id to put into the envelopes.
 
         Raises:
-            CyclicTree: the parents of an entry lead back to it.
+            CyclicTree: the parents of an entry lead back to the entry itself.
         """
         self.id = session
         self.bad: tuple[BadLine, ...] = ()
@@ -49,16 +50,22 @@ class ListedTranscript:
     async def read(
         self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
     ) -> AsyncIterator[Envelope]:
-        """Yield the lanes' entries after a cursor, up to and including `until`, in position order."""
+        """Yield the entries of `lanes` after the cursor `after`, up to and including `until`, in position order.
+
+        If `until` is None, yield all entries after the cursor.
+        """
         for envelope in self._entries[after.position : until]:
             if envelope.lane in lanes:
                 yield envelope
 
     def leaf(self, entry: str | None) -> int:
-        """Return the leaf position for the context at an entry; 0 for None, which is before the first entry.
+        """Return the leaf position to build the context at an entry.
+
+        Args:
+            entry: the entry's id. None means the place before the first entry, whose leaf position is 0.
 
         Raises:
-            UnknownEntry: the transcript has no such entry.
+            UnknownEntry: the transcript has no entry with this id.
         """
         return 0 if entry is None else self._places.standing_at(entry)
 
@@ -90,10 +97,10 @@ class ListedTranscript:
 
 
 def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[TranscriptEntry | None]:
-    """Return the entries in their order, but each after its parent.
+    """Return the entries in their order, except that an entry before its parent is moved after the parent.
 
     Raises:
-        CyclicTree: the parents of an entry lead back to it.
+        CyclicTree: the parents of an entry lead back to the entry itself.
     """
     listed = list(entries)
     ids = {entry.id for entry in listed if entry and entry.is_in_tree and entry.id is not None}
@@ -118,7 +125,7 @@ def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[Transc
 
 
 def _in_cycle(remaining: Sequence[TranscriptEntry]) -> str:
-    """Return the id of an entry in a cycle. Other entries may only be descendants of one."""
+    """Return the id of an entry that is in a cycle. Some entries of `remaining` only descend from such an entry."""
     parents = {entry.id: entry.parent for entry in remaining}
     at, passed = remaining[0].parent, set[str | None]()
     while at not in passed:

@@ -11,7 +11,7 @@ from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, Trans
 __all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""Longer lines are reported and skipped. The limit for messages is far lower."""
+"""Size limit of a line. Longer lines are reported and skipped. The size limit of messages is far lower."""
 
 
 class RawLine(NamedTuple):
@@ -20,15 +20,15 @@ class RawLine(NamedTuple):
     number: int
     """counts from 1"""
     data: bytes | None
-    """without line end and byte order mark; None if the line is over the limit"""
+    """the line without its line end and byte order mark; None if the line is over the limit"""
     size_bytes: int
-    """size in the file, with line end"""
+    """size in the file, including the line end"""
 
 
 def read_lines(
     file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
 ) -> Iterator[RawLine]:
-    """Yield every line, including blank ones. Lines end with LF or CRLF; the last one may have no line end."""
+    """Yield every line, blank lines included. Lines end with LF or CRLF; the last line may have no line end."""
     for number in count(1):
         data = file.readline(limit_bytes + 1)
         if not data:
@@ -46,7 +46,7 @@ def read_lines(
 async def stream_lines(
     file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
 ) -> AsyncGenerator[RawLine, None]:
-    """Yield every line like `read_lines`, read in batches by a worker thread, so a slow disk or pipe blocks nothing."""
+    """Yield every line like `read_lines`. A worker thread reads batches, so a slow file blocks no other task."""
     lines = read_lines(file, limit_bytes=limit_bytes, bounds=bounds)
     while batch := await to_thread.run_sync(_take, lines, bounds, abandon_on_cancel=True):
         for line in batch:

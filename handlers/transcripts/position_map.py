@@ -1,4 +1,4 @@
-"""Map the positions of an exported log's entries to their positions in the session they are imported into."""
+"""Map the positions of entries in an exported log to the positions of the same entries in the importing session."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -7,7 +7,7 @@ __all__ = ("Moves",)
 
 
 class Moves:
-    """Maps old positions to new ones. `note` adds to it, in the order of old positions. 17 bytes per entry."""
+    """Maps old positions to new positions. Call `note` in the order of old positions. Takes 17 bytes per entry."""
 
     def __init__(self) -> None:
         self._old = array("q")
@@ -15,7 +15,7 @@ class Moves:
         self._is_llm = bytearray()
 
     def note(self, old: int, new: int, *, is_llm: bool) -> None:
-        """Add an imported entry. An entry out of order is ignored: no other entry can refer to it."""
+        """Add an imported entry. An entry that is not in the order of old positions is ignored."""
         if not self._old or old > self._old[-1]:
             self._old.append(old)
             self._new.append(new)
@@ -30,7 +30,7 @@ class Moves:
         return self._at(old) or None
 
     def is_lost(self, old: int) -> bool:
-        """Whether the entry could not be imported. References to it go to a neighbour instead."""
+        """Whether the entry was passed to `lose`. References to such an entry are changed to a neighbour."""
         return self._at(old) == 0
 
     def last_llm(self) -> int | None:

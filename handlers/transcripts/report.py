@@ -12,11 +12,11 @@ class BadLine(NamedTuple):
     number: int
     """number of the line, or of the message in a JSON document, from 1"""
     reason: str
-    """why, for people"""
+    """text for people that says why the line was not imported"""
 
 
 class ImportProgress(NamedTuple):
-    """How far an import has come."""
+    """The progress of an import."""
 
     lines: int
     """lines read"""
@@ -25,12 +25,12 @@ class ImportProgress(NamedTuple):
     total_bytes: int | None
     """size of the file; None for a pipe"""
     entries: int
-    """entries acknowledged so far, both added and already there"""
+    """entries acknowledged so far: entries added, and entries that the log already had"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """The result of an import. A line becomes one entry of the log, or several."""
+    """The result of an import. One line can become several entries of the log."""
 
     format: str
     """name of the transcript's format"""
@@ -43,8 +43,8 @@ class ImportReport:
     bad: tuple[BadLine, ...]
     """lines that were not imported"""
     first: int | None
-    """lowest position of the transcript's entries; None if there are none"""
+    """lowest position of the transcript's entries; None if there are no entries"""
     last: int | None
-    """highest such position"""
+    """highest position of the transcript's entries; None if there are no entries"""
     unit: Literal["line", "message"] = "line"
-    """what the numbers in `bad` count; a file that is one JSON document has messages instead of lines"""
+    """unit of the numbers in `bad`: `message` if the file is one JSON document, otherwise `line`"""

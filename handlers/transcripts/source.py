@@ -16,11 +16,11 @@ from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", "canonical_json", "gathered")
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
-"""The size limit of a file that is one JSON document, which is read as a whole. The same as for a line."""
+"""The size limit of a file that is one JSON document, which is read as a whole. It equals the limit of a line."""
 
 
 class DocumentTooLarge(MessageError):
-    """A file that is one JSON document is too large to be read as a whole; nothing was published."""
+    """The file is one JSON document and too large to be read as a whole. Nothing was published."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes: import a smaller one")
@@ -31,12 +31,12 @@ class SourcePiece(NamedTuple):
     """One unit of an import: a line, several joined lines, or a message of a document."""
 
     number: int
-    """number of its first line, or of the message in the document; from 1"""
+    """number of the piece's first line, or of the message in the document; counts from 1"""
     size_bytes: int
     entry: TranscriptEntry | str
-    """the entry, or why it cannot be imported"""
+    """the entry, or a text that says why it cannot be imported"""
     content: bytes = b""
-    """identifies the piece: the same piece in another file or place has the same content"""
+    """identifies the piece: the same piece in another file or at another place has the same content"""
 
 
 class Source:
@@ -56,10 +56,10 @@ class Source:
         self.read_bytes = 0
 
     async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
-        """Return the format, the transcript's identity and, for an export, the session with its `created`.
+        """Return the format, the transcript's identity and, for an export, the exported session's id and `created`.
 
-        The identity comes from the first recognised line and not from the file's name, so a moved or copied file is the
-        same transcript.
+        The identity comes from the first recognised line and not from the file's name. So a moved or copied file has
+        the same identity.
 
         Raises:
             UnknownFormat: none of the formats recognises any of the first lines.
@@ -79,7 +79,7 @@ class Source:
         """Yield the file's content, in order.
 
         Raises:
-            MessageError: the file is one document, and not a conversation of the format.
+            MessageError: the file is one JSON document, but not one conversation of the format.
         """
         if form.split and self._documents is not None:
             for number, value in enumerate(form.split(self._documents), 1):
@@ -124,7 +124,7 @@ class Source:
         return None
 
     async def _recognized_document(self) -> tuple[Format, JsonValue, bytes] | None:
-        """Try to read the file as one JSON document over many lines."""
+        """Try to read the file as one JSON document over many lines. Return None if no format recognises it."""
         start = next((line.data.lstrip() for line in self._ahead if line.data and line.data.strip()), b"")
         candidates = [known for known in self._formats if known.split]
         if not candidates or start[:1] not in {b"{", b"["}:
@@ -135,7 +135,7 @@ class Source:
         return next(((known, value, data) for known in candidates if known.recognizes(value)), None)
 
     async def _read_documents(self) -> list[JsonValue]:
-        """Return the JSON values of a file whose first line is a document; usually it is the only one."""
+        """Return the JSON values of a file whose first line is a JSON document. Most such files have only one value."""
         data = await self._read_all()
         if (whole := _value(data)) is not None:
             return [whole]
@@ -170,10 +170,10 @@ class _NoGatherer:
 
 
 def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, JsonValue]]:
-    """Yield the values to pass to `form.read`, with their numbers, for a transcript whose lines are in memory.
+    """Yield (number, value to pass to `form.read`) for a transcript whose lines are in memory.
 
     Raises:
-        MessageError: the values are one document, and not a conversation of the format.
+        MessageError: the format is one JSON document, but the values are not one conversation of the format.
     """
     gatherer = form.gather(DEFAULT_TRANSCRIPT_BOUNDS) if form.gather else _NoGatherer()
     split = form.split([*values]) if form.split else values
@@ -190,7 +190,7 @@ def canonical_json(value: JsonValue) -> bytes:
 
 
 def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
-    """Parse a line. Return a piece with the reason if it is invalid, and None if it is blank."""
+    """Parse a line. Return a piece with the reason if the line is invalid, and None if the line is blank."""
     if raw.data is None:
         reason = f"line of {raw.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"
         return SourcePiece(raw.number, raw.size_bytes, reason)

@@ -12,11 +12,11 @@ def milliseconds(value: JsonValue, path: str) -> int | None:
     """Return a timestamp in milliseconds UTC, or None for null.
 
     Args:
-        value: milliseconds UTC, or ISO 8601 text, which is UTC if it has no time zone.
-        path: where in the line it is, for errors.
+        value: milliseconds UTC, or ISO 8601 text. Text without a time zone is UTC.
+        path: path of the value in the line, for errors.
 
     Raises:
-        DecodeError: `value` is neither.
+        DecodeError: `value` is neither a number nor valid ISO 8601 text.
     """
     if value is None:
         return None

@@ -1,7 +1,7 @@
 """Track the positions and branches of a transcript's entries during an import.
 
-An entry is identified by its ordinal, which counts the entries from 0. Header and bad lines count, blank lines do not.
-An entry takes a few dozen bytes of memory, regardless of its message.
+An entry is identified by its ordinal, which counts entries from 0. The header and bad lines have ordinals too; blank
+lines have none. An entry takes a few dozen bytes of memory, regardless of its message.
 """
 
 from array import array
@@ -22,14 +22,14 @@ ROOT = -1
 """The ordinal of the place before the first entry."""
 
 LEFT_LABEL = "import.label"
-"""the kind of extension message for a label whose entry is missing"""
+"""kind of the extension message that replaces a label whose target is missing"""
 
 
 class Put(NamedTuple):
     """The messages that an entry becomes in the log."""
 
     messages: tuple[Publishable, ...]
-    """they start with a leaf move if the entry does not follow the current leaf"""
+    """messages to publish. The first is a leaf move if the entry does not follow the current leaf"""
     own: tuple[int, ...]
     """indices of the entry's own messages in the LLM lane; empty if it has none"""
     before: int
@@ -37,15 +37,15 @@ class Put(NamedTuple):
 
     @property
     def has_left_lane(self) -> bool:
-        """Whether an LLM-lane entry became an extension message. References to it go to a neighbour."""
+        """Whether a label became an extension message. References to that label are changed to a neighbour."""
         return any(isinstance(each, ExtensionMessage) and each.kind == LEFT_LABEL for each in self.messages)
 
 
 class Places:
     """Maps entries to positions. Call `add`, then `put`, for each entry in the transcript's order.
 
-    Report the outcome with `placed` or `failed`. Until then the position is unknown, so the import asks for positions
-    only when no publish is in flight.
+    Report the outcome of the publish with `placed` or `failed`. An entry's position is unknown until then. So if
+    `needs_positions` is true for an entry, the import waits for all publishes in flight before it calls `put`.
     """
 
     def __init__(self) -> None:
@@ -58,13 +58,13 @@ class Places:
         self._leaf = ROOT
         self._has_bad = False
         self.moves = Moves()
-        """for an export: maps old positions to new ones"""
+        """for an export: maps old positions to new positions"""
 
     def add(self, entry: TranscriptEntry | None) -> int:
-        """Add the next entry and return its ordinal. None stands for a line that could not be read.
+        """Add the next entry and return its ordinal. Pass None for a line that could not be read.
 
         Raises:
-            CyclicTree: the parents of the entry lead back to it. It was not added.
+            CyclicTree: the parents of the entry lead back to the entry itself. The entry was not added.
         """
         ordinal = len(self._lasts)
         parent = ordinal - 1
@@ -87,14 +87,17 @@ class Places:
         return isinstance(message, Unplaced | Moved) or (message.lane is Lane.LLM and not self._follows_leaf(ordinal))
 
     def put(self, ordinal: int, entry: TranscriptEntry) -> Put:
-        """Return the messages that the entry becomes. If one is in the LLM lane, the entry is the new leaf."""
+        """Return the messages that the entry becomes. If one of them is in the LLM lane, the entry is the new leaf.
+
+        A leaf move itself is not the new leaf; the entry that it leads to is.
+        """
         before, message = self._leaf, entry.message
         if isinstance(message, Moved):
             message = message.place(self.moves)
         if isinstance(message, Unplaced):
             names, message = message.names, message.place(self.position_of(ordinal, message))
             if isinstance(message, LeafMove):
-                # A move is no entry of the tree: its children follow the entry it leads to.
+                # A leaf move is not an entry of the tree. The children of the move follow the entry that it leads to.
                 self._parents[ordinal] = ROOT if message.to is None else self._known(names)
                 self._leaf = self._anchor(self._parents[ordinal])
                 return Put((message,), (), before)
@@ -110,17 +113,27 @@ class Places:
         return Put(messages, own, before)
 
     def placed(self, ordinal: int, positions: Sequence[int]) -> None:
-        """Report that the entry is in the LLM lane, at these positions."""
+        """Report that the entry's LLM-lane messages are in the log, at these positions."""
         self._firsts[ordinal], self._lasts[ordinal] = positions[0], positions[-1]
 
     def failed(self, ordinal: int, before: int) -> None:
-        """Report that the entry was not published. If it is the leaf, `before` is the leaf again."""
+        """Report that the entry was not published. If the entry is the leaf, `before` becomes the leaf again.
+
+        Args:
+            ordinal: the entry.
+            before: ordinal of the leaf before the entry; see `Put.before`.
+        """
         self._in_llm_lane[ordinal] = False
         if self._leaf == ordinal:
             self._leaf = self._anchor(before)
 
     def position_of(self, ordinal: int, unplaced: Unplaced) -> int | None:
-        """Return the position for `Unplaced.place` of the entry `ordinal`, or None if there is none."""
+        """Return the position to pass to `unplaced.place`; None if there is no such position.
+
+        Args:
+            ordinal: the entry that refers to another entry.
+            unplaced: the message of that entry.
+        """
         if unplaced.kind == "leaf":
             return self._position(self._leaf)
         target = self._find(unplaced.names)
@@ -139,7 +152,9 @@ class Places:
         return None
 
     def standing_at(self, name: str) -> int:
-        """Return the leaf position if the entry with this id is the last one; 0 is before the first.
+        """Return the leaf position of a transcript that ends at the entry with id `name`.
+
+        Position 0 is before the first entry.
 
         Raises:
             UnknownEntry: no entry has this id.
@@ -149,7 +164,7 @@ class Places:
     def _parent_of(self, entry: TranscriptEntry, ordinal: int) -> int:
         parent = self._parent(entry, ordinal)
         if entry.id is not None:
-            # Only an entry that is already named as a parent can close a cycle.
+            # Only an entry that an earlier entry names as its parent can close a cycle.
             waiting = {*self._orphans.get(entry.id, ())}
             at = parent if waiting else ROOT
             while at != ROOT and at not in waiting:
@@ -165,8 +180,8 @@ class Places:
             return ROOT
         if entry.parent in self._ordinals:
             return self._ordinals[entry.parent]
-        # The parent is missing. If a line was bad, it may have been the parent, and the previous line is closest to it.
-        # Otherwise nothing is known of the parent.
+        # The parent is missing. If a line was bad, that line may have been the parent; the previous line is the best
+        # guess. Otherwise nothing is known of the parent.
         return ordinal - 1 if self._has_bad else ROOT
 
     def _find(self, name: str | int | None) -> int | None:
@@ -184,7 +199,7 @@ class Places:
         return self._anchor(self._parents[ordinal]) == self._leaf
 
     def _anchor(self, ordinal: int) -> int:
-        """Return the entry itself if it is in the LLM lane, or else its nearest ancestor that is."""
+        """Return the entry itself if it is in the LLM lane, or else its nearest ancestor in the LLM lane."""
         while ordinal != ROOT and not self._in_llm_lane[ordinal]:
             ordinal = self._parents[ordinal]
         return ordinal

@@ -35,7 +35,7 @@ DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
 SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
     {"Ephemeral": "ephemeral", "Persistent": "persistent"}
 )
-"""How long the two-lane agent keeps a session. All lanebus sessions are persistent, so no other module uses this map."""
+"""How long the two-lane agent keeps a session. lanebus keeps every session, so no other module uses this map."""
 
 
 def to_ours(names: Mapping[str, T], theirs: str, path: str) -> T:

@@ -184,7 +184,7 @@ def _read_result_image(result: JsonObject, fields: Object) -> Block:
 
 
 def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
-    """Return a result's content as (blocks, structured JSON). Text and parts become blocks; other JSON is structured."""
+    """Return a result's content as (blocks, structured JSON). Text and parts are blocks; other JSON is structured."""
     match result.value("content"):
         case None | "":
             return (), None

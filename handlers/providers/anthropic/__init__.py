@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: requests and answers."""
+"""Write requests to Anthropic's Messages API and read its answers."""
 
 from lanebus.handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
 from lanebus.handlers.providers.anthropic.form import to_anthropic

@@ -1,4 +1,4 @@
-"""Answers of Anthropic's Messages API, whole or as a stream of events."""
+"""Read answers of Anthropic's Messages API, whole or as a stream of events."""
 
 from collections.abc import Mapping
 
@@ -52,12 +52,12 @@ def from_anthropic(
 
     Args:
         response: the response's JSON.
-        model: the model as it was requested; None uses the response's name for it.
+        model: the requested model's name; None uses the model name in the response.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is not a response of this API.
+        DecodeError: `response` is not a response of the Messages API.
     """
     if response.get("type") != "message" or not isinstance(content := response.get("content"), list):
         raise DecodeError("type", "a response of the Messages API is of type 'message' and has a list as content")
@@ -80,7 +80,7 @@ class AnthropicAnswer(AnswerState):
     """Builds a message from the stream's events; see `Answer`.
 
     Args:
-        model: the model as it was requested; None uses the stream's name for it.
+        model: the requested model's name; None uses the model name in the stream.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
     """
@@ -117,7 +117,7 @@ class AnthropicAnswer(AnswerState):
             case {"type": "message_stop"}:
                 self.is_complete = True
             case {"type": "error", "error": dict(error)}:
-                self._fail(error, "type")  # the SDK raises it instead
+                self._fail(error, "type")  # the SDK raises an exception instead
             case {"type": str(kind)} if kind not in _KINDS:
                 pass
             case _:
@@ -191,7 +191,8 @@ class AnthropicAnswer(AnswerState):
             case {"type": "tool_use"}:
                 return self._call(index, block)
             case _:
-                # Its input also arrives in pieces. Input that does not parse would be refused when it is sent back.
+                # A block of the provider's own tools also gets its input in pieces. The API refuses the block later if
+                # the input is not valid JSON.
                 fragments = "".join(self._fragments[index])
                 call = read_call("", "", fragments, NO_NAMES)
                 return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
@@ -203,7 +204,7 @@ class AnthropicAnswer(AnswerState):
         return call if fragments else call.model_copy(update={"arguments": block.get("input") or {}})
 
     def _counted(self, event: Json) -> list[ModelEvent]:
-        # Every report counts from the beginning: it replaces the previous one.
+        # Each usage counts from the beginning of the answer, so its counts replace the previous counts.
         usage = event.get("usage")
         if not isinstance(usage, dict):
             return []
@@ -237,11 +238,14 @@ _TEXTS = {
     "tool_use": ("id", "name"),
 }
 _NEEDED = ("data", "id", "name")
-"""Text fields that no later event fills in."""
+"""Text fields that a block must have at its start, because no later event sets them."""
 
 
 def _require_block(block: Json, path: str) -> None:
-    """Check the fields that a block of its type needs. One read as an empty text would be lost without a trace."""
+    """Raise DecodeError if a field that the block's type needs is missing or invalid.
+
+    Without this check, such a field would be read as empty text.
+    """
     for name in _TEXTS.get(text_of(block, "type"), ()):
         value = block.get(name)
         if not isinstance(value, str) and (value is not None or name in _NEEDED):

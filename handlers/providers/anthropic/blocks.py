@@ -1,4 +1,7 @@
-"""The blocks of one message in Anthropic's form. What the API cannot represent is left out and reported as a loss."""
+"""Render the blocks of one message in Anthropic's form.
+
+Content that the API cannot represent is left out and reported as a loss.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -48,33 +51,36 @@ _SERVER_SIDE = frozenset(
         "compaction",
     }
 )
-"""Blocks of the provider's own tools in an answer. The API accepts them back, and continues from them after a pause."""
+"""Types of the blocks that the provider's own tools write. The API accepts such blocks back in a later request.
+
+After a pause, the API continues from such a block.
+"""
 
 
 def system_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """Render instructions. The API accepts only text there."""
+    """Render instructions. The API accepts only text in instructions."""
     return _filled(message.content, target, losses, (TextBlock,), "in instructions only text is taken")
 
 
 def user_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """Render a user message. It holds no results: the fold has made messages of them."""
+    """Render a user message. The message holds no tool results: the context has them as separate messages."""
     return _filled(message.content, target, losses, (TextBlock, ImageBlock, DocumentBlock), "users cannot send it")
 
 
 def assistant_blocks(
     message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
 ) -> tuple[list[Json], bool]:
-    """Render an assistant message, in its order.
+    """Render an assistant message. The order of its blocks is kept.
 
-    Thinking and the blocks of the provider's own tools go back unchanged to the model that wrote them. The API accepts
-    no message that ends with thinking.
+    Thinking, and the blocks of the provider's own tools, go back unchanged to the model that wrote them. The API
+    accepts no message that ends with thinking, so such thinking is left out.
 
     Args:
         message: the message to render.
-        ids: ids of its tool calls on the wire, in order.
+        ids: ids of the message's tool calls on the wire, in order.
         names: names of the tools on the wire.
         target: the options of the request.
-        losses: what is left out is appended here.
+        losses: list to which each loss is appended.
 
     Returns:
         The blocks, and whether thinking was left out.
@@ -108,10 +114,10 @@ def assistant_blocks(
 
 
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
-    """Render a tool's result: a bare string if it is one text, an array if it is more, and its JSON if there is no
-    content.
+    """Render a tool's result. One text becomes a bare string, other content an array of blocks.
 
-    A failed result has only text, as the API refuses anything else beside `is_error`.
+    A result without content becomes its structured JSON as text. A failed result has only text, because the API
+    refuses anything else beside `is_error`.
     """
     failed = is_failed(message)
     taken = (TextBlock, DocumentBlock) if failed else (TextBlock, ImageBlock, DocumentBlock)
@@ -134,7 +140,7 @@ def result_block(message: ToolResultMessage, wire_id: str, target: Target, losse
 
 
 def _texts_alone(blocks: Iterable[Json], reason: str, losses: list[str]) -> list[Json]:
-    """Return the blocks without documents; a document that is text stays as that text."""
+    """Return only the text blocks. A document that is plain text becomes a text block; other blocks are losses."""
     texts: list[Json] = []
     for block in blocks:
         match block:
@@ -154,8 +160,9 @@ def _filled(
 
 
 def _rendered(block: Block, target: Target) -> Json | str | None:
-    """Return the block, or why it cannot be sent, or None if it is empty: the API refuses text that is only white
-    space.
+    """Return the block's JSON, the reason as text if the block cannot be sent, or None if the block is empty.
+
+    Text of only white space is empty, because the API refuses it.
     """
     match block:
         case TextBlock(text=text):

@@ -1,4 +1,4 @@
-"""A context as a request to Anthropic's Messages API. Plain dicts: no SDK is imported.
+"""Write a context as a request to Anthropic's Messages API. The request is plain dicts; no SDK is imported.
 
 Source: the Messages API and the parameter types of its Python SDK (2.11).
 """
@@ -29,33 +29,33 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
 TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 128)
 
 MAX_TOKENS = 4096
-"""The API requires a limit."""
+"""Default of `max_tokens`. The API requires a limit."""
 
 _CHOICE = {"auto": "auto", "required": "any", "named": "tool"}
 
 _UNMARKED = frozenset({"thinking", "redacted_thinking"})
 
 PLACEHOLDER = "..."
-"""The user's text if a request has to start with one and the context does not."""
+"""Text of the user message that is added if the context does not start with a user message."""
 
 
 def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """Return the request that shows a model the context. Its warnings include the context's faults.
+    """Return the request that sends the context to a model. The request's warnings include the context's faults.
 
     Roles alternate and start with the user. Results come first in the turn after their calls. Metadata, raw provider
     objects, usage and names are not sent.
 
-    With `cache`, three marks ask the API to cache what stands before them: the end of the instructions, the last tool,
-    and the message before the last one. Source of these places: seed 001.
+    With `cache`, three marks ask the API to cache the request up to the mark. The marks are at the end of the
+    instructions, at the last tool, and at the second last message. Source of these places: seed 001.
 
     Args:
-        context: what to show.
+        context: the context to send.
         options: see `RequestOptions`; `max_tokens` defaults to 4096.
 
     Raises:
-        NoModel: no model is passed and the session never named one.
+        NoModel: no model is passed, and the session names no model.
         ToolNotOffered: the tool choice names a tool that is not offered.
-        ContentRefused: strict mode, and something would be left out or changed.
+        ContentRefused: `strict` is True, and a part of the context would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
@@ -71,7 +71,7 @@ class _Form:
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
         self._last_blocks: deque[Json] = deque(maxlen=2)
-        """The last block of each of the last two messages, if it can be marked for the cache."""
+        """For each of the last two messages, the last block that can be marked for the cache."""
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -110,8 +110,8 @@ class _Form:
     def _messages(self) -> list[JsonValue]:
         """Return the turns as messages.
 
-        The API wants a user's message first, so a placeholder is added if there is none. It refuses white space at the
-        end of a last assistant message, so that is stripped.
+        The API requires that the first message is a user message, so a placeholder is added if necessary. The API
+        refuses white space at the end of a last assistant message, so this white space is stripped.
         """
         self._strip_end()
         if not self._turns or self._turns[0][0] != "user":
@@ -119,12 +119,12 @@ class _Form:
         return [{"role": role, "content": [*blocks]} for role, blocks in self._turns]
 
     def _mark(self, body: Json) -> None:
-        """Mark what the provider should cache."""
+        """Add the marks up to which the provider should cache the request."""
         tools = body.get("tools")
         marked = [self._system[-1]] if self._system else []
         if isinstance(tools, list) and tools and isinstance(last := tools[-1], dict):
             marked.append(last)
-        if len(self._last_blocks) == 2:  # the message before the last one
+        if len(self._last_blocks) == 2:  # the second last message
             marked.append(self._last_blocks[0])
         for block in marked:
             block["cache_control"] = {"type": "ephemeral"}
@@ -154,8 +154,9 @@ class _Form:
             self._turns.append((role, blocks))
 
     def _strip_end(self) -> None:
-        """Strip white space from the end of a last assistant turn: the model continues it, and the API refuses white
-        space there.
+        """Strip white space from the end of the request if the last turn is the assistant's.
+
+        The model continues such a turn, and the API refuses white space at its end.
         """
         if self._turns and self._turns[-1][0] == "assistant":
             last = self._turns[-1][1][-1]

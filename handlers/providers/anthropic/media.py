@@ -1,4 +1,4 @@
-"""Images and documents in Anthropic's form. A reference is passed on or left out, never fetched."""
+"""Render images and documents in Anthropic's form. A reference is passed on or left out, never fetched."""
 
 from lanebus.bus.messages.content import DocumentBlock
 from lanebus.bus.messages.media import MediaRef
@@ -12,7 +12,7 @@ _PDF = "application/pdf"
 
 
 def image_block(media: MediaRef) -> Json | str:
-    """Return the image, or why it cannot be sent."""
+    """Return the image block. If the image cannot be sent, return the reason as text."""
     match media.kind:
         case "data":
             media_type = inline_type(media)
@@ -28,7 +28,10 @@ def image_block(media: MediaRef) -> Json | str:
 
 
 def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
-    """Return the document at `media`, else the text extracted from it, or why neither can be sent."""
+    """Return the document at `media` as a block; if `media` cannot be sent, the text extracted from the document.
+
+    If neither can be sent, return the reason as text.
+    """
     source = _document_source(media)
     if isinstance(source, str):
         text = next((text for text in (block.text, block.excerpt) if text and text.strip()), None)

@@ -1,4 +1,4 @@
-"""A provider's answer as it arrives, and what all providers' readers share."""
+"""The interface of an answer that arrives in pieces, and the code that the readers of all providers share."""
 
 import re
 import uuid
@@ -37,28 +37,29 @@ _MINTED = re.compile(r"call_[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of the answer, as the model streams it."""
+    """A piece of a streamed answer."""
 
     kind: Literal["text", "thinking", "toolCall"]
     text: str
     """Text to append; for a tool call, a fragment of its JSON arguments."""
     block: int = 0
-    """Index of the block that it belongs to."""
+    """Index of the block that the piece belongs to."""
     tool_name: str | None = None
-    """Name of the called tool, on the first piece of a call."""
+    """Name of the called tool; only the first piece of a call has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The provider has accepted the request and starts to answer. From here on the call costs money."""
+    """The provider has accepted the request and starts to answer. After this event the call costs money."""
 
     response_id: str | None = None
-    """The provider's id for the answer. The usage can be asked for by it later."""
+    """The provider's id for the answer. With this id, the usage can be requested later."""
 
 
 ModelEvent = Begun | Piece | Usage | AssistantMessage
-"""One event of a model call: `Begun` at most once, pieces, the usage so far (each replaces the previous one), and
-finally the whole message.
+"""One event of a model call: `Begun` at most once, pieces, the usage so far, and finally the whole message.
+
+Each `Usage` replaces the previous `Usage`.
 """
 
 
@@ -82,7 +83,7 @@ class Answer(Protocol):
 
     @property
     def error_code(self) -> str | None:
-        """The provider's code for a failure that the stream reported; None if it reported none."""
+        """The provider's code for a failure that the stream reported; None if the stream reported no failure."""
         ...
 
     def take(self, event: Json) -> list[ModelEvent]:
@@ -92,28 +93,28 @@ class Answer(Protocol):
             event: the event's JSON. Unknown kinds are ignored.
 
         Returns:
-            What the event adds, in order; often nothing.
+            The model events that the event adds, in order. Many events add none.
 
         Raises:
-            DecodeError: the provider sends no such event.
+            DecodeError: the event does not have the provider's form.
         """
         ...
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """Return the message so far; it is whole if `is_complete`.
+        """Return the message so far. The message is whole if `is_complete` is True.
 
         Args:
-            fault: why the call failed; None if it did not. The message then has the stop reason "error" and lacks calls
-                that did not arrive completely.
+            fault: text that says why the call failed; None if it did not fail. With a fault, the message has the stop
+                reason "error" and lacks calls that did not arrive completely.
         """
         ...
 
 
 class AnswerState:
-    """What the readers of all providers keep of an answer. Each derives its own `Answer` from it.
+    """The state of an answer that the readers of all providers share. Each provider's `Answer` derives from this class.
 
     Args:
-        model: the model as it was requested; None takes the response's own name for it.
+        model: the requested model's name; None uses the model name in the response.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
     """
@@ -123,7 +124,7 @@ class AnswerState:
     ) -> None:
         self._requested, self._rates, self._names = model, rates, names
         self._model: str | None = None
-        """The model as the provider names it."""
+        """The model's name in the response."""
         self._stop: str | None = None
         """The stop reason as the provider reports it."""
         self._error: str | None = None
@@ -136,7 +137,12 @@ class AnswerState:
         self._model = text_of(response, "model") or self._model
 
     def _fail(self, error: Json, *codes: str) -> None:
-        """Note a failure that the provider reported; its code is the first of these fields that it has."""
+        """Record a failure that the provider reported, and end the answer.
+
+        Args:
+            error: the error's JSON.
+            codes: names of the fields that may hold the error's code. The first field with a text is used.
+        """
         self._error, self.is_complete = text_of(error, "message") or "the provider failed and did not say why", True
         self.error_code = next((code for name in codes if (code := text_of(error, name))), None)
 
@@ -150,10 +156,10 @@ class AnswerState:
         fault: str | None,
         explanation: str | None = None,
     ) -> AssistantMessage:
-        """Make the message, stamped with the present time.
+        """Return the message, with the current time as its timestamp.
 
-        Its model is the requested one, as thinking goes back to it by this name. The provider's name for it is kept in
-        the metadata if it is another.
+        The message's `model` is the name of the requested model, because thinking goes back only to the model with this
+        name. If the response has another name for the model, the metadata keeps that name.
         """
         model = self._requested or self._model
         return AssistantMessage(
@@ -171,7 +177,7 @@ class AnswerState:
 
 
 def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:
-    """Return a tool call, from the JSON text of its arguments. Text that does not parse is kept as `arguments_raw`.
+    """Return a tool call. If `arguments` is not valid JSON, the call keeps the text as `arguments_raw`.
 
     Args:
         call_id: the call's id.
@@ -190,12 +196,12 @@ def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, 
 
 
 def minted_id() -> str:
-    """Return a new, globally unique id for a tool call that has none. Source: seed 004."""
+    """Return a new, globally unique id for a tool call without an id. Source: seed 004."""
     return f"call_{uuid.uuid4().hex}"
 
 
 def is_minted(call_id: str) -> bool:
-    """Return whether `minted_id` made this id. No provider knows such an id."""
+    """Return whether `minted_id` generated this id. No provider knows such an id."""
     return _MINTED.fullmatch(call_id) is not None
 
 

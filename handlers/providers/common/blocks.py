@@ -1,4 +1,4 @@
-"""What all providers do with blocks before they render them."""
+"""Prepare blocks for a request: the steps that are the same for all providers."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,11 +12,11 @@ from lanebus.handlers.providers.common.wire_ids import WireNames
 __all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of", "rendered_blocks")
 
 NO_OUTPUT = "(no output)"
-"""Stands in a failed tool's empty result. APIs refuse an error without text, or models overlook it."""
+"""Text of a failed tool's empty result. Some APIs refuse an error without text, and models overlook it."""
 
 
 def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
-    """Return a copy of the arguments as the JSON object that APIs require."""
+    """Return a copy of the arguments as the JSON object that APIs require. A change is appended to `losses`."""
     arguments: JsonValue = call.arguments
     if call.arguments_raw and not arguments:
         arguments = call.arguments_raw
@@ -29,7 +29,7 @@ def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
 
 
 def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
-    """Return the tool's name on the wire."""
+    """Return the tool's name on the wire. If it differs from the tool's own name, append a loss."""
     name = names.of(call.name)
     if name != call.name:
         losses.append(f"tool name {call.name!r} sent as {name!r}")
@@ -37,14 +37,14 @@ def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """Return a deep copy, so that a caller that changes a request does not change the message."""
+    """Return a deep copy. It protects a message against a caller that changes the request."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def flat(content: Iterable[Block]) -> Iterable[Block]:
-    """Return the blocks, with nested results replaced by their content: no API accepts results inside results."""
+    """Yield the blocks, with each nested result replaced by its content. No API accepts results inside results."""
     for block in content:
         if isinstance(block, ToolResultBlock):
             yield from flat(block.content)
@@ -53,7 +53,7 @@ def flat(content: Iterable[Block]) -> Iterable[Block]:
 
 
 def is_failed(message: ToolResultMessage) -> bool:
-    """Return whether the tool failed. A result can say so in two ways."""
+    """Return whether the tool failed: `is_error` is True or `status` is "failed"."""
     return message.is_error or message.status == "failed"
 
 
@@ -70,12 +70,14 @@ def rendered_blocks(
     reason: str,
     losses: list[str],
 ) -> list[Json]:
-    """Render the blocks that a place takes; each that is left out is a loss.
+    """Render the blocks that the API accepts at one place of a request. Each block that is left out is a loss.
 
     Args:
-        render: returns the block on the wire, or why it cannot be sent, or None if it is empty.
-        taken: the classes of blocks that the place takes.
-        reason: why others cannot be sent.
+        content: the blocks.
+        render: returns the block's JSON, the reason as text if the block cannot be sent, or None if the block is empty.
+        taken: the classes of blocks that the API accepts at the place.
+        reason: why blocks of other classes cannot be sent.
+        losses: list to which each loss is appended.
     """
     found: list[Json] = []
     for block in content:
@@ -88,5 +90,5 @@ def rendered_blocks(
 
 
 def name_of(block: Block) -> str:
-    """Return what warnings call the block."""
+    """Return the name of a block for warnings."""
     return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type

@@ -1,4 +1,7 @@
-"""Details of blocks that no provider's request has a field for. They are never sent; each message warns once."""
+"""Find details of blocks that no provider's request has a field for. Such details are never sent.
+
+One loss is reported for each message that has such details.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,9 +13,9 @@ __all__ = ("details_left_out",)
 
 
 def details_left_out(place: str, messages: Iterable[LlmMessage]) -> Iterator[str]:
-    """Return a loss for each message whose blocks have such details.
+    """Yield one loss for each message whose blocks have details that no request has a field for.
 
-    What can be derived from the content again, such as a transcript, thumbnail or excerpt, is no loss.
+    A detail that can be derived from the content again, such as a transcript, thumbnail or excerpt, is no loss.
 
     Args:
         place: prefix such as "messages"; the message's index follows it.

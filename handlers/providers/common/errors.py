@@ -20,7 +20,7 @@ class ToolNotOffered(SetupError):
 class NoModel(MessageError):
     """The request needs a model, but the caller passed none and the session names none.
 
-    Fields: `session`, its id.
+    Fields: `session`, the session's id.
     """
 
     def __init__(self, session: str) -> None:
@@ -29,9 +29,9 @@ class NoModel(MessageError):
 
 
 class ContentRefused(MessageError):
-    """Strict mode: the provider's API cannot represent something in the context.
+    """Strict mode: the provider's API cannot represent a part of the context.
 
-    Fields: `provider`; `losses`, one text with its place for each thing that would be left out or changed.
+    Fields: `provider`; `losses`, one text per part that would be left out or changed, with the part's place.
     """
 
     def __init__(self, provider: str, losses: tuple[str, ...]) -> None:

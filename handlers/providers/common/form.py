@@ -1,4 +1,4 @@
-"""Building a request: what all providers do in the same way."""
+"""Build a request: the interface of a provider's form, and the steps that are the same for all providers."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -16,7 +16,10 @@ __all__ = ("Form", "build_request")
 
 
 class Form(Protocol):
-    """Builds one provider's request, message by message. What its API cannot represent is appended to `losses`."""
+    """Builds one provider's request, message by message.
+
+    Each method appends to `losses` one text per part of a message that the provider's API cannot represent.
+    """
 
     @property
     def call_ids(self) -> Mapping[str, str]:
@@ -29,7 +32,7 @@ class Form(Protocol):
         ...
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
-        """Add an instruction of the system or developer. All instructions come before the messages."""
+        """Add a system or developer instruction. Called for all instructions before any message is added."""
         ...
 
     def ask(self, message: UserMessage, losses: list[str]) -> None:
@@ -37,11 +40,17 @@ class Form(Protocol):
         ...
 
     def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
-        """Add an assistant message. Return whether its thinking was left out."""
+        """Add an assistant message. Return whether thinking was left out.
+
+        Args:
+            index: index of the message in the context.
+            message: the message.
+            losses: list to which each loss is appended.
+        """
         ...
 
     def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
-        """Add a tool's result. Results arrive in the order of the calls, one per call."""
+        """Add a tool's result. Called once per tool call, in the order of the calls."""
         ...
 
     def body(self) -> Json:
@@ -52,20 +61,20 @@ class Form(Protocol):
 def build_request(
     provider: str, context: Context, options: RequestOptions, make: Callable[[Target], Form]
 ) -> ProviderRequest:
-    """Return the request that shows a model the context.
+    """Return the request that sends the context to a model.
 
-    Its warnings name the context's faults first, then what the API cannot represent.
+    The request's warnings name the context's faults first, then the parts that the API cannot represent.
 
     Args:
         provider: the provider's name in messages.
-        context: what to show.
+        context: the context to send.
         options: see `RequestOptions`.
         make: makes an empty form for these options.
 
     Raises:
-        NoModel: no model is passed and the session never named one.
+        NoModel: no model is passed, and the session names no model.
         ToolNotOffered: the tool choice names a tool that is not offered.
-        ContentRefused: strict mode, and something would be left out or changed.
+        ContentRefused: `strict` is True, and a part of the context would be left out or changed.
     """
     target = Target.of(provider, context, options)
     form = make(target)

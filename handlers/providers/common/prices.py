@@ -1,7 +1,7 @@
-"""The cost of a call by the providers' price lists: the extra `cost`.
+"""Compute the cost of a call from the providers' price lists. Needs the extra `cost`, the package `genai-prices`.
 
-The lists are part of the package; nothing is fetched. A cost is stored with the package's version, so a replay returns
-the same amount without looking it up again.
+The price lists are part of that package; nothing is fetched. A cost is stored with the package's version. So a replay
+returns the same amount without another look-up.
 """
 
 from datetime import UTC, datetime
@@ -50,15 +50,15 @@ def listed_window(*, provider: str, model: str) -> int | None:
 
 
 def list_price(usage: Usage, *, provider: str, model: str, timestamp: int | None = None) -> Cost | None:
-    """Return the cost of the tokens; None if the list does not know the model, which is not the same as 0.
+    """Return the cost of the tokens; None if the list does not know the model. An unknown cost is not a cost of 0.
 
-    `input` covers fresh and cached tokens: lists have one sum for both.
+    The cost's `input` covers fresh and cached tokens, because the list has one sum for both.
 
     Args:
         usage: the tokens.
         provider: the provider's name in messages.
         model: the model's name.
-        timestamp: when it was called, in milliseconds UTC, as prices change; None is now.
+        timestamp: time of the call in milliseconds UTC, because prices change; None means now.
 
     Raises:
         PricesMissing: the extra `cost` is not installed.
@@ -91,5 +91,5 @@ def list_price(usage: Usage, *, provider: str, model: str, timestamp: int | None
 
 
 def _plain(amount: Decimal) -> Decimal:
-    """Return the amount without an exponent: 0.00300000 and 3E-3 are stored as 0.003."""
+    """Return the amount without an exponent and without zeros at the end: 0.00300000 and 3E-3 become 0.003."""
     return Decimal(format(amount.normalize(), "f"))

@@ -17,12 +17,15 @@ class ProviderRequest:
     body: Json
     """The whole JSON body. The caller owns it and may change it."""
     warnings: tuple[str, ...] = ()
-    """What was left out or changed, each with its place.
+    """One text per part of the context that was left out or changed, with the part's place.
 
-    "messages.3: audio left out: …" counts the context's messages from 0, not those of the body. "entry 7: …" is a
-    position in the log.
+    "messages.3: audio left out: …" is about the context's message with index 3. The body may have other indexes.
+    "entry 7: …" is about the entry at position 7 in the log.
     """
     call_ids: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Id of a tool call on the wire → its id in the log, where they differ."""
+    """Id of a tool call on the wire → the call's id in the log. Has only ids that differ."""
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name of a tool on the wire → its own name, where they differ. Pass it as `names` to read the answer."""
+    """Name of a tool on the wire → the tool's own name. Has only names that differ.
+
+    Pass this map as `names` to read the answer.
+    """

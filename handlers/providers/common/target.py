@@ -1,4 +1,4 @@
-"""The options of a request: the same names for all providers."""
+"""The options of a request. All providers use the same option names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,22 +15,24 @@ __all__ = ("ERROR_PREFIX", "ForeignThinking", "FormOptions", "RequestOptions", "
 ForeignThinking = Literal["drop", "text"]
 
 ERROR_PREFIX = "[TOOL ERROR] "
-"""Precedes a failed tool's result in APIs that have no field for failures."""
+"""Default prefix of a failed tool's result, for APIs that have no field for failures."""
 
 
 class FormOptions(TypedDict, total=False):
-    """Options for all requests to a model. Each has the default named here."""
+    """Options for all requests to a model. All options are optional."""
 
     tool_choice: ToolChoice | None
-    """Whether the model must call a tool. Default: the model chooses."""
+    """Whether the model may, must or must not call a tool. Default: the model chooses."""
     strict: bool
     """Refuse content that the API cannot represent, instead of leaving it out with a warning. Default: False."""
     foreign_thinking: ForeignThinking
-    """What to do with thinking that another model wrote, or that has no signature. Default: "drop"."""
+    """Whether thinking is left out ("drop") or sent as text if another model wrote it or its signature is missing.
+    Default: "drop".
+    """
     error_prefix: str
-    """Precedes a failed tool's result. Default: `ERROR_PREFIX`."""
+    """Prefix of a failed tool's result, for APIs that have no field for failures. Default: `ERROR_PREFIX`."""
     cache: bool
-    """Mark what the provider should cache, for APIs that need such marks. Default: False."""
+    """Mark the parts of the request that the provider should cache, for APIs that need such marks. Default: False."""
     merge_developer: bool
     """Send developer instructions with the role "system", even if the API has a role for them. Default: False."""
     store: bool | None
@@ -38,7 +40,7 @@ class FormOptions(TypedDict, total=False):
 
 
 class RequestOptions(FormOptions, total=False):
-    """Options of a single request, in addition to those of `FormOptions`."""
+    """Options of a single request, in addition to the options of `FormOptions`."""
 
     model: str | None
     """The model to call. Default: the context's model."""
@@ -47,14 +49,14 @@ class RequestOptions(FormOptions, total=False):
     tools: Sequence[ToolSpec]
     """The tools that the model may call. Default: none."""
     media: Mapping[str, MediaRef]
-    """Stored media resolved by `resolve_media`: address → the same media inline or at a URL. Default: none."""
+    """Address of stored media → the same media inline or at a URL, as `resolve_media` returns. Default: empty."""
     stream: bool
     """Ask for server-sent events. Default: False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The options of one request, complete."""
+    """The options of one request, with defaults filled in."""
 
     provider: str
     model: str
@@ -72,12 +74,12 @@ class Target:
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
-        """Complete the options; the model defaults to the context's.
+        """Fill in the defaults. The default of the model is the context's model.
 
         A tool choice is ignored if no tools are offered.
 
         Raises:
-            NoModel: no model is passed and the session never named one.
+            NoModel: no model is passed, and the session names no model.
             ToolNotOffered: the tool choice names a tool that is not offered.
         """
         model = options.get("model") or context.model
@@ -91,15 +93,16 @@ class Target:
         return target
 
     def wrote(self, message: AssistantMessage) -> bool:
-        """Return whether the same model of the same provider wrote the message. Unknown if the message names neither:
-        False.
+        """Return whether this target's model and provider wrote the message.
+
+        Return False if the message does not name a model and a provider.
         """
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """Return the reference, or what it was resolved to if its content is in the media store.
+        """Return the reference with the content that `media` has for it. Without such content, return it unchanged.
 
-        The result keeps the reference's own filename and type, as the same content may be stored under several.
+        The result keeps the reference's own file name and media type, because the same content may have several.
         """
         found = self.media.get(media.address or "")
         if found is None:

@@ -1,4 +1,4 @@
-"""Thinking that an API does not take back: sent as text, or left out."""
+"""Handle thinking that an API does not accept back: it is sent as text, or left out."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,9 @@ __all__ = ("as_text", "thinking_left_out")
 
 
 def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str | None:
-    """Return the thinking as text if the caller asked for that; None leaves it out. Redacted thinking is never text.
+    """Return the thinking as text; None leaves it out.
+
+    Thinking becomes text only if `foreign_thinking` is "text". Redacted and empty thinking never becomes text.
 
     Source: the prefix is seed 001's.
     """
@@ -19,9 +21,12 @@ def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str
 
 
 def thinking_left_out(places: Sequence[str]) -> tuple[str, ...]:
-    """Return one warning for all thinking that was left out: a long session has some in every other message.
+    """Return one warning for all thinking that was left out, because a long session has thinking in most answers.
 
-    Strict mode does not refuse it, as `foreign_thinking` already decides about it.
+    Strict mode does not refuse this loss, because `foreign_thinking` decides about it.
+
+    Args:
+        places: the messages whose thinking was left out. Without any, there is no warning.
     """
     if not places:
         return ()

@@ -15,20 +15,21 @@ class ToolSpec(NamedTuple):
     name: str
     description: str
     schema: dict[str, JsonValue]
-    """JSON schema of its arguments, which are an object."""
+    """JSON schema of the tool's arguments. The arguments are a JSON object."""
 
     @classmethod
     def read(cls, value: JsonValue, path: str = "") -> Self:
         """Read a tool from its JSON, in the form of any provider.
 
-        The schema is `schema`, `input_schema`, `inputSchema` or `parameters`; everything may be nested in `function`.
+        The schema's key is `schema`, `input_schema`, `inputSchema` or `parameters`. The whole tool may be nested in
+        `function`.
 
         Args:
             value: the tool's JSON.
-            path: where it stands, for errors.
+            path: path of `value`, for errors.
 
         Raises:
-            DecodeError: it has no name, or its schema is not an object.
+            DecodeError: the tool has no name, or its schema is not an object.
         """
         if isinstance(value, dict) and isinstance(function := value.get("function"), dict):
             value = function
@@ -47,4 +48,4 @@ class ToolChoice(NamedTuple):
 
     mode: Literal["auto", "required", "none", "named"]
     name: str | None = None
-    """The one tool that it must call, with mode "named"; otherwise None."""
+    """Name of the tool that the model must call, if `mode` is "named"; otherwise None."""

@@ -1,7 +1,7 @@
-"""Tool call ids and tool names that a provider's pattern allows, and the way back from them.
+"""Replace tool call ids and tool names that a provider does not allow, and map the replacements back.
 
-Both are unique within a request: two calls never share an id, and two tools never share a name. The same calls in the
-same order get the same ids. So a longer history repeats the ids of a shorter one, and a prompt cache keeps matching.
+Within a request, two calls never share an id, and two tools never share a name. The same calls in the same order get
+the same ids. So when a history grows, its earlier ids do not change, and the provider's prompt cache still matches.
 """
 
 import hashlib
@@ -17,37 +17,37 @@ __all__ = ("WireIds", "WireNames", "WirePattern")
 
 
 class WirePattern(NamedTuple):
-    """The ids or names that a provider allows."""
+    """The pattern of the ids or names that a provider allows."""
 
     legal: re.Pattern[str]
-    """Matches a whole id or name."""
+    """Matches a whole id or name that is allowed."""
     illegal_character: re.Pattern[str]
     limit: int
-    """Most characters."""
+    """Most characters of an id or name."""
     start: str = ""
-    """Put before a generated one whose first character is not allowed there."""
+    """Prefix of a generated id or name whose first character is not allowed at the start."""
 
     @classmethod
     def of(cls, characters: str, limit: int, *, first: str | None = None) -> "WirePattern":
         """Make a pattern.
 
         Args:
-            characters: the inside of a character class.
+            characters: the allowed characters, as the inside of a character class of a regular expression.
             limit: most characters.
-            first: the same for the first character, if fewer are allowed there.
+            first: the characters allowed at the start, in the same form. None allows all of `characters`.
         """
         head = first or characters
         legal = re.compile(rf"[{head}][{characters}]{{0,{limit - 1}}}")
         return cls(legal, re.compile(rf"[^{characters}]"), limit, "_" if first else "")
 
     def made(self, text: str, taken: Collection[str], *, readable: bool = False) -> str:
-        """Return the text if it is legal and not taken, else one generated from it.
+        """Return the text if it is legal and not taken. Otherwise return an id or name generated from the text.
 
         Args:
             text: the id or name.
-            taken: those already in use.
-            readable: first try the text with only its illegal characters replaced. That may take the name of a later
-                text that is legal unchanged.
+            taken: ids or names that are already in use.
+            readable: whether to try first the text with only its illegal characters replaced. The result may equal a
+                later text that is legal and then needs a generated name.
         """
         return self.chosen(self.candidates(text, readable=readable), taken)
 
@@ -56,7 +56,7 @@ class WirePattern(NamedTuple):
         return next(one for one in candidates if one not in taken and self.legal.fullmatch(one))
 
     def candidates(self, text: str, *, readable: bool = False) -> Iterator[str]:
-        """Yield the text and then, without end, what can be generated from it."""
+        """Yield the text, followed by an endless series of ids or names generated from the text."""
         yield text
         plain = self.illegal_character.sub("_", text)
         if not self.legal.fullmatch(plain[:1]):
@@ -64,40 +64,40 @@ class WirePattern(NamedTuple):
         if readable:
             yield plain
         for repeat in count():
-            # A digest of the whole text: cutting or replacing alone would map "a.b" and "a:b" to the same name.
+            # The digest covers the whole text. Without it, "a.b" and "a:b" would become the same name.
             digest = hashlib.sha256(f"{text}\0{repeat}".encode(errors="surrogatepass")).hexdigest()[:12]
             yield f"{plain[: self.limit - 13]}_{digest}"
 
 
 class WireIds:
-    """Hands out ids for one request, call by call. An id that is already used is replaced."""
+    """Assigns an id on the wire to each tool call of one request. An id that another call already has is replaced."""
 
     def __init__(self, pattern: WirePattern) -> None:
         self._pattern = pattern
         self._taken: set[str] = set()
-        # Some providers restart their ids with each answer. Candidates are not tried again, as a thousand calls of
-        # one id would otherwise try a thousand each.
+        # Some providers repeat ids in each answer. The iterator of candidates is kept: a thousand calls with the same
+        # id would otherwise try up to a thousand candidates each.
         self._candidates: dict[str, Iterator[str]] = {}
         self._unanswered: deque[str] = deque()
         self.originals: dict[str, str] = {}
-        """Id on the wire → id in the log, where they differ."""
+        """Id on the wire → id in the log. Has only ids that differ."""
 
     def take_all(self, answer: AssistantMessage) -> list[str]:
-        """Return the ids of an answer's calls, in order. Each then waits for its result."""
+        """Return the wire ids of an answer's calls, in order. Also queue these ids for `take_unanswered`."""
         ids = [self.take(call.id) for call in answer.tool_calls()]
         self._unanswered.extend(ids)
         return ids
 
     def take_unanswered(self) -> str:
-        """Return the id of the call whose result comes next.
+        """Return the wire id of the first call that has no result yet, and remove it from the queue.
 
         Raises:
-            IndexError: no call waits for a result.
+            IndexError: every call has a result.
         """
         return self._unanswered.popleft()
 
     def take(self, call_id: str) -> str:
-        """Return the call's own id if it is legal and not taken, else one generated from it."""
+        """Return the call's own id if it is legal and not taken. Otherwise return an id generated from the own id."""
         candidates = self._candidates.setdefault(call_id, self._pattern.candidates(call_id))
         wire_id = self._pattern.chosen(candidates, self._taken)
         self._taken.add(wire_id)
@@ -107,20 +107,21 @@ class WireIds:
 
 
 class WireNames:
-    """Hands out names for the tools of one request. A tool always has the same name."""
+    """Assigns a name on the wire to each tool of one request. All calls of a tool get the same name."""
 
     def __init__(self, pattern: WirePattern, offered: Iterable[str] = ()) -> None:
         """Make an empty set of names.
 
         Args:
-            pattern: what the provider allows.
-            offered: the tools of the request. Those with legal names keep them, whatever the history calls.
+            pattern: the names that the provider allows.
+            offered: names of the tools that the request offers. An offered tool with a legal name keeps its name, also
+                if an earlier call in the history needs a generated name.
         """
         self._pattern = pattern
         self._names: dict[str, str] = {name: name for name in offered if pattern.legal.fullmatch(name)}
 
     def of(self, name: str) -> str:
-        """Return the tool's own name if it is legal, else one generated from it."""
+        """Return the tool's own name if it is legal and not taken. Otherwise return a name generated from it."""
         known = self._names.get(name)
         if known is None:
             known = self._names[name] = self._pattern.made(name, self._names.values(), readable=True)
@@ -128,5 +129,5 @@ class WireNames:
 
     @property
     def originals(self) -> dict[str, str]:
-        """Name on the wire → the tool's own name, where they differ."""
+        """Name on the wire → the tool's own name. Has only names that differ."""
         return {wire: name for name, wire in self._names.items() if wire != name}

@@ -1,4 +1,4 @@
-"""Google's Gemini API: requests and answers."""
+"""Write requests to Google's Gemini API and read its answers."""
 
 from lanebus.handlers.providers.gemini.answer import GeminiAnswer, from_gemini
 from lanebus.handlers.providers.gemini.form import to_gemini

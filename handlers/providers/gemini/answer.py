@@ -1,4 +1,4 @@
-"""Answers of Gemini's API, whole or as a stream of partial responses."""
+"""Read answers of Gemini's API, whole or as a stream of partial responses."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), "error"),
     **dict.fromkeys(("MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE"), "error"),
 }
-"""Other reasons count as "stop"; only the raw reason tells them apart."""
+"""Gemini's reason → lanebus's stop reason. Any other reason is read as "stop" and kept as the raw stop reason."""
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
 
@@ -38,17 +38,17 @@ def from_gemini(
 ) -> AssistantMessage:
     """Return the message of a whole response of `generateContent`. Only the first candidate is read.
 
-    Keys are read in camelCase, as the API writes them, and in snake_case, as its SDK's `model_dump(mode="json")` does.
-    A call without an id gets a new one, so reading a response twice produces two ids.
+    Keys may be in camelCase, as in the API, or in snake_case, as in `model_dump(mode="json")` of the SDK. A call
+    without an id gets a new id, so reading a response twice produces two ids.
 
     Args:
         response: the response's JSON.
-        model: the model as it was requested; None uses the response's name for it.
+        model: the requested model's name; None uses the model name in the response.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is not a response of this API.
+        DecodeError: `response` is not a response of `generateContent`.
     """
     if list_at(response, "candidates") is None and object_at(response, "promptFeedback") is None:
         raise DecodeError("candidates", "a response of generateContent has candidates, or says why it has none")
@@ -61,7 +61,7 @@ class GeminiAnswer(AnswerState):
     """Builds a message from the responses of a stream; see `Answer`.
 
     Args:
-        model: the model as it was requested; None uses the stream's name for it.
+        model: the requested model's name; None uses the model name in the stream.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
     """
@@ -78,7 +78,7 @@ class GeminiAnswer(AnswerState):
         self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """See `Answer.take`. Each usage counts from the beginning and replaces the previous one."""
+        """See `Answer.take`. Each usage counts from the beginning of the answer and replaces the previous usage."""
         require_json(event)
         if (error := object_at(event, "error")) is not None:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
@@ -97,11 +97,11 @@ class GeminiAnswer(AnswerState):
             known = {**self._usage, **{name: value for name, value in usage.items() if value is not None}}
             events.append(self._used(known))
             self.is_counted = self.is_complete
-            self._usage = known  # kept only once it was read without an error, as `message` reads it again
+            self._usage = known  # set only after `_used` succeeded, because `message` calls `_used` again
         return events
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`. Calls arrive whole, so a fault removes none."""
+        """See `Answer.message`. Gemini sends each call whole, so a fault removes no call."""
         stop = self._stop_reason()
         return self._message(
             PROVIDER,
@@ -146,8 +146,9 @@ class GeminiAnswer(AnswerState):
                 return []
 
     def _add_text(self, block: TextBlock | ThinkingBlock, last: Block | None) -> None:
-        """Append text to the text before it. A block with a signature stays apart, as the signature covers only its own
-        part.
+        """Append text to the last block if that block has the same type. Otherwise append a new block.
+
+        A block with a signature is never joined, because the signature covers only its own part.
         """
         if block.signature is None and isinstance(last, type(block)) and last.signature is None:
             self._blocks[-1] = last.model_copy(update={"text": last.text + block.text})
@@ -161,8 +162,10 @@ class GeminiAnswer(AnswerState):
             self.error_code = reason if self._stop_reason() == "error" else None
 
     def _stop_reason(self) -> StopReason:
-        """Return the stop reason. A model that calls a tool stops for that, whatever the provider reports. A blocked
-        prompt was refused; no model has seen it.
+        """Return the stop reason.
+
+        If the provider reports "stop" but the model called a tool, return "toolUse". If the provider blocked the
+        prompt, return "guardRail": no model has seen the prompt.
         """
         if self._is_blocked:
             return _FILTERED
@@ -171,7 +174,7 @@ class GeminiAnswer(AnswerState):
         return "toolUse" if stop == "stop" and wants_tools else stop
 
     def _content(self) -> tuple[Block, ...]:
-        """Return the blocks. Sources belong to the whole answer and are put on its last text."""
+        """Return the blocks. The cited sources belong to the whole answer and become annotations of its last text."""
         blocks = list(self._blocks)
         for index in range(len(blocks) - 1, -1, -1):
             if self._refs and isinstance(block := blocks[index], TextBlock):

@@ -1,4 +1,4 @@
-"""Fields of Gemini's JSON in either spelling: camelCase as in the API, snake_case as in its SDK."""
+"""Read fields of Gemini's JSON in either spelling: camelCase as in the API, snake_case as in the SDK."""
 
 from pydantic import JsonValue
 from pydantic.alias_generators import to_snake
@@ -23,7 +23,7 @@ def object_at(value: Json, name: str, path: str = "") -> Json | None:
         path: path of `value`, with a dot at its end.
 
     Raises:
-        DecodeError: the field holds something else.
+        DecodeError: the field does not hold an object.
     """
     found = field_at(value, name)
     return None if found is None else as_object(found, f"{path}{name}")
@@ -36,6 +36,6 @@ def list_at(value: Json, name: str, path: str = "") -> list[JsonValue] | None:
 
 
 def text_at(value: Json, name: str, path: str = "") -> str | None:
-    """Return the text in a field; None also if it is empty. See `object_at`."""
+    """Return the text in a field; None if the field is missing or the text is empty. See `object_at`."""
     found = field_at(value, name)
     return None if found is None else as_text(found, f"{path}{name}") or None

@@ -1,4 +1,4 @@
-"""A context as a request to Gemini's API, `generateContent`. Plain dicts: no SDK is imported.
+"""Write a context as a request to Gemini's API, `generateContent`. The request is plain dicts; no SDK is imported.
 
 Source: the API's REST reference and the types of Google's Python SDK (3.4).
 """
@@ -35,32 +35,34 @@ FUNCTION_NAME = WirePattern.of("a-zA-Z0-9_.:-", 128, first="a-zA-Z_")
 _MODE = {"auto": "AUTO", "required": "ANY", "named": "ANY", "none": "NONE"}
 
 PLACEHOLDER = "..."
-"""The user's text if a request has to start with one and the context does not. The API refuses empty contents, and
-contents that start with a function call.
+"""Text of the user content that is added if the context does not start with a user message.
+
+The API refuses empty contents, and contents that start with a function call.
 """
 
 
 def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """Return the request that shows a model the context. Its warnings include the context's faults.
+    """Return the request that sends the context to a model. The request's warnings include the context's faults.
 
     The body names neither the model nor streaming. Both are part of the URL, `models/MODEL:generateContent` and
     `models/MODEL:streamGenerateContent?alt=sse`.
 
     Roles alternate and start with the user. The results of one batch are the first parts of one content, in the order
-    of their calls. The order matches them: a call has an id only if this model assigned it. Metadata, raw provider
-    objects, usage and names are not sent.
+    of their calls. This order matches results with calls, because only calls of this model have an id. Metadata, raw
+    provider objects, usage and names are not sent.
 
-    A last turn of the model stays last; newer models refuse to continue from it. Gemini 3 refuses unsigned calls in the
-    current turn, as after a change of provider. They are sent with the placeholder `UNSIGNED`.
+    If the context ends with an answer of the model, so does the request; newer models refuse such a request. Gemini 3
+    refuses calls without a signature in the current turn, for example after a change of provider. Such calls are sent
+    with the placeholder `UNSIGNED`.
 
     Args:
-        context: what to show.
+        context: the context to send.
         options: see `RequestOptions`; `stream` and `cache` have no effect here.
 
     Raises:
-        NoModel: no model is passed and the session never named one.
+        NoModel: no model is passed, and the session names no model.
         ToolNotOffered: the tool choice names a tool that is not offered.
-        ContentRefused: strict mode, and something would be left out or changed.
+        ContentRefused: `strict` is True, and a part of the context would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
@@ -76,9 +78,9 @@ class _Form:
         self._contents: list[tuple[str, list[Json]]] = []
         self._ids: set[str] = set()
         self._unanswered: deque[WireCall] = deque()
-        """Calls whose results come next. The context has one result per call, in the order of the calls."""
+        """Calls without a result so far. The context has one result per call, in the order of the calls."""
         self._media: list[Json] = []
-        """Media of results, which wait until all results of the batch are added."""
+        """Media of results. They are added after all results of the batch."""
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -118,7 +120,7 @@ class _Form:
         return body
 
     def _alternating(self) -> list[JsonValue]:
-        """Return the contents, the first of them a user's."""
+        """Return the contents. The first content is a user's; if necessary, it is the placeholder."""
         if not self._contents or self._contents[0][0] != "user":
             self._contents.insert(0, ("user", [{"text": PLACEHOLDER}]))
         if not is_before_gemini_3(self._target.model):
@@ -150,7 +152,7 @@ class _Form:
         own = self._target.wrote(message)
         calls: list[WireCall] = []
         for call in message.tool_calls():
-            # The model knows neither our generated ids nor those of other providers.
+            # The model knows neither ids that lanebus generated nor ids of other providers.
             is_its_own = own and call.id and not is_minted(call.id) and call.id not in self._ids
             calls.append(WireCall(called(call, self.names, losses), call.id if is_its_own else None))
             self._ids.add(call.id)

@@ -1,4 +1,4 @@
-"""Media as parts of a Gemini request. A reference is passed on or left out, never fetched."""
+"""Render media as parts of a Gemini request. A reference is passed on or left out, never fetched."""
 
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -18,8 +18,9 @@ _TAKEN: dict[str, tuple[str, ...]] = {
     "video": ("video/",),
     "document": ("application/pdf", "text/"),
 }
-"""Media types that a block may have; one that ends with "/" is a prefix. Source: the API's pages on images, audio,
-video and documents.
+"""Type of block → the media types that the API accepts. An item that ends with "/" is a prefix.
+
+Source: the API's pages on images, audio, video and documents.
 """
 
 _SUFFIXES = {
@@ -34,10 +35,11 @@ _SUFFIXES = {
 
 
 def media_part(block: MediaBlock, media: MediaRef, losses: list[str]) -> Json | str:
-    """Return the part, or why it cannot be sent.
+    """Return the part. If the media cannot be sent, return the reason as text.
 
-    A document that cannot be sent is replaced by the text extracted from it. The API requires a media type: inline
-    media show or declare theirs; for others the file name decides, which is reported as a loss.
+    A document that cannot be sent is replaced by the text extracted from the document. The API requires a media type.
+    The type of inline media is detected or declared. If other media declare no type, it is derived from the file name
+    and reported as a loss.
     """
     part = _part(block, media, losses)
     if isinstance(part, dict) or not isinstance(block, DocumentBlock):

@@ -1,4 +1,4 @@
-"""A part of Gemini's answer as a block."""
+"""Read a part of Gemini's answer as a block."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
         names: see `ProviderRequest.tool_names`.
 
     Raises:
-        DecodeError: it is not a part of this API.
+        DecodeError: a field of the part does not have the API's form.
     """
     signature = text_at(part, "thoughtSignature", f"{path}.")
     if (call := object_at(part, "functionCall", f"{path}.")) is not None:
@@ -55,10 +55,10 @@ def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
 
 
 def citations(candidate: Json, path: str) -> list[AnnotationRef]:
-    """Return the sources that a candidate names: those it cites and those it searched.
+    """Return the sources that a candidate names: the sources it cites and the web pages that a search found.
 
     Raises:
-        DecodeError: they do not have this API's form.
+        DecodeError: a source does not have the API's form.
     """
     cited = object_at(candidate, "citationMetadata", path) or {}
     found = list_at(cited, "citations", f"{path}citationMetadata.") or []

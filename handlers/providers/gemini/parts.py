@@ -1,4 +1,7 @@
-"""The parts of one message in Gemini's form. What the API cannot represent is left out and reported as a loss."""
+"""Render the parts of one message in Gemini's form.
+
+Content that the API cannot represent is left out and reported as a loss.
+"""
 
 import json
 import re
@@ -54,7 +57,7 @@ _SERVER_SIDE = frozenset(
     {"executableCode", "codeExecutionResult", "toolCall", "toolResponse"}
     | {"executable_code", "code_execution_result", "tool_call", "tool_response"}
 )
-"""Parts of the provider's own tools in an answer; the API accepts them back."""
+"""Keys of the parts that the provider's own tools write. The API accepts such parts back in a later request."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 
@@ -64,14 +67,14 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 
 
 class WireCall(NamedTuple):
-    """A tool call as it was sent. Its result has to name it in the same way."""
+    """Name and id of a tool call in the request. The call's result must have the same name and id."""
 
     name: str
     id: str | None
 
 
 def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
-    """Return the texts of instructions. The API accepts only text there."""
+    """Return the texts of instructions. The API accepts only text in instructions."""
     losses += [
         f"{name_of(block)} left out: in instructions only text is taken"
         for block in message.content
@@ -81,24 +84,23 @@ def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
 
 
 def user_parts(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """Render a user message. It holds no results: the fold has made messages of them."""
+    """Render a user message. The message holds no tool results: the context has them as separate messages."""
     return _filled(message.content, target, losses, (TextBlock, *_MEDIA), "users cannot send it")
 
 
 def assistant_parts(
     message: AssistantMessage, calls: Iterable[WireCall], target: Target, losses: list[str]
 ) -> tuple[list[Json], bool]:
-    """Render an assistant message, in its order.
+    """Render an assistant message. The order of its blocks is kept.
 
-    The model that wrote it gets back what only it can read: thinking, signatures in their places, media it generated,
-    and the parts of the provider's own tools. Signatures of other models are useless and are left out without a
-    warning.
+    Thinking, signatures, generated media, and the parts of the provider's own tools go back only to the model that
+    wrote the message. Signatures of other models are useless and are left out without a warning.
 
     Args:
         message: the message to render.
-        calls: its tool calls on the wire, in order.
+        calls: the message's tool calls on the wire, in order.
         target: the options of the request.
-        losses: what is left out is appended here.
+        losses: list to which each loss is appended.
 
     Returns:
         The parts, and whether thinking was left out.
@@ -110,7 +112,7 @@ def assistant_parts(
     left_out = False
     for block in message.content:
         match block:
-            # The API seldom signs thoughts, but the part after them: its own thoughts go back even without a signature.
+            # The API seldom signs a thought; it signs the next part. So the model's own thoughts go back unsigned, too.
             case ThinkingBlock() if own:
                 thought: Json = {"text": block.text, "thought": True}
                 parts += [_signed(thought, block.signature, losses)] if block.text or block.signature else []
@@ -136,7 +138,7 @@ def assistant_parts(
 def result_parts(
     message: ToolResultMessage, call: WireCall, target: Target, losses: list[str]
 ) -> tuple[Json, list[Json]]:
-    """Render a tool's result: the function response, and the media that have to follow all responses of the batch."""
+    """Render a tool's result. Return the function response, and the media to add after all responses of the batch."""
     rest = (block for block in flat(message.content) if not isinstance(block, TextBlock))
     media = _filled(rest, target, losses, _MEDIA, "results cannot hold it")
     response: Json = {"name": call.name, "response": _response(message, target)}
@@ -149,8 +151,9 @@ def result_parts(
 
 
 def _response(message: ToolResultMessage, target: Target) -> Json:
-    """Return the response object that the API requires. A JSON object stays as it is; other JSON and text become
-    `result`.
+    """Return the response object that the API requires.
+
+    A structured result that is a JSON object stays as it is. Other JSON and text become the field `result`.
     """
     text, value = joined(message.content), message.structured
     failed = is_failed(message)
@@ -183,7 +186,10 @@ def _filled(
 
 
 def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | None:
-    """Return the part, or why it cannot be sent, or None if it is empty: the API refuses empty text."""
+    """Return the part, the reason as text if the block cannot be sent, or None if the block is empty.
+
+    Text of only white space is empty, because the API refuses it.
+    """
     match block:
         case TextBlock(text=text):
             return {"text": text} if text.strip() else None
@@ -194,7 +200,7 @@ def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | N
 
 
 def is_before_gemini_3(model: str) -> bool:
-    """Return whether a model is known to be older than Gemini 3. An unknown name counts as newer."""
+    """Return whether a model is known to be older than Gemini 3. Return False for an unknown name."""
     return _BEFORE_GEMINI_3.match(model) is not None
 
 
@@ -206,7 +212,10 @@ def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: l
 
 
 def _signed(part: Json, signature: str | None, losses: list[str]) -> Json:
-    """Return the part with its signature. The API reads base64 there, in either alphabet, padded or not."""
+    """Return the part with the signature. A signature that is not base64 is left out and appended to `losses`.
+
+    The API accepts both base64 alphabets, with or without padding.
+    """
     if not signature:
         return part
     if not _BASE64.fullmatch(signature):

@@ -1,4 +1,4 @@
-"""Placeholder signatures for tool calls: Gemini 3 requires one, and calls of other models have none in the log."""
+"""Add placeholder signatures to tool calls. Gemini 3 requires a signature, and calls of other models have none."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,18 +7,18 @@ from lanebus.handlers.providers.common.request import Json
 __all__ = ("UNSIGNED", "sign_current_turn")
 
 UNSIGNED = "skip_thought_signature_validator"
-"""The signature of a call that Gemini did not make; the API then checks none.
+"""Placeholder signature of a call that Gemini did not make. With this value, the API does not check the signature.
 
 Source: the API's page on thought signatures, its answer on traces of other models.
 """
 
 
 def sign_current_turn(contents: Sequence[tuple[str, Iterable[Json]]]) -> None:
-    """Put `UNSIGNED` on the first call of each step of the current turn, if it has no signature. Changes the parts in
-    place.
+    """Add the signature `UNSIGNED` to the first call of each step of the current turn, if that call has no signature.
 
-    A step is one content of the model. The turn starts with the user's last content without a function response. The
-    API does not check earlier turns, and of parallel calls Gemini signs only the first.
+    The parts are changed in place. A step is one content of the model. The turn starts with the user's last content
+    without a function response. Earlier turns are not changed, because the API does not check them. Of parallel calls,
+    Gemini itself signs only the first.
     """
     for role, parts in reversed(contents):
         if role == "user":

@@ -1,4 +1,4 @@
-"""Gemini's token counts as a `Usage`. The original counts are kept in `raw`."""
+"""Read Gemini's token counts as a `Usage`. The original counts are kept in `raw`."""
 
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.providers.common.answer import count_of
@@ -9,14 +9,16 @@ __all__ = ("normalised",)
 
 
 def normalised(usage: Json) -> Usage:
-    """Return the usage. Gemini's prompt count includes cached tokens, ours does not; its output count excludes
-    thoughts, ours includes them.
+    """Return the usage.
+
+    Gemini's prompt count includes cached tokens; `Usage.input` does not. Gemini's answer count excludes thoughts;
+    `Usage.output` includes them.
 
     Raises:
         DecodeError: the details of a count are not a list.
     """
     prompt, tools, cached, answered, thought, total = (count_of(field_at(usage, name)) for name in _COUNTS)
-    # More cached than prompt tokens is impossible, but must not make a price negative.
+    # More cached tokens than prompt tokens would be a provider's error. It must not make a price negative.
     fresh = max(prompt + tools - cached, 0)
     return Usage(
         input=fresh,
@@ -41,7 +43,7 @@ _COUNTS = (
 
 
 def _of_kind(usage: Json, modality: str) -> int | None:
-    """Return the tokens of one modality, in prompt and answer; None if they are not reported by modality."""
+    """Return the tokens of one modality, in prompt and answer together; None if no count names the modality."""
     found = [
         count_of(field_at(each, "tokenCount"))
         for name in ("promptTokensDetails", "candidatesTokensDetails")

@@ -1,1 +1,1 @@
-"""OpenAI's two APIs, Chat Completions and Responses. `shared` holds what they have in common."""
+"""OpenAI's two APIs, Chat Completions and Responses. `shared` holds the code that both APIs use."""

@@ -1,4 +1,4 @@
-"""Session files of Claude Code: join the lines of each message, and read the messages."""
+"""Read session files of Claude Code: join the lines of each message, and convert the messages."""
 
 from lanebus.handlers.transcripts.claude_code.format import CLAUDE_CODE
 

@@ -1,10 +1,11 @@
 """Session files of the coding agent Claude Code: one JSON object per line, entries with `uuid` and `parentUuid`.
 
 Messages to and from the model go into the LLM lane; side chains of sub-agents become branches. All other lines go into
-the extension lane as `import.<type>`. Nothing of a line is lost: fields without a counterpart go into the metadata. The
-format has no official description. Source: files of versions 1.0 to 2.1, as others describe them.
+the extension lane as `import.<type>`. Nothing of a line is lost: fields without a counterpart in lanebus go into the
+metadata. The format has no official description. Source: descriptions, by third parties, of files of versions 1.0 to
+2.1.
 
-If a file is imported while the agent still writes an answer, and again later, that answer is imported twice.
+If a file is imported while the agent is still writing an answer, a later import of the file adds that answer again.
 """
 
 from pydantic import JsonValue
@@ -35,7 +36,7 @@ def _recognizes(line: JsonValue) -> bool:
 
 
 def _read(gathered: JsonValue) -> TranscriptEntry:
-    """Read a gathered line; see `Gathering`."""
+    """Read a line in the form that `Gathering` returns."""
     if not isinstance(gathered, dict):
         raise DecodeError("", "a line is a JSON object")
     match gathered:
@@ -82,7 +83,13 @@ def _kept(line: Object) -> ExtensionMessage:
 
 
 def _compaction(line: Object, message: Object, boundary: JsonValue) -> Compaction | Unplaced:
-    """Read a compaction: the summary that replaces earlier messages. The boundary line has their size."""
+    """Read a compaction: the summary that replaces earlier messages.
+
+    Args:
+        line: the line of the summary.
+        message: the line's message.
+        boundary: data of the boundary line, such as the tokens of the replaced messages; None without such a line.
+    """
     facts = boundary if isinstance(boundary, dict) else {}
     before = facts.get("preTokens")
     fields: Object = {

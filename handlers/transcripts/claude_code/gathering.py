@@ -1,8 +1,9 @@
-"""Join the lines of Claude Code's answers. It writes an answer as several lines, one per block.
+"""Join the lines of each answer. Claude Code writes an answer as several lines, one per block.
 
-The lines of an answer share a `message.id`, and each repeats the usage of the whole answer: counted per line, the cost
-would be several times too high. Results of its tool calls may be between those lines, each as a child of its call's
-line, so that parallel calls look like branches. The results are moved after the answer, one after the other.
+The lines of an answer share a `message.id`. Each line repeats the usage of the whole answer, so a cost counted per line
+would be several times too high. Results of tool calls may stand between the lines of their answer. Each result is a
+child of the line with its call, so parallel calls look like branches. This module moves the results after the answer,
+one after the other.
 """
 
 from collections.abc import Iterable
@@ -20,24 +21,25 @@ from lanebus.handlers.transcripts.format import TranscriptLine
 __all__ = ("LINE_BEFORE", "Gathering")
 
 LINE_BEFORE = ""
-"""used as the parent of a line that does not say what it follows: it follows the previous line"""
+"""the parent of a line that names no valid parent; such a line follows the previous line"""
 
 
 @dataclass(slots=True)
 class _Cluster:
-    """An answer, followed by the results of its calls."""
+    """An answer, followed by the results of the answer's calls."""
 
     last: str
-    """uuid of the last result, or of the answer"""
+    """uuid of the last result so far, or of the answer if there is no result yet"""
     waiting: set[str] = field(default_factory=set[str])
-    """ids of calls without a result"""
+    """ids of the calls that have no result yet"""
 
 
 class Gathering:
     """The `Gatherer` of one file.
 
-    A gathered line is `{"line", "parent", "lines", "boundary"}`: its first line with the content of all, the uuid that
-    it follows in the tree, its other lines, and the data of the boundary before a compaction.
+    A gathered line is an object. `line` is the first of the joined lines, with the content of all. `parent` is the uuid
+    of the entry that the line follows in the tree. `lines` holds the other joined lines. A compaction also has
+    `boundary`, the data of the boundary line before it.
     """
 
     def __init__(self, bounds: TranscriptBounds) -> None:
@@ -46,16 +48,16 @@ class Gathering:
         self._held: list[TranscriptLine] = []
         self._seen: set[str] = set()
         self._stands: dict[str, str | None] = {}
-        """uuid of a line that is no entry of the tree → uuid of the entry that its children follow"""
+        """uuid of a line that is not an entry of the tree → uuid of the entry that the line's children follow"""
         self._clusters: dict[str, _Cluster] = {}
         self._member_of: dict[str, str] = {}
-        """uuid of a result → uuid of its answer"""
+        """uuid of a line of results → uuid of the answer that made the calls"""
         self._names: dict[str, str] = {}
         """call id → name of the tool"""
         self._boundary: JsonValue = None
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
-        """See `Gatherer`. Other lines are held back while more lines of the answer may come."""
+        """See `Gatherer`. After an answer, other lines are held back as long as more lines of the answer may follow."""
         answer = _answer_id(line.value)
         if answer is not None and self._answer and answer == _answer_id(self._answer[0].value):
             self._answer.append(line)
@@ -72,7 +74,7 @@ class Gathering:
         return self.end() if is_full or _is_prompt(line.value) else ()
 
     def end(self) -> list[TranscriptLine]:
-        """Return the gathered answer, and the lines held back after it."""
+        """Return the joined answer, followed by the lines that were held back."""
         complete = [self._joined(self._answer)] if self._answer else []
         complete += [self._placed(line) for line in self._held]
         self._answer, self._held = [], []
@@ -93,7 +95,7 @@ class Gathering:
                 # Pass the line on: the reader reports the error, and the import continues.
                 return lines[0]._replace(value={"line": {**first, "message": each}, "parent": parent, "lines": []})
         if (answer := str(message["id"])) in self._seen:
-            # Its lines are not adjacent, or a branch repeats it: its usage is counted already.
+            # The answer's lines are not adjacent, or a branch repeats the answer. Its usage was already counted.
             message["repeatedUsage"] = message.pop("usage", None)
         self._seen.add(answer)
         self._join(first, values, blocks)
@@ -106,7 +108,7 @@ class Gathering:
         return TranscriptLine(lines[0].number, sum(line.size_bytes for line in lines), value, content)
 
     def _join(self, first: Object, values: list[Object], blocks: list[JsonValue]) -> None:
-        """Remember that these lines are one entry, and which results the answer waits for."""
+        """Record that the lines `values` are one entry, and that the calls in `blocks` have no result yet."""
         head = first.get("uuid")
         if not isinstance(head, str):
             return
@@ -152,7 +154,7 @@ class Gathering:
         return line._replace(value=gathered)
 
     def _parent(self, line: Object) -> str | None:
-        """Return the uuid of the entry that a line follows."""
+        """Return the uuid of the entry that a line follows in the gathered tree; None for a first entry."""
         parent = line.get("parentUuid")
         if parent is not None and not isinstance(parent, str):
             return LINE_BEFORE
@@ -161,7 +163,16 @@ class Gathering:
         return self._clusters[answer].last if answer in self._clusters else at
 
     def _behind_answer(self, uuid: str, parent: str | None, calls: set[str]) -> str | None:
-        """Return the parent of a line of results: the answer's last result so far, if the answer waits for these."""
+        """Return the uuid of the entry that a line of results follows.
+
+        If the answer still waits for one of `calls`, return the answer's last result so far, or the answer itself.
+        Otherwise return `parent`.
+
+        Args:
+            uuid: uuid of the line.
+            parent: uuid of the entry that the line follows without the move.
+            calls: ids of the calls that the line answers.
+        """
         answer = self._member_of.get(parent or "", parent)
         cluster = self._clusters.get(answer or "")
         if answer is None or cluster is None or not calls & cluster.waiting:
@@ -172,12 +183,15 @@ class Gathering:
         return follows
 
     def _before_boundary(self, line: Object) -> str:
-        """Return the entry before a boundary. A boundary starts a new chain, and names the end of the previous one."""
+        """Return the uuid of the entry before a boundary line.
+
+        A boundary line has no parent. Its `logicalParentUuid` names the last entry before the boundary.
+        """
         logical = line.get("logicalParentUuid")
         return (self._parent({"parentUuid": logical}) if isinstance(logical, str) else None) or LINE_BEFORE
 
     def _head(self, boundary: JsonValue) -> JsonValue:
-        """Return the boundary, with the uuid that its first kept line has in the gathered tree."""
+        """Return the boundary's data, with `headUuid` replaced by the uuid of the entry in the gathered tree."""
         segment = boundary.get("preservedSegment") if isinstance(boundary, dict) else None
         head = segment.get("headUuid") if isinstance(segment, dict) else None
         if not isinstance(boundary, dict) or not isinstance(segment, dict) or not isinstance(head, str):
@@ -185,7 +199,7 @@ class Gathering:
         return {**boundary, "preservedSegment": {**segment, "headUuid": self._stands.get(head, head)}}
 
     def _named(self, message: Object) -> Object:
-        """Add the names of the tools to the results in a message, which have only call ids."""
+        """Add the tool's name to each result in a message. The file has only call ids."""
         content = message.get("content")
         if not isinstance(content, list):
             return message
@@ -209,7 +223,10 @@ def _answer_id(line: JsonValue) -> str | None:
 
 
 def _is_prompt(line: JsonValue) -> bool:
-    """Whether a line ends an answer: another answer or a user's prompt. Results and other lines may be inside of it."""
+    """Whether a line ends the current answer: it is another answer or a user's prompt.
+
+    Results and all other lines may stand between the lines of an answer.
+    """
     match line:
         case {"type": "assistant"}:
             return True

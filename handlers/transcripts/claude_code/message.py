@@ -16,7 +16,7 @@ from lanebus.handlers.transcripts.timestamp import milliseconds
 __all__ = ("blocks_of", "line_metadata", "read_answer", "read_user", "text_of")
 
 SYNTHETIC = "<synthetic>"
-"""the model name of answers that the agent itself wrote"""
+"""the model name of answers that Claude Code itself wrote, without a model"""
 
 _TREE = frozenset({"type", "uuid", "parentUuid", "timestamp", "message"})
 _RESPONSE = frozenset({"id", "type", "role", "model", "content", "usage", "stop_reason"})
@@ -28,12 +28,12 @@ def read_answer(line: Object, message: Object, parent: str | None, more: Sequenc
 
     Args:
         line: the first line of the answer.
-        message: its message, with the content of all lines.
-        parent: uuid of the entry that it follows.
-        more: the other lines of the answer, as they are in the file.
+        message: the line's message, with the content of all lines of the answer.
+        parent: uuid of the entry that the answer follows.
+        more: the other lines of the answer, as in the file.
 
     Raises:
-        DecodeError: it is not an answer of the Messages API.
+        DecodeError: the message is not an answer of the Messages API.
     """
     blocks = blocks_of(message.get("content"))
     for index, block in enumerate(blocks):
@@ -75,8 +75,8 @@ def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLane
 
     Args:
         line: the line.
-        message: its message.
-        parent: uuid of the entry that it follows.
+        message: the line's message.
+        parent: uuid of the entry that the line follows.
 
     Raises:
         DecodeError: the message is invalid.
@@ -97,7 +97,7 @@ def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLane
 
 
 def line_metadata(line: Object, parent: str | None) -> Object:
-    """Return the other fields of a line, and its `parentUuid` if that differs from its parent in the tree."""
+    """Return the fields of a line that do not become fields of the message, and `parentUuid` if it is not `parent`."""
     rest = {key: item for key, item in line.items() if key not in _TREE}
     own_parent = line.get("parentUuid")
     return {**rest, "parentUuid": own_parent} if own_parent is not None and own_parent != parent else rest
@@ -125,7 +125,7 @@ def text_of(content: JsonValue) -> str:
 
 
 def _result(block: Object) -> Object:
-    """Convert a tool result. Fields of its blocks without a counterpart go into the metadata."""
+    """Convert a tool result. Fields of the result and its blocks without a counterpart go into the metadata."""
     extras: Object = {}
     content = [_block(each, str(index), extras) for index, each in enumerate(blocks_of(block.get("content")))]
     known = {"type", "tool_use_id", "name", "content", "is_error"}
@@ -143,7 +143,7 @@ def _result(block: Object) -> Object:
 
 
 def _block(block: JsonValue, index: str, extras: Object) -> JsonValue:
-    """Return the block under our names. Fields without a counterpart go into `extras`, under the block's index."""
+    """Return the block with lanebus's field names. Fields without a counterpart go into `extras`, under `index`."""
     if not isinstance(block, dict):
         raise DecodeError(f"message.content.{index}", "wants an object")
     match block:
@@ -182,7 +182,7 @@ def _rest(message: Object, known: frozenset[str]) -> Object:
 
 
 def _difference(line: Object, first: Object, message: Object) -> Object:
-    """Return the fields in which another line of an answer differs from the first, without its blocks."""
+    """Return the fields in which a later line of an answer differs from the first line, without the blocks."""
     own: Object = {key: item for key, item in line.items() if key not in {"type", "message"} and first.get(key) != item}
     match line.get("message"):
         case {"usage": usage} if usage != message.get("usage", message.get("repeatedUsage")):

@@ -1,4 +1,4 @@
-"""Export files of this bus: write and read their lines, map positions to new ones, and put media inline."""
+"""Export files of lanebus: write and read the lines, map old positions to new positions, and put media inline."""
 
 from lanebus.handlers.transcripts.lanebus_export.format import OWN, entry_line, header_line
 

@@ -1,11 +1,12 @@
-"""The bus's own export format: one JSON object per line, the header first.
+"""The export format of lanebus: one JSON object per line, the header first.
 
     {"type":"lanebus.export","version":1,"session":"s1","created":1795210750.6,"lanes":["llm","extension"],"first":1,"last":2}
     {"position":1,"lane":"llm","time":1795210750.6,"producer":"F7VX","message":{"role":"user",…}}
     {"position":2,"lane":"extension","time":0.0,"producer":"","message":null,"error":{"type":…,"reason":…},"raw":"<base64>"}
 
-`message` is native JSON. An entry that could not be decoded has its error and its bytes instead. A message that is
-nested too deeply for a line has its bytes and no error. The JSON output of `lanebus tail` can be read too.
+`message` is lanebus's own JSON. An entry that could not be decoded has `error` and its bytes as `raw`, and `message` is
+null. A message that is nested too deeply for a line has `raw` without `error`. The JSON output of `lanebus tail` can be
+read too.
 """
 
 import base64
@@ -42,7 +43,7 @@ def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = No
     Args:
         head: head of the exported session.
         lanes: the exported lanes.
-        first: first exported position. None means the first one that was not trimmed.
+        first: first exported position. None means the first position that was not trimmed.
     """
     header = {
         "type": TYPE,
@@ -67,7 +68,7 @@ def entry_line(envelope: Envelope) -> str:
         error = {"type": type(message.error).__name__, "reason": str(message.error)}
         return _compact({**origin, "message": None, "error": error, "raw": _base64(message.raw)})
     text = message.to_json()
-    # Spliced in as text, because the message is JSON already and may be long.
+    # The message is inserted as text, because it is JSON already and may be long.
     line = f'{_compact(origin)[:-1]},"message":{text}}}'
     return line if _is_shallow(text) else _compact({**origin, "message": None, "raw": _base64(text.encode())})
 
@@ -90,7 +91,7 @@ def _read(line: JsonValue) -> TranscriptEntry:
         raise DecodeError("lane", "wants one of " + ", ".join(Lane))
     if "error" in line:
         unreadable = ExtensionMessage.of("import.unreadable", line)
-        # An entry with a delta was written by another client, and is not the entry at that position.
+        # An entry with a `delta` was written by a foreign client. Another entry has that position.
         is_entry = "delta" not in line
         return TranscriptEntry(
             message=unreadable, position=position if is_entry else None, is_lost=is_entry and lane == Lane.LLM
@@ -112,7 +113,7 @@ def _message(line: Object, lane: Lane) -> Publishable:
 
 
 class _Lines:
-    """Drops the header. The identity of other lines does not depend on how their JSON is formatted."""
+    """Drops the header. Gives each other line a `content` that does not depend on the formatting of its JSON."""
 
     def __init__(self, bounds: TranscriptBounds) -> None:
         del bounds  # no line is held back
@@ -145,7 +146,7 @@ def _origin(line: JsonValue) -> tuple[str, float] | None:
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether a line with this message is nested within the depth that readers allow."""
+    """Whether a line that contains the message `text` is nested no deeper than readers allow."""
     if text.count("{") + text.count("[") < _DEEP:  # each level needs a bracket
         return True
     try:

@@ -1,4 +1,4 @@
-"""Put the stored media of a message inline for an export, so that the import can store them again."""
+"""Put the stored media of a message inline for an export, so that the import can store these media again."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, overload
@@ -21,19 +21,20 @@ from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES
 __all__ = ("with_media",)
 
 CARRIED_LIMIT_BYTES = LINE_LIMIT_BYTES // 2
-"""Most inline media per message, decoded. An import refuses longer lines."""
+"""Most bytes of inline media per message, before base64. An import refuses lines longer than `LINE_LIMIT_BYTES`."""
 
 M = TypeVar("M", bound=LlmMessage)
 
 
 async def with_media(message: M, store: MediaStore) -> tuple[M, tuple[str, ...]]:
-    """Return a message with its stored media inline, and the SHA-256 of media that are missing or too large.
+    """Return the message with its stored media inline, and the SHA-256 of each medium that is missing or too large.
 
-    A publish of the message to another bus stores the media there again, and the entry equals the original.
+    If the returned message is published to another bus, that bus stores the media again. The new entry equals the
+    original.
 
     Raises:
         Unavailable: the store cannot be reached.
-        SetupError: the store refused access.
+        SetupError: the store refuses access.
     """
     wanted = [media.sha256 for media in media_of(message) if media.kind == "sha256" and media.sha256]
     if not wanted:
@@ -66,6 +67,6 @@ def _media(media: MediaRef, loaded: Mapping[str, MediaRef]) -> MediaRef: ...
 @overload
 def _media(media: MediaRef | None, loaded: Mapping[str, MediaRef]) -> MediaRef | None: ...
 def _media(media: MediaRef | None, loaded: Mapping[str, MediaRef]) -> MediaRef | None:
-    """Put media inline. The reference keeps its other fields, and its SHA-256 is checked when it is stored again."""
+    """Put media inline. Other fields of the reference are kept. Storing the media again checks the SHA-256."""
     inline = loaded.get(media.sha256 or "") if media is not None and media.kind == "sha256" else None
     return media.model_copy(update={"kind": "data", "data": inline.data}) if media and inline else media

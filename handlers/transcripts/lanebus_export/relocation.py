@@ -1,4 +1,4 @@
-"""Map the positions that a message contains to the new positions of these entries."""
+"""Replace the old positions that a message contains by the new positions of the same entries."""
 
 from collections.abc import Mapping
 
@@ -42,17 +42,17 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
     ControlAnswered.KIND: ("control",),
     Steer.KIND: ("position",),
 }
-"""agent event or command → its fields that hold positions, or lists of positions"""
+"""kind of an agent event or command → its fields that hold positions, or lists of positions"""
 
 
 def moved(message: Publishable) -> Publishable | Moved:
-    """Return the message itself if it contains no positions, or else a `Moved` that maps them.
+    """Return a `Moved` that replaces the positions in the message. If there are none, return the message itself.
 
-    If the referenced entry could not be imported, the nearest entry of the LLM lane replaces it: the previous one for a
-    leaf move and a branch summary, the next one for a compaction.
+    If the referenced entry could not be imported, the position of the nearest LLM-lane entry is used: of the previous
+    entry for a leaf move and a branch summary, of the next entry for a compaction.
 
     If the referenced entry never existed, the message has no effect in the new session either. A label of such an entry
-    becomes `import.label`. Events and prunes lose such a position.
+    becomes an extension message of kind `import.label`. Events and prunes lose the position of such an entry.
     """
     match message:
         case LeafMove(to=int(to)):
@@ -78,7 +78,7 @@ def moved(message: Publishable) -> Publishable | Moved:
 
 
 def _standing(to: int, moves: Moves) -> int | None:
-    """Return the target of a leaf move. For an unknown target it is the last entry, so the move has no effect."""
+    """Return the new target of a leaf move. If the old target never existed, return the last entry: no effect."""
     return moves.of(to) or (moves.llm_at_or_before(to) if moves.is_lost(to) else moves.last_llm())
 
 
@@ -98,7 +98,7 @@ def _label(label: Label, moves: Moves) -> Publishable:
 
 
 def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
-    """Map the agent's notes in the metadata: how far its model had read, and which entries were not shown to it."""
+    """Replace the positions in a message's metadata: how far the model had read, and the entries it was not shown."""
     seen, held = metadata[READ_UP_TO], metadata.get(DEFERRED)
     read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
     mapped: Object = {**metadata, READ_UP_TO: read or 0}
@@ -120,7 +120,7 @@ def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
 
 
 def _at(value: JsonValue, moves: Moves) -> JsonValue:
-    """Return the new position of an entry, or None. Return a value that is no position unchanged."""
+    """Return the new position of an entry, or None. Return a value that is not a position unchanged."""
     return moves.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -1,4 +1,4 @@
-"""Conversations in the form of OpenAI's Chat Completions API: the document, and the messages in it."""
+"""Read conversations in the form of OpenAI's Chat Completions API: the JSON document and its messages."""
 
 from lanebus.handlers.transcripts.openai_chat.format import OPENAI_CHAT, SeveralConversations
 

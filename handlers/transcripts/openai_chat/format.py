@@ -1,7 +1,8 @@
 """A conversation in the form of OpenAI's Chat Completions API: one JSON document, `{"messages":[…]}` or the bare list.
 
-A file with several conversations, such as one per line for fine-tuning, is refused: a session holds one. Nothing is
-lost: fields without a counterpart go into the metadata. Source: the API's reference.
+A file with several conversations is refused, such as a fine-tuning file with one conversation per line: a session holds
+one conversation. Nothing is lost: fields without a counterpart in lanebus go into the metadata. Source: the API's
+reference.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ __all__ = ("OPENAI_CHAT", "SeveralConversations")
 
 _NAME = "openai-chat"
 _HEADER = "openai.document"
-"""the type of a first message that holds the document's other fields"""
+"""type of an extra first message that holds the document's fields other than `messages`"""
 
 
 class SeveralConversations(MessageError):
-    """A file holds several conversations, and a session holds one. Nothing was published."""
+    """The file holds several conversations, but a session holds only one conversation. Nothing was published."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"the file holds {count} conversations, a session takes one: import each by itself")
@@ -46,7 +47,7 @@ def _identity(value: JsonValue) -> bytes:
 
 
 def _split(values: Sequence[JsonValue]) -> Sequence[JsonValue]:
-    """Return the messages, after one with the document's other fields if it has any."""
+    """Return the messages. If the document has other fields, an extra first message holds these fields."""
     if len(values) != 1:
         raise SeveralConversations(len(values))
     value = values[0]

@@ -20,7 +20,7 @@ ROLES = {
     "tool": "toolResult",
     "function": "toolResult",
 }
-"""OpenAI's role → ours; `function` is the old name of `tool`, used until the end of 2023"""
+"""OpenAI's role → lanebus's role; `function` is the old name of `tool`, used until the end of 2023"""
 
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _OWN_FIELDS = frozenset({"role", "content", "id", "name"})
@@ -28,7 +28,7 @@ _ASSISTANT_FIELDS = frozenset({"tool_calls", "function_call", "refusal", "reason
 
 
 def read_openai_message(message: Object) -> LlmMessage:
-    """Convert a message. Fields without a counterpart go into its metadata.
+    """Convert a message. Fields without a counterpart in lanebus go into the metadata.
 
     Raises:
         UnknownRole: the API has no such role.
@@ -72,7 +72,7 @@ def _answer(message: Object, said: list[JsonValue]) -> Object:
 
 
 def _reasoning(message: Object) -> Iterable[Object]:
-    """Return the model's thinking, which some servers with this API add to an answer."""
+    """Return the model's thinking as blocks. Only some servers with this API add it to an answer."""
     thinking = message.get("reasoning_content")
     return [{"type": "thinking", "thinking": thinking}] if isinstance(thinking, str) and thinking else []
 
@@ -100,7 +100,7 @@ def _calls(message: Object) -> Iterable[Object]:
 
 
 def _arguments(arguments: JsonValue) -> Object:
-    """Parse the arguments, which are JSON text. Keep the text if it is invalid."""
+    """Parse the arguments, which are JSON text. Keep the text if it is not valid JSON."""
     if not isinstance(arguments, str):
         return {"arguments": {} if arguments is None else arguments}
     try:
@@ -119,7 +119,7 @@ def _result(message: Object, role: str) -> Object:
 
 
 def _legacy_id(name: str) -> str:
-    """Return an id for a call of the old `function` role, which has none: its result follows, under the same name."""
+    """Return an id for a call in the old `function_call` form, which has no id. Its result gets the same id by name."""
     return f"function:{name}"
 
 
@@ -134,7 +134,7 @@ def _blocks(content: JsonValue, extras: Object) -> list[JsonValue]:
 
 
 def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
-    """Return the part under our names. Fields without a counterpart go into `extras`, under its index."""
+    """Return the part as a block with lanebus's field names. Other fields go into `extras`, under `index`."""
     if not isinstance(part, dict):
         raise DecodeError(f"content.{index}", "a part is a JSON object")
     rest: Object = {key: item for key, item in part.items() if key not in {"type", str(part.get("type"))}}
@@ -162,7 +162,7 @@ def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
 
 
 def _media(url: str) -> Object:
-    """Return a `data:` URL as inline media, and any other as a URL. The message refuses URLs that are not the web's."""
+    """Return a `data:` URL as inline media, and any other URL as a URL. `MediaRef` later refuses local paths."""
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return {"kind": "data", "data": data, "mimeType": head[5:-7] or None}

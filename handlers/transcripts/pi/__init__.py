@@ -1,4 +1,4 @@
-"""The session files of pi: their lines, and the messages in them."""
+"""Read session files of pi: the lines and their messages."""
 
 from lanebus.handlers.transcripts.pi.format import PI, pi
 

@@ -1,8 +1,8 @@
 """Session files of the coding agent pi, versions 1 to 3: one JSON object per line, the session's header first.
 
-In version 1 entries form a list. From version 2 on they have an `id` and a `parentId` and form a tree. Nothing of a
-line is lost: fields without a counterpart go into `metadata`, and lines that are no messages go into the extension lane
-as `import.<type>`. Source: pi's session manager.
+In version 1 entries form a list. From version 2 on, entries have an `id` and a `parentId` and form a tree. Nothing of a
+line is lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the
+extension lane as `import.<type>`. Source: pi's session manager.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _KNOWN = frozenset({"message", "compaction", "model_change", "thinking_level_cha
 
 
 def _recognizes(line: JsonValue) -> bool:
-    """Whether a line is a header or an entry. Entries count, so that a file with a damaged header is recognised."""
+    """Whether a line is a header or an entry. An entry is enough, so a file with a damaged header is recognised."""
     if not isinstance(line, dict):
         return False
     kind = line.get("type")
@@ -81,7 +81,7 @@ def _custom_as_user(line: Object) -> Publishable:
 
 
 def _compaction(line: Object) -> Unplaced:
-    # Version 1 counts entries, header included; later ones name the entry.
+    # Version 1 counts entries, header included; later versions name the entry.
     key = "firstKeptEntryId" if "firstKeptEntryId" in line else "firstKeptEntryIndex"
     names = line.get(key)
     if names is not None and (isinstance(names, bool) or not isinstance(names, str | int)):
@@ -97,8 +97,8 @@ def _compaction(line: Object) -> Unplaced:
 
 
 def _branch_summary(line: Object) -> Unplaced:
-    # `fromId` is the start of the new branch, which the tree has too. The summary is about the branch that was left;
-    # its last entry is the current leaf.
+    # `fromId` is the start of the new branch, which the tree has too. The summary is about the branch that was left.
+    # The current leaf is the last entry of the branch that was left.
     plain = made(BranchSummary, _context(line, {"summary": "summary"}))
     return Unplaced(kind="leaf", place=lambda position: plain.model_copy(update={"branch": position}))
 
@@ -152,8 +152,8 @@ def pi(*, custom_to_llm: bool = False) -> Format:
     """Return the format of pi's session files.
 
     Args:
-        custom_to_llm: read messages of pi's extensions as user messages, which is how pi sends them to the model. If
-            False, they go into the extension lane and no model sees them, as in seed 000.
+        custom_to_llm: True reads messages of pi's extensions as user messages, which is how pi sends them to the model.
+            False reads these messages into the extension lane, where no model sees them.
     """
     return Format(
         name="pi",

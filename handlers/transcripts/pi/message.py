@@ -16,10 +16,10 @@ from lanebus.handlers.transcripts.timestamp import milliseconds
 __all__ = ("CUSTOM_ROLES", "bash_text", "read_custom", "read_custom_as_user", "read_pi_message")
 
 SOURCE = "pi-session"
-"""The source of an imported cost: pi computed it and wrote it to the file."""
+"""`source` of an imported cost. pi computed the cost and wrote it to the file."""
 
 CUSTOM_ROLES = frozenset({"custom", "hookMessage"})
-"""roles of messages of pi's extensions; the second is the older name"""
+"""roles of messages of pi's extensions; `hookMessage` is the older name"""
 
 _NAMES: dict[str, dict[str, str]] = {
     "user": {},
@@ -61,8 +61,8 @@ def read_pi_message(
 
     Args:
         message: the message.
-        entry_id: the entry's id, from version 2 on.
-        written: the entry's timestamp in milliseconds UTC. For an answer it is later than the message's own.
+        entry_id: the entry's id; None in version 1.
+        written: the entry's timestamp in milliseconds UTC. For an answer, it is later than the message's own timestamp.
         rest: the other fields of the entry, which go into the metadata.
 
     Raises:
@@ -83,7 +83,7 @@ def read_pi_message(
     if own is not None and written is not None and own != written:
         metadata["written"] = written
     if role == "bashExecution":
-        # The text has the whole output. Keep the other fields, which the text does not separate.
+        # The text contains the whole output. The other fields are kept, because the text does not separate them.
         facts: Object = {key: item for key, item in message.items() if key not in {"role", "timestamp", "output"}}
         metadata["bashExecution"] = facts
         fields: Object = {"role": "user", "content": [{"type": "text", "text": bash_text(message)}]}
@@ -101,9 +101,9 @@ def read_pi_message(
 
 
 def read_custom(line: Object) -> ExtensionMessage:
-    """Convert a message of an extension of pi, from an entry or a message, to an extension message.
+    """Convert a message of a pi extension to a message of lanebus's extension lane.
 
-    pi sends these to the model as user messages. In the extension lane no model sees them.
+    pi sends such a message to the model as a user message. In the extension lane, no model sees it.
     """
     content = line.get("content")
     contents: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -112,9 +112,9 @@ def read_custom(line: Object) -> ExtensionMessage:
 
 
 def read_custom_as_user(message: Object, *, entry_id: JsonValue, rest: Object) -> LlmMessage:
-    """Convert a message of an extension of pi to a user message, as pi sends it to the model.
+    """Convert a message of a pi extension to a user message, as pi sends it to the model.
 
-    Its other fields go into the metadata.
+    Fields other than content and timestamp go into the metadata.
 
     Raises:
         DecodeError: the content is neither text nor blocks.
@@ -132,7 +132,7 @@ def read_custom_as_user(message: Object, *, entry_id: JsonValue, rest: Object) -
 
 
 def bash_text(message: Object) -> str:
-    """Return the text with which pi describes a user's command to the model. Source: pi, `bashExecutionToText`."""
+    """Return the text that pi sends to the model for a command that the user ran. Source: pi, `bashExecutionToText`."""
     command, output, code = message.get("command"), message.get("output"), message.get("exitCode")
     if not isinstance(command, str) or not isinstance(output, str | None):
         raise DecodeError("message.command", "a bash execution needs its command and output as text")
@@ -147,7 +147,7 @@ def bash_text(message: Object) -> str:
 
 
 def _fields(message: Object, role: str, metadata: Object) -> Object:
-    """Return the message's fields under our names. Fields without a counterpart are added to `metadata`."""
+    """Return the message's fields with lanebus's names. Fields without a counterpart are added to `metadata`."""
     fields: Object = {"role": role}
     blocks: Object = {}
     for key, item in message.items():
@@ -177,7 +177,7 @@ def _content(content: JsonValue, extras: Object) -> JsonValue:
 
 
 def _block(block: JsonValue, index: str, extras: Object) -> JsonValue:
-    """Return the block under our names. Fields without a counterpart go into `extras`, under the block's index."""
+    """Return the block with lanebus's field names. Fields without a counterpart go into `extras`, under `index`."""
     if not isinstance(block, dict):
         raise DecodeError(f"message.content.{index}", "wants an object")
     kind = block.get("type")

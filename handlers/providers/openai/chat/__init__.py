@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API: requests and answers."""
+"""Write requests to OpenAI's Chat Completions API and read its answers."""
 
 from lanebus.handlers.providers.openai.chat.answer import OpenAIChatAnswer, from_openai_chat
 from lanebus.handlers.providers.openai.chat.form import to_openai_chat

@@ -1,4 +1,4 @@
-"""Answers of OpenAI's Chat Completions API, whole or as a stream of chunks."""
+"""Read answers of OpenAI's Chat Completions API, whole or as a stream of chunks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ _TEXTS: Mapping[str, Literal["text", "thinking"]] = {"thinking": "thinking", "co
 _FUNCTION_CALL, _AUDIO = "function_call", "audio"
 
 _THINKING = ("reasoning_content", "reasoning")
-"""Keys of other servers that implement this API. They send their model's thinking under one of them, or under both."""
+"""Keys of the model's thinking in answers of other servers with this API. Some servers send both keys."""
 
 
 def from_openai_chat(
@@ -52,12 +52,12 @@ def from_openai_chat(
 
     Args:
         response: the response's JSON.
-        model: the model as it was requested; None uses the response's name for it.
+        model: the requested model's name; None uses the model name in the response.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is not a response of this API.
+        DecodeError: `response` is not a response of Chat Completions.
     """
     choices = list_at(response, "choices", "")
     if not choices:
@@ -80,7 +80,7 @@ _CHUNK = "chat.completion.chunk"
 
 @dataclass(slots=True)
 class _Part:
-    """A block that is still growing: a text under one of the keys of `_TEXTS`, or a call."""
+    """A block that is still growing: a text under one of the keys of `_TEXTS`, audio, or a tool call."""
 
     name: str
     texts: list[str] = field(default_factory=list[str])
@@ -88,16 +88,16 @@ class _Part:
     call_id: str = ""
     tool_name: str = ""
     raw: Json | None = None
-    """A call of a tool that is not a function."""
+    """JSON of a call of a tool that is not a function; otherwise None."""
     speech: Speech | None = None
-    """Audio; `texts` is then its transcript."""
+    """Audio; otherwise None. For audio, `texts` is the transcript."""
 
 
 class OpenAIChatAnswer(AnswerState):
     """Builds a message from the stream's chunks; see `Answer`. Only the first choice is read.
 
     Args:
-        model: the model as it was requested; None uses the stream's name for it.
+        model: the requested model's name; None uses the model name in the stream.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
     """
@@ -107,14 +107,14 @@ class OpenAIChatAnswer(AnswerState):
     ) -> None:
         super().__init__(model, rates, names)
         self._parts: dict[str | tuple[int, str], _Part] = {}
-        """Key of the text, or index and id of the call → its part, in order of appearance."""
+        """Key of a text, or (index, id) of a call → the part. In the order in which the parts appeared."""
         self._last_calls: dict[int, tuple[int, str]] = {}
-        """Index of a call → key of its part. Some servers give several calls of one answer the same index."""
+        """Index of a call → key in `_parts` of the last call with this index. Some servers repeat an index."""
         self._usage: Usage | None = None
 
     @property
     def is_counted(self) -> bool:
-        """See `Answer.is_counted`. Some servers of this API send their counts with each chunk."""
+        """See `Answer.is_counted`. A usage alone is not enough: some servers with this API send one with each chunk."""
         return self._usage is not None and self._stop is not None
 
     def take(self, event: Json, *, content_key: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
@@ -122,7 +122,7 @@ class OpenAIChatAnswer(AnswerState):
 
         Args:
             event: the chunk's JSON.
-            content_key: the key of the first choice's content, for the paths of errors.
+            content_key: key to name in errors. "message" is for a whole response, whose choice has no `delta`.
         """
         require_json(event)
         if isinstance(error := event.get("error"), dict):
@@ -164,7 +164,7 @@ class OpenAIChatAnswer(AnswerState):
             events += self._speak(as_object(audio, f"{path}.audio"), f"{path}.audio")
         for at, call in enumerate(list_at(delta, "tool_calls", path)):
             events += self._call(as_object(call, f"{path}.tool_calls.{at}"), f"{path}.tool_calls.{at}")
-        # The deprecated form of a single call without an id. A server that sends both forms means the same call.
+        # `function_call` is the deprecated form: one call without an id. If a server sends both forms, it is one call.
         if (function := delta.get(_FUNCTION_CALL)) is not None and not self._last_calls:
             within = f"{path}.{_FUNCTION_CALL}"
             events += self._grow(_FUNCTION_CALL, "", as_object(function, within), within)
@@ -177,7 +177,7 @@ class OpenAIChatAnswer(AnswerState):
     def _call(self, call: Json, path: str) -> list[ModelEvent]:
         index, call_id = index_at(call, "index", path), text_of(call, "id")
         if text_of(call, "type") not in {"", "function"}:
-            # Not a function, so not one of the offered tools.
+            # The call is not of a function, so the request did not offer this tool.
             self._last_calls[index] = (index, call_id)
             self._parts[index, call_id] = _Part(
                 "call", raw={name: value for name, value in call.items() if name != "index"}
@@ -185,7 +185,7 @@ class OpenAIChatAnswer(AnswerState):
             return []
         function = as_object({} if (value := call.get("function")) is None else value, f"{path}.function")
         key = self._last_calls.get(index)
-        # An id alone does not start a call: some servers generate one for every piece.
+        # An id alone does not start a call: some servers generate a new id for every piece.
         if key is None or (call_id and (text_of(function, "name") or (index, call_id) in self._parts)):
             if (index, call_id) not in self._parts:
                 text_at(function, "name", f"{path}.function", required=True)
@@ -213,8 +213,10 @@ class OpenAIChatAnswer(AnswerState):
         return list(self._parts).index(key)
 
     def _is_whole(self, part: _Part) -> bool:
-        """Return whether a part arrived completely. A call is complete when its JSON object is closed, or the provider
-        named the stop reason. The start of another call shows nothing, as calls may grow in parallel.
+        """Return whether a part arrived completely.
+
+        A call is complete if its JSON object is closed, or if the provider named the stop reason. The start of another
+        call does not complete a call, because calls may grow in parallel.
         """
         if part.name != "call" or self._stop is not None:
             return True
@@ -225,7 +227,7 @@ class OpenAIChatAnswer(AnswerState):
         stop = _STOP_REASONS.get(self._stop or "", "stop")
         if stop == "stop" and _REFUSAL in self._parts:
             return "guardRail", _REFUSAL
-        # If the model was required to call this tool, the provider reports "stop".
+        # If the request required the model to call a certain tool, the provider reports "stop".
         called = any(part.name == "call" and part.raw is None for part in self._parts.values())
         return "toolUse" if stop == "stop" and called else stop, self._stop
 

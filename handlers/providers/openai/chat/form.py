@@ -1,4 +1,4 @@
-"""A context as a request to OpenAI's Chat Completions API. Plain dicts: no SDK is imported.
+"""Write a context as a request to OpenAI's Chat Completions API. The request is plain dicts; no SDK is imported.
 
 Source: the API's reference and the parameter types of its Python SDK (3.52).
 """
@@ -27,20 +27,20 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 40)
 
 
 def to_openai_chat(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """Return the request that shows a model the context. Its warnings include the context's faults.
+    """Return the request that sends the context to a model. The request's warnings include the context's faults.
 
-    Instructions come first, in order, each in its own role. After the calls of a message come their results. What a
-    result cannot hold, such as images, follows in a user message. Metadata, raw provider objects, usage and names are
-    not sent.
+    Instructions come first, in order, each in its own role. The results of a message's calls follow the message. Images
+    and other media of results follow in a user message, because a result can only be text. Metadata, raw provider
+    objects, usage and names are not sent.
 
     Args:
-        context: what to show.
+        context: the context to send.
         options: see `RequestOptions`; without `max_tokens`, the API's own limit applies.
 
     Raises:
-        NoModel: no model is passed and the session never named one.
+        NoModel: no model is passed, and the session names no model.
         ToolNotOffered: the tool choice names a tool that is not offered.
-        ContentRefused: strict mode, and something would be left out or changed.
+        ContentRefused: `strict` is True, and a part of the context would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
@@ -55,7 +55,7 @@ class _Form:
         self._target = target
         self._messages: list[JsonValue] = []
         self._moved: list[tuple[str, Sequence[Part]]] = []
-        """Media of the last results, each with its call's id on the wire."""
+        """Wire id of a call, and the media of its result. Only results that no user message has followed yet."""
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -69,7 +69,7 @@ class _Form:
         self._add_moved()
         parts = parts_of(message.content, "chat", self._target, losses)
         is_plain = all(isinstance(block, TextBlock) for block in message.content)
-        # A message that was empty is sent as empty text; one that became empty is not sent.
+        # A message without content is sent as empty text. A message whose whole content is left out is not sent.
         if parts or not losses:
             self._messages.append({"role": "user", "content": content_of(parts, is_plain=is_plain)})
 

@@ -1,4 +1,4 @@
-"""The messages of a Chat Completions request."""
+"""Render the messages of a Chat Completions request."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -19,11 +19,11 @@ __all__ = ("assistant_message", "content_of", "media_message", "result_message")
 
 
 def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
-    """Return a bare string for one text or none, and an array for more.
+    """Return the parts as the API's `content`: a bare string for at most one text, otherwise an array.
 
     Args:
         parts: the parts of the content.
-        is_plain: False if a text stands in for something else, such as a document: then always an array.
+        is_plain: False if a text replaces other content, such as a document. Then one text is an array, too.
     """
     if not parts:
         return ""
@@ -36,20 +36,20 @@ def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
 def assistant_message(
     message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
 ) -> tuple[Json | None, bool]:
-    """Render an assistant message; None if it is empty.
+    """Render an assistant message.
 
-    Text and calls have a field each, so their relative order is lost. There is no field for thinking: also the model's
-    own is sent as text or left out.
+    The API has one field for texts and one for calls, so the order between texts and calls is lost. It has no field for
+    thinking. So all thinking, also of the same model, is sent as text or left out.
 
     Args:
         message: the message to render.
-        ids: ids of its tool calls on the wire, in order.
+        ids: ids of the message's tool calls on the wire, in order.
         names: names of the tools on the wire.
         target: the options of the request.
-        losses: what is left out is appended here.
+        losses: list to which each loss is appended.
 
     Returns:
-        The message, and whether thinking was left out.
+        The message, or None if nothing of it can be sent; and whether thinking was left out.
     """
     texts: list[Part] = []
     calls: list[JsonValue] = []
@@ -78,14 +78,14 @@ def assistant_message(
 
 
 def result_message(wire_id: str, parts: Sequence[Part]) -> tuple[Json, list[Part]]:
-    """Render a tool's result, which can only be text. Return also the media that the next user message has to hold."""
+    """Render a tool's result, which can only be text. Also return the media for the user message that follows."""
     texts = [part for part in parts if isinstance(part, Text)]
     media: list[Part] = [part for part in parts if not isinstance(part, Text)]
     return {"role": "tool", "tool_call_id": wire_id, "content": content_of(texts)}, media
 
 
 def media_message(moved: Sequence[tuple[str, Sequence[Part]]]) -> Json:
-    """Render the media that results cannot hold as a user message, each after the id of its call. Source: pi."""
+    """Render the media of results as a user message. The id of the call precedes its media. Source: pi."""
     parts = [part for wire_id, media in moved for part in (Text(f"Media in the result of call {wire_id}:"), *media)]
     return {"role": "user", "content": content_of(parts)}
 

@@ -1,4 +1,4 @@
-"""Audio from a model of Chat Completions. A stream sends it in pieces, each of them separate base64."""
+"""Join audio from a model of Chat Completions. A stream sends the audio in pieces; each piece is separate base64."""
 
 import binascii
 
@@ -10,7 +10,7 @@ __all__ = ("Speech",)
 
 
 class Speech:
-    """The audio so far."""
+    """The audio that has arrived so far."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
@@ -19,7 +19,7 @@ class Speech:
         """Append a piece.
 
         Raises:
-            DecodeError: it is not base64.
+            DecodeError: the piece is not base64.
         """
         try:
             self._data.append(binascii.a2b_base64(data, strict_mode=True))
@@ -27,9 +27,9 @@ class Speech:
             raise DecodeError(path, f"not base64: {error}") from None
 
     def block(self, transcript: str) -> Block | None:
-        """Return the audio with its transcript; only the transcript if there is no audio, and None if there is neither.
+        """Return the audio with its transcript. Without audio, return the transcript as text, or None if it is empty.
 
-        The API does not name the format, as the caller asked for it. The first bytes show it, or it stays unknown.
+        The API does not name the format of the audio. The format is detected from the first bytes, or stays unknown.
         """
         data = b"".join(self._data)
         if not data:

@@ -1,4 +1,4 @@
-"""Answers of OpenAI's Responses API, whole or as a stream of events."""
+"""Read answers of OpenAI's Responses API, whole or as a stream of events."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,10 @@ __all__ = ("OpenAIResponsesAnswer", "from_openai_responses")
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
 
 _INCOMPLETE: Mapping[str, StopReason] = {"content_filter": "guardRail"}
-"""Any other reason means that the answer was too long."""
+"""Reason of an incomplete answer → stop reason. Any other reason means that the answer was too long: "length"."""
 
 _UNFINISHED = ("in_progress", "incomplete")
-"""Status of an item that did not arrive completely."""
+"""Statuses of an item that did not arrive completely."""
 
 
 def from_openai_responses(
@@ -34,12 +34,12 @@ def from_openai_responses(
 
     Args:
         response: the response's JSON.
-        model: the model as it was requested; None uses the response's name for it.
+        model: the requested model's name; None uses the model name in the response.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
 
     Raises:
-        DecodeError: it is not a response of this API, or is not finished.
+        DecodeError: `response` is not a response of the Responses API, or is not finished.
     """
     if response.get("object") not in (None, "response") or not isinstance(response.get("output"), list):
         raise DecodeError("output", "a response of the Responses API has a list as output")
@@ -53,7 +53,7 @@ class OpenAIResponsesAnswer(AnswerState):
     """Builds a message from the stream's events; see `Answer`.
 
     Args:
-        model: the model as it was requested; None uses the stream's name for it.
+        model: the requested model's name; None uses the model name in the stream.
         rates: US dollars per million tokens; None leaves the cost unknown.
         names: `ProviderRequest.tool_names` of the request.
     """
@@ -63,10 +63,10 @@ class OpenAIResponsesAnswer(AnswerState):
     ) -> None:
         super().__init__(model, rates, names)
         self._growing: dict[int, GrowingItem] = {}
-        """Index → item that has not arrived completely."""
+        """Index of an item → the item, if it has not arrived completely."""
         self._whole: dict[int, list[Block]] = {}
         self._numbers: dict[tuple[int, int], int] = {}
-        """Index of an item and of a part in it → index of the block in the message."""
+        """(index of an item, index of a part in the item) → index of the block in the message."""
         self._usage: Usage | None = None
         self._status: str | None = None
         self._reason: str | None = None
@@ -112,10 +112,10 @@ class OpenAIResponsesAnswer(AnswerState):
 
         Args:
             response: the response's JSON.
-            path: where it stands, for errors.
+            path: path of the response in the event, for errors.
 
         Raises:
-            DecodeError: it is not finished, or not a response.
+            DecodeError: `response` is not finished, or not a response.
         """
         self._identify(response)
         self._status = text_at(response, "status", path) or "completed"

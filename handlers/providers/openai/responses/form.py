@@ -1,4 +1,4 @@
-"""A context as a request to OpenAI's Responses API. Plain dicts: no SDK is imported.
+"""Write a context as a request to OpenAI's Responses API. The request is plain dicts; no SDK is imported.
 
 Source: the API's reference and the parameter types of its Python SDK (3.52).
 """
@@ -25,22 +25,23 @@ CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
 
 
 def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
-    """Return the request that shows a model the context. Its warnings include the context's faults.
+    """Return the request that sends the context to a model. The request's warnings include the context's faults.
 
-    System instructions before any input become `instructions`. Later ones, and those of a developer, become items of
-    the input, which keeps the order. Metadata, raw provider objects, usage and names are not sent.
+    System instructions before any input become `instructions`. Later system instructions, and all developer
+    instructions, become items of the input, which keeps the order. Metadata, raw provider objects, usage and names are
+    not sent.
 
-    To send a model's thinking back later, set `body["include"] = ["reasoning.encrypted_content"]`: the model then
-    returns it encrypted. The caller sets this, because not every model accepts it.
+    To send a model's thinking back later, set `body["include"] = ["reasoning.encrypted_content"]`. With this option,
+    the model returns its thinking encrypted. It is not set by default, because some models refuse it.
 
     Args:
-        context: what to show.
+        context: the context to send.
         options: see `RequestOptions`; without `max_tokens`, the API's own limit applies.
 
     Raises:
-        NoModel: no model is passed and the session never named one.
+        NoModel: no model is passed, and the session names no model.
         ToolNotOffered: the tool choice names a tool that is not offered.
-        ContentRefused: strict mode, and something would be left out or changed.
+        ContentRefused: `strict` is True, and a part of the context would be left out or changed.
     """
     return build_request(PROVIDER, context, options, _Form)
 
@@ -56,7 +57,7 @@ class _Form:
         self._instructions: list[str] = []
         self._input: list[JsonValue] = []
         self._reasoned: set[str] = set()
-        """Ids of the reasoning items."""
+        """Ids of the reasoning items that the input has so far."""
 
     def instruct(self, message: LlmMessage, losses: list[str]) -> None:
         """See `Form`."""
@@ -90,7 +91,7 @@ class _Form:
         return {"model": self._target.model, **self._settings()}
 
     def _settings(self) -> Json:
-        """Return the body without the model. The input has at least one item, and more than instructions."""
+        """Return the body without the model. If the input is empty, it gets a placeholder as user message."""
         target = self._target
         settings: Json = {"instructions": "\n\n".join(self._instructions)} if self._instructions else {}
         settings["input"] = self._input or [message_item("user", [Text(PLACEHOLDER)])]
@@ -103,7 +104,7 @@ class _Form:
                     "name": self.names.of(tool.name),
                     "description": tool.description,
                     "parameters": copied(tool.schema),
-                    # The API's default is strict, which refuses most schemas that were not written for it.
+                    # The API's default is strict mode. It refuses most schemas that were not written for strict mode.
                     "strict": False,
                 }
                 for tool in target.tools

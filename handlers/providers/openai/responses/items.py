@@ -1,4 +1,4 @@
-"""The input items of a Responses request."""
+"""Render the input items of a Responses request."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -21,12 +21,12 @@ __all__ = ("AnswerItems", "message_item", "result_item")
 
 
 def message_item(role: str, parts: Sequence[Part]) -> Json:
-    """Render a message that is not a model's."""
+    """Render a system, developer or user message."""
     return {"type": "message", "role": role, "content": [_input_part(part) for part in parts]}
 
 
 def result_item(wire_id: str, parts: Sequence[Part]) -> Json:
-    """Render a tool's result: a bare string for one text or none, an array for more."""
+    """Render a tool's result: a bare string for at most one text, otherwise an array."""
     if not parts or (len(parts) == 1 and isinstance(parts[0], Text)):
         output: JsonValue = "".join(part.text for part in parts if isinstance(part, Text))
     else:
@@ -35,11 +35,11 @@ def result_item(wire_id: str, parts: Sequence[Part]) -> Json:
 
 
 class AnswerItems:
-    """An assistant message as items, in its order. Adjacent texts of one phase become one message item.
+    """Renders one assistant message as items, in order. Adjacent texts of one phase become one message item.
 
-    The model's own thinking goes back as its original reasoning items. The API refuses a reasoning item without the
-    item that followed it. So thinking is left out if it ends the message, or if the item after it is left out. Calls
-    have only a `call_id`: the API refuses an `id` that OpenAI did not make.
+    Thinking of the same model goes back as the original reasoning items. The API refuses a reasoning item without the
+    item that followed it. So thinking is left out at the end of the message, and before a block that is left out. Calls
+    have only a `call_id`, because the API refuses an `id` that OpenAI did not generate.
     """
 
     def __init__(
@@ -48,11 +48,12 @@ class AnswerItems:
         """Make an empty list of items.
 
         Args:
-            message_id: start of the ids that the API requires of messages; a number is appended.
+            message_id: prefix of the ids that the API requires for message items; a number is appended.
             names: names of the tools on the wire.
             target: the options of the request.
-            losses: what is left out is appended here.
-            reasoned: ids of the reasoning items so far; new ones are added. The API accepts none twice.
+            losses: list to which each loss is appended.
+            reasoned: ids of the reasoning items of the request so far. New ids are added. The API refuses an id that
+                appears twice.
         """
         self.left_out = False
         """Whether thinking was left out."""
@@ -65,7 +66,7 @@ class AnswerItems:
 
         Args:
             message: the message to render.
-            ids: ids of its tool calls on the wire, in order.
+            ids: ids of the message's tool calls on the wire, in order.
         """
         own, remaining = self._target.wrote(message), iter(ids)
         for block in message.content:
@@ -83,7 +84,7 @@ class AnswerItems:
         return self._items
 
     def _drop_reasoning(self, reason: str) -> None:
-        """Leave out the reasoning at the end of the items."""
+        """Remove the reasoning items at the end of the items so far. Each is a loss with this reason."""
         while self._items and self._items[-1]["type"] == "reasoning":
             del self._items[-1]
             self._losses.append(f"thinking left out: {reason}")
@@ -112,8 +113,9 @@ class AnswerItems:
             self.left_out = True
 
     def _is_known(self, item: Json) -> bool:
-        """Return whether the API can resolve the item. Without encrypted content it is only an id, for what the
-        provider stores.
+        """Return whether the API can resolve a reasoning item.
+
+        An item without encrypted content is only an id. Such an item needs an answer that the provider stores.
         """
         return "encrypted_content" in item or self._target.store is not False
 

@@ -1,4 +1,4 @@
-"""The output items of a response as blocks of a message."""
+"""Read the output items of a response as blocks of a message."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block
 
     Args:
         item: the item's JSON.
-        path: where it stands, for errors.
+        path: path of the item, for errors.
         names: see `ProviderRequest.tool_names`.
 
     Raises:
-        DecodeError: it does not have the form of its type.
+        DecodeError: the item does not have the form of its type.
     """
     match item.get("type"):
         case "message":

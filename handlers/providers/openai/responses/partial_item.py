@@ -15,7 +15,7 @@ _PARTS = {
     "response.reasoning_summary_text.delta": "summary_index",
     "response.reasoning_text.delta": "content_index",
 }
-"""Kind of event → its key for the index of the part."""
+"""Kind of event → the event's key for the index of the part."""
 
 _ARGUMENTS = "response.function_call_arguments.delta"
 
@@ -24,7 +24,7 @@ GROWTH = frozenset({*_PARTS, _ARGUMENTS})
 
 
 class GrowingItem:
-    """One item so far: its pieces as they arrive, and its blocks if the whole item never arrives."""
+    """One item that is still arriving. Returns its pieces, and its blocks so far if the whole item never arrives."""
 
     def __init__(self, index: int, item: Json, names: Mapping[str, str], numbers: dict[tuple[int, int], int]) -> None:
         """Start an item.
@@ -33,20 +33,21 @@ class GrowingItem:
             index: the item's index.
             item: the item's JSON at its start.
             names: see `ProviderRequest.tool_names`.
-            numbers: index of an item and of a part in it → index of the block. All items of an answer share it.
+            numbers: (index of an item, index of a part in the item) → index of the block. New parts are added. All
+                items of an answer share this dict.
         """
         self._index, self._item, self._names, self._numbers = index, item, names, numbers
         self._is_thinking = text_at(item, "type", "item", required=True) == "reasoning"
         self._texts: dict[int, str] = {}
 
     def begin(self) -> Iterator[Piece]:
-        """Return the first piece of a call. Other items start with their first text."""
+        """Yield the first piece of a call. Yield nothing for other items: they start with their first text."""
         if self._item["type"] == "function_call":
             name = text_at(self._item, "name", "item", required=True)
             yield Piece("toolCall", text_of(self._item, "arguments"), self._number(0), self._names.get(name, name))
 
     def grow(self, kind: str, event: Json) -> Iterator[Piece]:
-        """Return the piece in an event of `GROWTH`.
+        """Yield the piece in an event whose kind is in `GROWTH`.
 
         Raises:
             DecodeError: the event does not have the form of its kind.
@@ -59,13 +60,13 @@ class GrowingItem:
             self._texts[part] = self._texts.get(part, "") + text
             yield Piece("text", text, self._number(part))
             return
-        # Thinking is one block; its parts are paragraphs.
+        # All parts of a reasoning item become one thinking block; each part is a paragraph.
         gap = "\n\n" if self._texts and part not in self._texts else ""
         self._texts[part] = self._texts.get(part, "") + text
         yield Piece("thinking", gap + text, self._number(0))
 
     def blocks(self) -> list[Block]:
-        """Return the blocks so far. An unfinished call has none, and unfinished thinking has no signature."""
+        """Return the blocks so far. An unfinished call becomes no block. Unfinished thinking has no signature."""
         texts = [text for _, text in sorted(self._texts.items())]
         if self._is_thinking:
             return [ThinkingBlock(text="\n\n".join(texts))] if texts else []

@@ -1,6 +1,6 @@
-"""The phase of a message item, commentary or final answer, which its model expects to get back.
+"""Store the phase of a message item: commentary or final answer. The model expects its phases back in later requests.
 
-It is stored as the signature of the message's texts: JSON text of an object with the key `phase`.
+The phase is stored as the signature of the message's texts: JSON text of an object with the key `phase`.
 """
 
 import json
@@ -14,21 +14,21 @@ from lanebus.handlers.providers.openai.shared.fields import text_at
 __all__ = ("phase_of", "phase_signature")
 
 _PHASES = frozenset({"commentary", "final_answer"})
-"""The API accepts no others. Source: `ResponseOutputMessageParam` of its Python SDK (3.52)."""
+"""The phases that the API accepts. Source: `ResponseOutputMessageParam` of the API's Python SDK (3.52)."""
 
 
 def phase_signature(item: Json, path: str) -> str | None:
-    """Return the signature for the texts of a message item; None if it has no phase.
+    """Return the signature for the texts of a message item; None if the item has no phase.
 
     Raises:
-        DecodeError: its phase is not text.
+        DecodeError: the item's phase is not text.
     """
     phase = text_at(item, "phase", path)
     return json.dumps({"phase": phase}) if phase else None
 
 
 def phase_of(block: TextBlock) -> str | None:
-    """Return the phase of a text; None if it has none, or one that the API does not accept."""
+    """Return the phase of a text; None if the text has no phase that the API accepts."""
     try:
         kept = parse_json(block.signature or "")
     except DecodeError:

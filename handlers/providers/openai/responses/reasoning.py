@@ -1,15 +1,15 @@
-"""Reasoning items of the Responses API as thinking, and back without loss.
+"""Read reasoning items of the Responses API as thinking, and write them back without loss.
 
-An item has an id, which the API requires when it is sent back, readable summaries, and encrypted content that only
-OpenAI reads. It becomes one of two blocks:
+A reasoning item has an id, readable summaries, and encrypted content that only OpenAI reads. The item becomes one of
+two blocks:
 
-- A `ThinkingBlock` if there is something to read. `text` is the summaries with blank lines between them, or the
-  reasoning itself, which open models return. `details` is the summaries one by one, `signature` the rest of the item.
-- A `RedactedThinkingBlock` if there is nothing to read. `data` is the rest of the item.
+- A `ThinkingBlock` if the item has readable text. `text` is the summaries with blank lines between them, or the
+  reasoning itself, which open models return. `details` is the list of summaries, `signature` the rest of the item.
+- A `RedactedThinkingBlock` if the item has no readable text. `data` is the rest of the item.
 
-The rest is JSON text of an object with the id, encrypted_content and everything else but the type and the summaries.
-Encrypted content alone does not suffice: the item cannot be sent back without its id. An id alone is valid only while
-the provider stores the answer. A signature in another form was made by another API and is not sent.
+The rest of the item is JSON text of an object with all keys except the type and the summaries. It includes the id,
+because the API refuses encrypted content without the id. An id alone is valid only while the provider stores the
+answer. A signature in another form comes from another API and is not sent.
 """
 
 import json
@@ -33,7 +33,7 @@ def thinking_block(item: Json, path: str) -> ThinkingBlock | RedactedThinkingBlo
     """Return the thinking of a reasoning item.
 
     Raises:
-        DecodeError: it is not a reasoning item.
+        DecodeError: `item` is not a reasoning item.
     """
     summaries = _texts(item, "summary", path)
     texts = summaries or _texts(item, "content", path)
@@ -47,11 +47,11 @@ def thinking_block(item: Json, path: str) -> ThinkingBlock | RedactedThinkingBlo
 
 
 def reasoning_item(block: ThinkingBlock | RedactedThinkingBlock) -> Json | None:
-    """Return the reasoning item that the thinking came from; None if it did not come from one."""
+    """Return the reasoning item that the thinking was read from; None if it was not read from a reasoning item."""
     signature = block.signature if isinstance(block, ThinkingBlock) else block.data
     try:
         rest = as_object(parse_json(signature or ""), "")
-        # Source: pi stores the whole item as the signature, with its summaries.
+        # pi stores the whole item as the signature, including the summaries.
         kept = _texts(rest, "summary", "")
         thinking_block(rest, "")
     except DecodeError:

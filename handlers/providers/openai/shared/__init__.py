@@ -1,1 +1,1 @@
-"""What OpenAI's two APIs have in common."""
+"""Code that OpenAI's two APIs have in common."""

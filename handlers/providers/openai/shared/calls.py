@@ -1,4 +1,4 @@
-"""The arguments of tool calls in OpenAI's APIs, which are JSON text."""
+"""Write the arguments of tool calls for OpenAI's APIs, which take arguments as JSON text."""
 
 import json
 
@@ -13,7 +13,8 @@ __all__ = ("arguments_text",)
 def arguments_text(call: ToolCallBlock, losses: list[str]) -> str:
     """Return the arguments as the text of a JSON object.
 
-    Text of the model's that did not parse goes back unchanged. That is reported as a loss, as servers may refuse it.
+    If the model's arguments were not a JSON object, their text goes back unchanged. This is reported as a loss, because
+    servers may refuse such text.
     """
     if not call.arguments_raw or call.arguments:
         return json.dumps(arguments_of(call, losses), ensure_ascii=False)

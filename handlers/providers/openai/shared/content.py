@@ -1,4 +1,4 @@
-"""The content of messages as parts. What an API cannot represent is left out and reported as a loss."""
+"""Convert the content of messages into parts. Content that an API cannot represent is left out, which is a loss."""
 
 import json
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from lanebus.handlers.providers.openai.shared.wire import Api
 __all__ = ("MOVED", "parts_of", "result_parts", "texts_of")
 
 MOVED = "(see the next message)"
-"""Stands in a result that has only media, if the API accepts no media in results."""
+"""Text of a result that has only media, if the API accepts no media in results."""
 
 
 def parts_of(content: Iterable[Block], api: Api, target: Target, losses: list[str]) -> list[Part]:
-    """Return the content as parts, in order. White space stays; empty text is left out."""
+    """Return the content as parts, in order. White space is kept; empty text is left out."""
     parts: list[Part] = []
     for block in content:
         part = _part(block, api, target)
@@ -33,14 +33,14 @@ def parts_of(content: Iterable[Block], api: Api, target: Target, losses: list[st
 
 
 def texts_of(content: Iterable[Block], losses: list[str], reason: str) -> list[str]:
-    """Return the texts, in order. All other blocks are left out, for this reason."""
+    """Return the texts, in order. All other blocks are left out; each is a loss with this `reason`."""
     blocks = list(content)
     losses += [f"{name_of(block)} left out: {reason}" for block in blocks if not isinstance(block, TextBlock)]
     return [block.text for block in blocks if isinstance(block, TextBlock) and block.text]
 
 
 def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: list[str]) -> list[Part]:
-    """Return a tool's result as parts: its content, or its JSON if there is no content.
+    """Return a tool's result as parts: the content, or the structured JSON as text if there is no content.
 
     No OpenAI API has a field for failures, so a failed result starts with `error_prefix`.
     """
@@ -53,7 +53,7 @@ def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: l
 
 
 def _failed(parts: list[Part], prefix: str) -> list[Part]:
-    """Put the prefix before the first text, or let it stand alone if there is no text."""
+    """Put the prefix before the first text. If there is no text, add the prefix as a text of its own."""
     for at, part in enumerate(parts):
         if isinstance(part, Text):
             return [*parts[:at], Text(f"{prefix}{part.text}"), *parts[at + 1 :]]
@@ -62,7 +62,7 @@ def _failed(parts: list[Part], prefix: str) -> list[Part]:
 
 
 def _part(block: Block, api: Api, target: Target) -> Part | str | None:
-    """Return the part, or why it cannot be sent, or None if it is empty."""
+    """Return the part, the reason as text if the block cannot be sent, or None if the block is empty."""
     match block:
         case TextBlock(text=text):
             return Text(text) if text else None

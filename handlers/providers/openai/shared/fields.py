@@ -1,4 +1,4 @@
-"""Checked fields of OpenAI's JSON. Errors name the path to the field."""
+"""Read and check fields of OpenAI's JSON. Errors name the path to the field."""
 
 from pydantic import JsonValue
 
@@ -13,17 +13,17 @@ def list_at(holder: Json, name: str, path: str) -> list[JsonValue]:
     """Return the list in a field; empty if the field is missing or null.
 
     Raises:
-        DecodeError: the field holds something else.
+        DecodeError: the field holds something other than a list.
     """
     value = holder.get(name)
     return [] if value is None else as_list(value, below(path, name))
 
 
 def text_at(holder: Json, name: str, path: str, *, required: bool = False) -> str:
-    """Return the text in a field; "" if the field is missing or null, and not required.
+    """Return the text in a field. A field that is missing or null is "" if it is not required.
 
     Raises:
-        DecodeError: the field holds something else.
+        DecodeError: the field holds something other than text, or is required and missing or null.
     """
     value = holder.get(name)
     return "" if value is None and not required else as_text(value, below(path, name))
@@ -39,12 +39,12 @@ def index_at(holder: Json, name: str, path: str) -> int:
 
 
 def refs_of(annotations: list[JsonValue]) -> tuple[AnnotationRef, ...]:
-    """Return the sources that a text names. Malformed ones are ignored."""
+    """Return the sources that a text's annotations name. Annotations that are not objects are ignored."""
     return tuple(ref_of(each) for each in annotations if isinstance(each, dict))
 
 
 def ref_of(annotation: Json) -> AnnotationRef:
-    """Return one source. Chat Completions nests its fields in an object `url_citation`."""
+    """Return the source of one annotation. Chat Completions nests the fields in an object `url_citation`."""
     nested = annotation.get("url_citation")
     fields = nested if isinstance(nested, dict) else annotation
     url, file_id, index = fields.get("url"), fields.get("file_id"), fields.get("index")

@@ -1,4 +1,4 @@
-"""Images, audio and documents in OpenAI's forms. A reference is passed on or left out, never fetched."""
+"""Convert images, audio and documents for OpenAI's APIs. A reference is passed on or left out, never fetched."""
 
 from typing import Literal
 
@@ -23,7 +23,10 @@ _ANYTHING = "application/octet-stream"
 
 
 def image_part(block: ImageBlock, media: MediaRef, api: Api) -> Image | str:
-    """Return the image at `media`, or why it cannot be sent. Inline media of unknown type are declared as PNG."""
+    """Return the image at `media`. If it cannot be sent, return the reason as text.
+
+    Inline media of unknown type are declared as PNG.
+    """
     match media.kind:
         case "data":
             media_type = inline_type(media) or "image/png"
@@ -41,7 +44,7 @@ def image_part(block: ImageBlock, media: MediaRef, api: Api) -> Image | str:
 
 
 def audio_part(media: MediaRef, api: Api) -> Audio | str:
-    """Return the audio, or why it cannot be sent. Audio of unknown type is declared as WAV."""
+    """Return the audio. If it cannot be sent, return the reason as text. Audio of unknown type is declared as WAV."""
     if api == "responses":
         return "Responses takes no audio"
     if media.kind != "data":
@@ -52,7 +55,9 @@ def audio_part(media: MediaRef, api: Api) -> Audio | str:
 
 
 def document_part(block: DocumentBlock, media: MediaRef, api: Api) -> File | Text | str:
-    """Return the document at `media`, else the text extracted from it, or why neither can be sent.
+    """Return the document at `media`; if `media` cannot be sent, the text extracted from the document.
+
+    If neither can be sent, return the reason as text.
 
     Source: Chat Completions reads only PDF and no URLs; Responses also reads office documents.
     """

@@ -1,4 +1,4 @@
-"""The parts of a message's content in OpenAI's APIs, before either API's spelling."""
+"""The parts of a message's content, in a form that is independent of the JSON of OpenAI's two APIs."""
 
 from typing import Literal, NamedTuple
 

@@ -1,4 +1,4 @@
-"""OpenAI's token counts as a `Usage`."""
+"""Read OpenAI's token counts as a `Usage`."""
 
 from pydantic import JsonValue
 
@@ -11,18 +11,18 @@ __all__ = ("usage_of",)
 
 
 def usage_of(value: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
-    """Return the usage, from the spelling of either API; None if it is missing.
+    """Return the usage, from the spelling of either API; None if `value` is None.
 
-    Their input includes tokens read from the cache and written to it; ours does not. Reasoning is part of the output in
-    both. The total is the provider's, else the sum.
+    OpenAI's input count includes tokens read from and written to the cache; `Usage.input` does not. The output count
+    includes reasoning, as `Usage.output` does. The total is the provider's count, or else the sum.
 
     Args:
         value: the JSON of the usage.
         rates: US dollars per million tokens; None leaves the cost unknown.
-        path: where it stands, for errors.
+        path: path of `value`, for errors.
 
     Raises:
-        DecodeError: it is not an object.
+        DecodeError: `value` is not an object.
     """
     if value is None:
         return None
@@ -61,6 +61,6 @@ def _details(value: Json, *names: str) -> Json:
 
 
 def _sum(into: Json, out: Json, name: str) -> int | None:
-    """Return the sum over input and output; None if neither has this count."""
+    """Return the sum of a count over input and output details; None if neither has this count."""
     counts = [count_of(details[name]) for details in (into, out) if details.get(name) is not None]
     return sum(counts) if counts else None

@@ -1,4 +1,4 @@
-"""Names and limits of both OpenAI APIs."""
+"""Names and limits that are the same in both OpenAI APIs."""
 
 from typing import Literal
 
@@ -9,23 +9,23 @@ from lanebus.handlers.providers.common.wire_ids import WireNames, WirePattern
 __all__ = ("PLACEHOLDER", "PROVIDER", "TOOL_NAME", "Api", "tool_choice")
 
 PROVIDER = "openai"
-"""One name for both APIs: ids and thinking are valid in either."""
+"""Name of the provider in messages, the same for both APIs: ids and thinking of one API are valid in the other."""
 
 Api = Literal["chat", "responses"]
 
 TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 64)
 
 PLACEHOLDER = "..."
-"""The user's text if the context is empty: a request needs a message."""
+"""Text of the user message that is sent if the context is empty, because a request needs a message."""
 
 
 def tool_choice(target: Target, names: WireNames, *, nested: bool) -> Json:
-    """Return the key `tool_choice`; empty if no choice is made or no tool is offered.
+    """Return an object with the key `tool_choice`. It is empty if there is no tool choice or no tool is offered.
 
     Args:
         target: the options of the request.
         names: names of the tools on the wire.
-        nested: put the tool's name into an object `function`, as Chat Completions requires.
+        nested: whether the tool's name is put into an object `function`, as Chat Completions requires.
     """
     choice = target.tool_choice
     if choice is None or not target.tools:
