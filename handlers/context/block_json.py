@@ -1,4 +1,4 @@
-"""A compaction block as seed 001's JSON. The log uses the same form, but without extension messages inside it."""
+"""Read and write a compaction block as seed 001's JSON. The log has the same form without extension messages."""
 
 import json
 from typing import NamedTuple
@@ -21,14 +21,14 @@ class ReadBlock(NamedTuple):
 
     block: CompactionBlock
     left_out: tuple[str, ...]
-    """Paths of extension messages. Their section copied them from the loop, and no model may read them."""
+    """Paths of the extension messages in the JSON. They are left out because no model may read them."""
 
 
 def read_block(value: JsonValue) -> ReadBlock:
-    """Read a block from seed 001's JSON. Its messages may have every spelling that the bus reads.
+    """Read a block from seed 001's JSON. The block's messages may have every spelling that the bus reads.
 
     Raises:
-        DecodeError: it is not a compaction block; names the path to the fault.
+        DecodeError: `value` is not a compaction block. The error names the path to the fault.
     """
     if not isinstance(value, dict):
         raise DecodeError("", "a compaction block is a JSON object")

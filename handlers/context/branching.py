@@ -1,7 +1,7 @@
 """Branch, compact, prune and label a session: publish the entries that steer its context.
 
-Each function reads the log first and then publishes, on the condition that nothing was appended in between. Otherwise
-it raises `Conflict`, and the caller can try again. Nothing is removed from the log, so every step can be undone.
+Each function first reads the log and then publishes. If another producer appended in between, the function raises
+`Conflict` and publishes nothing; the caller can try again. Nothing is removed from the log, so each step can be undone.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,11 +34,11 @@ __all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label",
 
 
 async def branch(session: Session, to: int | None, *, epoch: int | None = None) -> Receipt:
-    """Let the next entry continue the entry at `to`.
+    """Move the session's leaf to the entry at `to`. The next entry continues that entry.
 
     Args:
         session: the session to branch.
-        to: position of an entry in the LLM lane; None is before the first entry.
+        to: position of an entry in the LLM lane; None means the place before the first entry.
         epoch: epoch of the caller's lease; None publishes without a lease. See `Session.publish`.
 
     Raises:
@@ -55,12 +55,12 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
 async def branch_with_summary(
     session: Session, to: int | None, summary: str, *, metadata: Metadata | None = None, epoch: int | None = None
 ) -> Receipt:
-    """Branch, and add a summary of the branch that is left.
+    """Move the leaf like `branch`, and add a summary of the branch that the session leaves.
 
     Args:
         session, to, epoch: as for `branch`.
-        summary: what happened on that branch; the model reads it.
-        metadata: stored with the summary; no model sees it.
+        summary: summary of the branch that the session leaves. The model reads the summary.
+        metadata: metadata of the summary. No model sees the metadata.
 
     Raises:
         UnknownLeaf: the LLM lane has no entry at `to`. Nothing was published.
@@ -74,12 +74,14 @@ async def branch_with_summary(
 async def revert(
     session: Session, to: int | None, summary: str, category: RevertCategory, *, loop_id: str, epoch: int | None = None
 ) -> Receipt:
-    """Branch with a summary of what was learnt, and publish a `RevertApplied`. Source: seed 001's revert of a loop.
+    """Move the leaf like `branch`, add a summary of the lessons, and publish a `RevertApplied`.
+
+    Source: seed 001's revert of a loop.
 
     Args:
         session, to, epoch: as for `branch`.
-        summary: what was learnt; the model reads it.
-        category: why the branch was left.
+        summary: the lessons from the branch that the session leaves. The model reads the summary.
+        category: the reason for leaving the branch.
         loop_id: the loop that reverts.
 
     Raises:
@@ -102,15 +104,15 @@ async def compact(
     metadata: Metadata | None = None,
     epoch: int | None = None,
 ) -> Receipt:
-    """Let the context begin with `summary`, followed by the path from `first_kept` on.
+    """Compact the context: it then begins with `summary`, followed by the path from `first_kept` on.
 
     Args:
         session, epoch: as for `branch`.
-        summary: stands in place of everything before `first_kept`.
-        first_kept: position of the first entry that stays; None keeps none.
-        loop_id: also publish this loop's `agent.compaction.ended`; None publishes no event.
-        estimator: measures the context before and after.
-        metadata: stored with the compaction; no model sees it.
+        summary: replaces everything before `first_kept`.
+        first_kept: position of the first entry that stays in the context; None keeps no entry.
+        loop_id: loop for which an `agent.compaction.ended` is published too; None publishes no event.
+        estimator: measures the context before and after the compaction.
+        metadata: metadata of the compaction. No model sees the metadata.
 
     Raises:
         UnknownTarget: `first_kept` is not on the path to the leaf. Nothing was published.
@@ -137,11 +139,11 @@ async def compact(
 async def compact_loops(
     session: Session, blocks: Mapping[str, CompactionBlock], *, epoch: int | None = None
 ) -> Receipt:
-    """Let the context show each of these loops as its compaction block says.
+    """Compact single loops: the context then shows each loop in `blocks` as its compaction block says.
 
     Args:
         session, epoch: as for `branch`.
-        blocks: loop id → block.
+        blocks: loop id → compaction block of the loop.
 
     Raises:
         Conflict: another producer appended meanwhile. Nothing was published.
@@ -162,14 +164,13 @@ async def prune(
     estimator: TokenEstimator = BY_BYTES,
     epoch: int | None = None,
 ) -> Receipt:
-    """Leave these entries out of the context.
+    """Leave the entries at `positions` out of the context.
 
     Args:
         session, epoch: as for `branch`.
-        positions: entries of the LLM lane.
-        memo: what the model reads in their place; None leaves nothing there.
-        loop_id: also publish this loop's `agent.prune.applied`, which does not contain the memo; None publishes no
-            event.
+        positions: positions of entries in the LLM lane.
+        memo: text that the model reads in place of the entries; None shows no text.
+        loop_id: loop for which an `agent.prune.applied` without the memo is published too; None publishes no event.
         estimator: measures the pruned messages.
 
     Raises:
@@ -192,10 +193,10 @@ async def prune(
 
 
 async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
-    """Undo the last compaction with an entry that leaves it out of the context.
+    """Undo the last compaction: publish a prune of the compaction entry.
 
     Entries after the compaction stay. An older compaction applies again and can be undone next. An agent does not
-    compact this context again by itself unless a provider refuses it as too long.
+    compact this context again by itself unless a provider refuses the context as too long.
 
     Args:
         session, epoch: as for `branch`.
@@ -216,12 +217,12 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
 
 
 async def label(session: Session, target: int, name: str | None) -> Receipt:
-    """Name an entry.
+    """Give an entry a label.
 
     Args:
         session: the session of the entry.
         target: position of an entry in the LLM lane.
-        name: the label; None removes it.
+        name: the label; None removes the entry's label.
 
     Raises:
         UnknownLeaf: the LLM lane has no entry at `target`. Nothing was published.
@@ -234,7 +235,7 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
 
 
 async def _tree(session: Session) -> tuple[int, SessionTree]:
-    """Return the session's last position, and its tree up to there."""
+    """Return the session's last position, and the session's tree up to that position."""
     last = (await session.head()).position
     return last, await read_tree(session, at=last)
 
@@ -242,7 +243,11 @@ async def _tree(session: Session) -> tuple[int, SessionTree]:
 async def _branching(
     session: Session, to: int | None, summary: str, metadata: Metadata | None
 ) -> tuple[int, LeafMove, BranchSummary]:
-    """Return the session's last position, and the two entries that lead away from its leaf."""
+    """Return the session's last position, the leaf move to `to`, and the summary of the branch that is left.
+
+    Raises:
+        UnknownLeaf: the LLM lane has no entry at `to`.
+    """
     last, tree = await _tree(session)
     if to is not None and (to < 1 or to not in tree.leaf_after):
         raise UnknownLeaf(session.id, to)

@@ -1,4 +1,4 @@
-"""When to compact a context, and how much of it to keep. Pure; the defaults are those of the seeds."""
+"""Decide when to compact a context, and which part of the context to keep. Pure; the defaults come from the seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class HeadroomTrigger:
 
     Args:
         window: the model's context window, in tokens.
-        system: tokens of the instructions, which `fires` does not count.
-        full: share of the window that counts as the whole.
-        least_free: smallest share that has to stay free.
+        system: tokens of the instructions. The argument of `fires` does not include these tokens.
+        full: share of the window that may be used at most, from 0 to 1.
+        least_free: smallest share of the window that has to stay free below `full`.
     """
 
     window: int = 100_000
@@ -66,18 +66,18 @@ def first_to_keep(
 ) -> int | None:
     """Return the position of the first entry to keep, so that about the last `tokens` of the context stay.
 
-    A cut never separates a call from its result. It moves forward to the next allowed place, or back to the last one if
-    none follows.
+    A cut never separates a call from its result. If a cut is not allowed at the computed place, the next allowed place
+    is used. If no allowed place follows, the last allowed place is used.
 
     Args:
         context: the context to cut.
-        tokens: size of what should stay.
+        tokens: size in tokens of the part that stays.
         estimator: measures the messages.
-        is_most: keep at most `tokens` if a cut allows it; otherwise keep at least that many.
-        up_to: the entry at this position and everything after it stay.
+        is_most: True keeps at most `tokens` if an allowed place permits it; False keeps at least `tokens`.
+        up_to: the entry at this position and everything after it stay. None sets no such limit.
 
     Returns:
-        None if there is no place to cut.
+        A position; None if a cut is allowed nowhere.
     """
     candidates = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Spoken)]
     kept, cut = 0, len(candidates)

@@ -1,4 +1,4 @@
-"""Build a session's context from its log: once, or repeatedly with only the new entries."""
+"""Build a session's context from the log: once, or repeatedly by reading only the new entries."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -24,21 +24,24 @@ class LaneReader(Protocol):
     def read(
         self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
     ) -> AsyncIterator[Envelope]:
-        """Read the entries of these lanes after a cursor, up to and including `until`, in order of position."""
+        """Yield the entries of `lanes` after the cursor `after`, up to and including `until`, in order of position.
+
+        If `until` is None, yield all entries after the cursor.
+        """
         ...
 
 
 async def build_context(session: LaneReader, *, at: int | None = None, leaf: int | None = None) -> Context:
-    """Return what the model sees now, or what it saw after the entry at position `at`. Writes nothing.
+    """Return the session's context at its end, or its context after the entry at position `at`. Writes nothing.
 
     Args:
         session: the session to read.
         at: position of the last entry to read, in either lane; None reads to the end.
-        leaf: build the branch that ends at this entry of the LLM lane; 0 is before the first entry. Entries after it
-            are not read, as later entries never change what it continues.
+        leaf: position of an entry in the LLM lane. The context is of the branch that ends at this entry; 0 means the
+            place before the first entry. Later entries are not read, because they cannot change the path to this entry.
 
     Raises:
-        UnknownLeaf: the LLM lane has no entry `leaf`, or it comes after `at`.
+        UnknownLeaf: the LLM lane has no entry at `leaf`, or `leaf` is after `at`.
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
@@ -64,22 +67,23 @@ class WarmContext:
     def __init__(self, session: LaneReader) -> None:
         self._session = session
         self._context = Context(session.id)
-        self._cursor = START  # a cursor names its log; a position would fit any
+        self._cursor = START  # a cursor and not a position: a cursor identifies the log that it belongs to
         # Two concurrent refreshes would fold the same entries twice.
         self._one_at_a_time = anyio.Lock()
 
     @property
     def context(self) -> Context:
-        """The context as of the last refresh; empty before the first."""
+        """The context as of the last refresh; empty before the first refresh."""
         return self._context
 
     async def refresh(self) -> Context:
         """Read the new entries and return the current context.
 
-        Cancellation keeps what was folded; the next call continues there. Concurrent calls run one after another.
+        Cancellation keeps the entries that were folded; the next call continues after them. Concurrent calls run one
+        after another.
 
         Raises:
-            LogRolledBack: the log lost entries that this context holds. Build a new `WarmContext`.
+            LogRolledBack: the log lost entries that this context holds. Create a new `WarmContext`.
             StreamError: the session cannot be read: it was erased, or entries are missing.
             Unavailable: the server or the archive cannot be reached.
         """

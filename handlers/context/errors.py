@@ -1,4 +1,4 @@
-"""Errors of contexts and of the entries that steer them."""
+"""Errors of contexts, and of the entries that steer a context."""
 
 from lanebus.bus.errors import MessageError
 
@@ -6,9 +6,9 @@ __all__ = ("Misplaced", "UnknownLeaf", "UnknownTarget")
 
 
 class Misplaced(MessageError):
-    """An envelope does not follow the context: it is of another session, too old, or a live delta.
+    """An envelope cannot be the next entry of a context: it is of another session, too old, or a live delta.
 
-    Fields: `session`, `position` and `reason`.
+    Fields: `session` and `position` of the envelope; `reason`, text for people.
     """
 
     def __init__(self, session: str, position: int, reason: str) -> None:
@@ -17,10 +17,9 @@ class Misplaced(MessageError):
 
 
 class UnknownTarget(MessageError):
-    """A leaf move, compaction or prune names an entry that does not exist before it. A context records the error and
-    continues.
+    """A leaf move, compaction or prune names a position at which no earlier entry exists.
 
-    Fields: `target`, the position that was named.
+    A context records the error and continues. Fields: `target`, the position that was named.
     """
 
     def __init__(self, target: int) -> None:

@@ -1,8 +1,8 @@
-"""The context: what a model sees, folded from the LLM lane alone. Pure: the same entries always produce the same
-context.
+"""The context: the messages that a model sees, folded from the LLM lane alone.
 
-An entry that only adds is folded in at a cost that does not grow with the history. A leaf move, a compaction or a prune
-changes what stands, so the context is derived again from all entries.
+The fold is pure: the same entries always produce the same context. Most entries only add to the context, at a cost that
+does not grow with the history. After a leaf move, a compaction or a prune, the context is derived again from all
+entries.
 """
 
 from dataclasses import dataclass, field, replace
@@ -46,43 +46,40 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model sees after the entry at `position`. Immutable: `evolve` returns the next context."""
+    """The context after the entry at `position`. Immutable: `evolve` returns the next context."""
 
     session: str
     position: int = 0
-    """Position of the last entry of the LLM lane that was folded in; 0 before the first."""
+    """Position of the last entry of the LLM lane that was folded in; 0 if no entry was folded in."""
     path: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope])
-    """What stands between root and leaf, in log order.
+    """The entries from root to leaf that are part of the context, in log order.
 
-    The last compaction comes first, if there is one. Then follow all messages and branch summaries, failed answers
-    included. A loop's compaction or a prune stands in place of the first entry that it covers. Settings and labels are
-    not part of it.
+    If there is a compaction, the last compaction is the first entry. All messages and branch summaries follow, failed
+    answers included. A loop's compaction or a prune takes the place of the first entry that it covers. Settings and
+    labels are not part of the path.
     """
     system: PersistentList[Instruction] = field(default_factory=PersistentList[Instruction])
-    """All instructions from root to leaf, also those before a compaction: a summary of what happened does not replace
-    what the model was told to do.
-    """
+    """All instructions from root to leaf, also those before a compaction, because a summary replaces no instruction."""
     pairing: Pairing = field(default_factory=Pairing, repr=False)
     provider: str | None = None
     model: str | None = None
-    """Provider and model of the last model change or answer on the path, whichever came later; None if there was
-    neither.
-    """
+    """Provider and model of the last model change or answer between root and leaf; None if there is neither."""
     thinking_level: str | None = None
     faults: tuple[Fault, ...] = field(default=(), compare=False)
-    """Problems with entries. An unreadable entry adds nothing. After an `UnknownTarget`, a move moves nothing and a
-    compaction keeps nothing.
+    """Problems with entries. An unreadable entry adds nothing to the context.
+
+    A leaf move with an unknown target has no effect. A compaction with an unknown `first_kept` keeps no earlier entry.
     """
     entries: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope], repr=False)
-    """Every entry that was folded in; a later move can lead back to any of them."""
+    """Every entry that was folded in. A later leaf move can lead back to each of these entries."""
 
     @property
     def messages(self) -> PersistentList[LlmMessage]:
-        """Return what is sent to a provider, in order: no instructions and no failed answers, and summaries as user
-        messages.
+        """The messages to send to a provider, in order, without instructions and failed answers.
 
-        After each assistant message stands exactly one result per call; see `tool_pairs.py`. What users said while the
-        model was answering follows these; see `read_marks.py`.
+        Summaries are user messages. Each assistant message is followed by exactly one result per call; see
+        `tool_pairs.py`. User messages that arrived while the model was answering come after these results; see
+        `read_marks.py`.
         """
         return self.pairing.messages
 
@@ -95,8 +92,8 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         envelope: the next entry of the same session.
 
     Raises:
-        ForgedEntry: the entry is in the extension lane, or holds an extension message. No model may see it.
-        Misplaced: it is of another session, a live delta, or not after `context.position`.
+        ForgedEntry: the entry is in the extension lane, or holds an extension message. No model may see such an entry.
+        Misplaced: the entry is of another session, a live delta, or not after `context.position`.
     """
     _require_own(context, envelope)
     if isinstance(envelope.message, DecodeFailure) and envelope.delta:
@@ -137,16 +134,16 @@ def _require_next(context: Context, envelope: Envelope) -> None:
 
 
 def _noted(context: Context, fault: Fault) -> Context:
-    """Record the fault of an entry that a foreign client wrote below a used position.
+    """Record the fault of an entry that a foreign client wrote with an id that is not a position.
 
-    A reader returns such an entry at each read until the session grows, so it is recorded only once.
+    A reader returns such an entry at each read until the session grows, so the same fault is recorded only once.
     """
     is_noted = any((known.position, str(known.error)) == (fault.position, str(fault.error)) for known in context.faults)
     return context if is_noted else replace(context, faults=(*context.faults, fault))
 
 
 def _derived(known: Context) -> Context:
-    """Derive the context again from its entries, after one of them changed what stands."""
+    """Derive the context again from all its entries, after an entry that changes the path."""
     path = path_to_leaf(known.entries)
     context = Context(known.session, known.position, faults=known.faults, entries=known.entries)
     for envelope in path:
@@ -154,7 +151,7 @@ def _derived(known: Context) -> Context:
     standing, fault = _standing(path)
     for stands in overlaid(standing):
         context = _with_shown(context, stands)
-    # The fault of an older compaction is recorded already.
+    # The fault of an older compaction was recorded when that compaction was folded in.
     return _faulty(context, fault) if fault and standing[0].position == known.position else context
 
 
@@ -163,7 +160,10 @@ def _faulty(context: Context, error: MessageError) -> Context:
 
 
 def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
-    """Return the part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
+    """Return the entries of the path that the last compaction leaves, and the fault of that compaction or None.
+
+    The last compaction that is not undone is the first of these entries. Without such a compaction, return the path.
+    """
     undone = {
         pruned
         for prune in path
@@ -188,7 +188,7 @@ def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | Non
 
 
 def _with_settings(context: Context, envelope: Envelope) -> Context:
-    """Apply the settings of an entry. They hold for the whole path, also where a compaction replaced it."""
+    """Apply the settings of an entry. Settings hold even if a compaction replaces the entry."""
     match envelope.message:
         case SystemMessage() | DeveloperMessage() as instruction:
             return replace(context, system=context.system.appended(instruction))
@@ -205,7 +205,7 @@ def _with_settings(context: Context, envelope: Envelope) -> Context:
 
 
 def _with_shown(context: Context, stands: Stands) -> Context:
-    """Add what the entry says, or what an overlay says in its place."""
+    """Add the messages of an entry, or the messages of an overlay that takes the place of the entry."""
     shown = _shown_by(stands.envelope) if stands.instead is None else stands.instead
     if shown is None:
         return context
@@ -219,16 +219,16 @@ def _with_shown(context: Context, stands: Stands) -> Context:
 
 
 def _spoken_meanwhile(path: PersistentList[Envelope], stands: Stands) -> list[LlmMessage]:
-    """Return what users said before an answer that was produced without it.
+    """Return the user messages before an answer that the model did not see when it wrote the answer.
 
-    For every later request it stands after that answer. Otherwise the next model call would show the message as already
-    read, and the model would continue its own text instead of replying to the user.
+    In every later request, such a message comes after the answer. Otherwise the model would take the message as
+    answered, and would continue its own text instead of replying to the user.
     """
     message = stands.envelope.message
     if stands.instead is not None or (isinstance(message, AssistantMessage) and message.is_failed):
         return []
     late = (envelope.message for envelope in reversed(left_over(path, stands.envelope)))
-    # Results inside a user's message stand after their calls, wherever those are.
+    # A user message with tool results is not moved: its results come after their calls in any case.
     return [each for each in late if isinstance(each, UserMessage) and not _has_results(each)]
 
 
@@ -237,7 +237,7 @@ def _has_results(message: LlmMessage) -> bool:
 
 
 def _shown_by(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
-    """Return what an entry makes the model read; None if the entry is not part of the path."""
+    """Return the messages that an entry adds to a request; None if the entry is not part of the path."""
     match envelope.message:
         case Compaction() as compaction:
             shown = compaction_message(compaction)

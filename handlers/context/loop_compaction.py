@@ -1,4 +1,4 @@
-"""Compaction of single loops, with seed 001's method and texts. Pure: nothing is published here."""
+"""Make compaction blocks of single loops, with seed 001's method and texts. Pure: nothing is published here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,32 +22,37 @@ from lanebus.handlers.context.turn_list import MessageTurn, turns_of
 __all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
 
 _SHORT_BYTES = 200
-"""A longer text is not used as its own summary."""
+"""Most bytes of a text that is used as its own summary."""
 
 Spoken = UserMessage | AssistantMessage | ToolResultMessage
 Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMessage]]
-"""Returns messages that replace the ones passed in, of about the number of tokens passed in."""
+"""Called with (messages, tokens, estimator). Returns messages of about `tokens` tokens that replace `messages`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSettings:
-    """How much of a loop to keep. Source: the defaults of seed 001."""
+    """Settings that say how much of a loop to keep. The defaults come from seed 001."""
 
     keep_first: int = 2
-    """Turns at the start of the latest loop that stay unchanged."""
+    """Number of turns at the start of the latest loop that stay unchanged."""
     keep_recent: int = 10
-    """Turns at the end of the latest loop that stay, with long tool outputs cut."""
+    """Number of turns at the end of the latest loop that stay, with long tool outputs cut."""
     summary_tokens: int = 2_000
-    """Tokens for the summary of all turns between."""
+    """Most tokens of the summary of all other turns of a loop."""
     tool_lines: int = 50
-    """Most lines of a tool's output in a recent turn."""
+    """Most lines of a tool's output in a turn at the end of the latest loop."""
     scope: int | Literal["tokens"] = 3
-    """How many loops before the latest to compact; "tokens" compacts as many as fit into `window_tokens` together."""
+    """Number of loops before the latest loop to compact. "tokens" compacts as many of the last of these loops as fit
+    into `window_tokens` together."""
     window_tokens: int = 100_000
+    """See `scope`."""
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
-    """Return a line for each answer, and one that counts the messages for which the tokens did not suffice."""
+    """Return one message of one line per answer, as long as the lines fit into `tokens`.
+
+    If some answers do not fit, or there is no answer, a last message counts the messages that are not covered.
+    """
     lines: list[LlmMessage] = []
     covered = 0
     for number, message in enumerate(messages, 1):
@@ -78,15 +83,15 @@ def block_of(
 
     Args:
         messages: all messages of the loop.
-        settings: how much to keep.
+        settings: settings that say how much to keep.
         is_latest: whether this is the session's latest loop.
-        created_at: RFC 3339; None is now.
+        created_at: creation time of the block as RFC 3339 text; None means now.
         summarize: writes the summary.
         estimator: measures the summary.
     """
     turns = turns_of(message for message in messages if not isinstance(message, SystemMessage | DeveloperMessage))
     first = min(settings.keep_first, len(turns)) if is_latest else 0
-    # A turn that stays unchanged is not repeated among the recent ones.
+    # A turn that stays unchanged is not repeated among the recent turns.
     recent = max(first, len(turns) - settings.keep_recent) if is_latest else len(turns)
     between = _section(turns[first:recent], lambda part: summarize(part, settings.summary_tokens, estimator))
     return CompactionBlock(
@@ -108,13 +113,13 @@ def blocks_of(
     summarize: Summarize = one_line_each,
     estimator: TokenEstimator = BY_BYTES,
 ) -> dict[str, CompactionBlock]:
-    """Return a block for the latest loop, and for those before it that are in scope.
+    """Return loop id → block for the latest loop and for the earlier loops that are in scope.
 
     Args:
-        loops: loop id → its messages, in the order of the loops, as `loops_of` returns them.
-        settings: how much to keep.
-        known: earlier loops that already have a block and keep it.
-        created_at: RFC 3339; None is now.
+        loops: loop id → messages of the loop, in the order of the loops, as `loops_of` returns them.
+        settings: settings that say how much to keep.
+        known: ids of earlier loops that already have a block. They get no new block.
+        created_at: creation time of the blocks as RFC 3339 text; None means now.
         summarize: writes the summaries.
         estimator: measures the summaries.
     """
@@ -138,7 +143,7 @@ def blocks_of(
 
 
 def _loops_within(tokens: int, loops: Sequence[Sequence[LlmMessage]], estimator: TokenEstimator) -> int:
-    """Return how many of the last loops fit into the tokens together."""
+    """Return how many of the last loops together fit into `tokens` tokens."""
     count = 0
     for messages in reversed(loops):
         tokens -= sum(map(estimator.message, messages))
@@ -160,7 +165,7 @@ def _section(
     if of is None:
         return None
     messages = shorten([message for turn in turns for message in turn.messages])
-    # Instructions belong to no loop, so none are lost here.
+    # Instructions belong to no loop, so this filter loses no instruction.
     return CompactedSection(range=of, messages=tuple(message for message in messages if isinstance(message, Spoken)))
 
 

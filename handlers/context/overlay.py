@@ -1,7 +1,7 @@
 """Overlays on the log: compactions of single loops, and pruned entries.
 
-Nothing is removed from the log. An overlay is an entry of its own and covers only entries before it, so a context from
-before the overlay shows everything.
+Nothing is removed from the log. An overlay is an entry of its own and covers only earlier entries. So the context of an
+earlier position still shows the covered entries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,17 +16,17 @@ __all__ = ("Stands", "overlaid")
 
 
 class Stands(NamedTuple):
-    """An entry in its place in the context."""
+    """An entry at its place in the context, or an overlay at the place of the entries that it covers."""
 
     envelope: Envelope
     instead: tuple[LlmMessage, ...] | None = None
-    """What an overlay says in place of the entries it covers; None if the entry speaks for itself."""
+    """For an overlay, the messages that replace the covered entries. None if the entry is not such an overlay."""
 
 
 def overlaid(path: Sequence[Envelope]) -> list[Stands]:
-    """Return what stands of a path under the overlays on it. Pure.
+    """Apply the overlays on a path. Return the entries and overlays that remain. Pure.
 
-    Each overlay takes the place of the first entry that it covers. An overlay that covers nothing adds nothing.
+    Each overlay takes the place of the first entry that it covers. An overlay that covers nothing adds no messages.
     """
     standing = [Stands(envelope) for envelope in path]
     latest = {envelope.message.loop_id: envelope for envelope in path if isinstance(envelope.message, LoopCompaction)}
@@ -45,7 +45,7 @@ def overlaid(path: Sequence[Envelope]) -> list[Stands]:
 
 
 def _turns_left_out(standing: Iterable[Stands], before: int, compaction: LoopCompaction) -> set[int]:
-    """Return the positions of the loop's messages before its overlay, without the turns that the overlay keeps."""
+    """Return the positions of a loop's messages before position `before`, without the turns that `compaction` keeps."""
     kept = compaction.block.keep_first
     return {
         stands.envelope.position
@@ -59,7 +59,7 @@ def _turns_left_out(standing: Iterable[Stands], before: int, compaction: LoopCom
 
 
 def _replaced(standing: Sequence[Stands], covered: set[int], replacement: Stands) -> list[Stands]:
-    """Put `replacement` in place of all covered entries, except for instructions: they still hold."""
+    """Put `replacement` in place of all covered entries. Covered instructions stay, because they still hold."""
     result: list[Stands] = []
     is_placed = False
     for stands in standing:

@@ -1,4 +1,4 @@
-"""Read marks: how far a model had read when it answered, and which messages it was not shown. Pure."""
+"""Read marks: how far a model had read when it answered, and which messages the model was not shown. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,11 @@ from lanebus.bus.wire.envelope import Envelope
 __all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_prompt", "left_over", "read_position")
 
 READ_UP_TO = "lanebus.seen"
-"""Key in the private metadata of an answer, and of the note that ends a loop. Its value is the position up to which
-everything is read or handled.
+"""Key in the private metadata of an answer, and of the note that ends a loop. Its value is the position up to which the
+model has read all entries, or the loop has handled them.
 
-What users say while a model answers stands before the answer in the log. Only this mark shows that it is unanswered.
+A user message that arrives while the model answers is before the answer in the log. Only this mark shows that the
+message is unanswered.
 """
 
 DEFERRED = "lanebus.held"
@@ -19,9 +20,9 @@ DEFERRED = "lanebus.held"
 
 
 def read_position(envelope: Envelope) -> int | None:
-    """Return the position up to which everything is read once this entry exists.
+    """Return the position up to which all entries are read or handled, according to this entry.
 
-    None if the entry is neither an answer nor a note that ends a loop.
+    Return None if the entry is neither an answer nor a note that ends a loop.
     """
     message = envelope.message
     if not isinstance(message, AssistantMessage | UserMessage):
@@ -33,16 +34,20 @@ def read_position(envelope: Envelope) -> int | None:
 
 
 def deferred_positions(envelope: Envelope) -> frozenset[int]:
-    """Return the positions of messages before `READ_UP_TO` that the model was not shown."""
+    """Return the positions of the messages up to the entry's read position that the model was not shown."""
     message = envelope.message
     held = (message.metadata or {}).get(DEFERRED) if isinstance(message, LlmMessage) else None
     return frozenset(each for each in held if type(each) is int) if isinstance(held, list) else frozenset()
 
 
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
-    """Return what users said before an answer that was produced without it, newest first.
+    """Return the user messages before `reader` that the model had not read when it wrote `reader`, newest first.
 
-    Looks back only as far as the answer's model had read.
+    The search goes back only to the position up to which the model had read.
+
+    Args:
+        path: the path before `reader`.
+        reader: an answer, or a note that ends a loop. For other entries, the result is empty.
     """
     seen = read_position(reader)
     if seen is None:
@@ -52,7 +57,7 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
     found: list[Envelope] = []
     for index in range(len(path) - 1, -1, -1):
         envelope = path[index]
-        # An overlay stands in place of older entries but has its own, later position.
+        # An overlay takes the place of older entries, but has its own, later position. So positions may not be sorted.
         if envelope.position <= seen and envelope.position < first:
             break
         is_left = seen < envelope.position < reader.position or envelope.position in held
@@ -62,5 +67,5 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
 
 
 def is_prompt(envelope: Envelope) -> bool:
-    """Return whether a user said it. False for a loop's own note to its model."""
+    """Return whether the entry is a message that a user sent. A loop's own note to its model is not."""
     return isinstance(envelope.message, UserMessage) and envelope.message.turn_id is None

@@ -1,4 +1,4 @@
-"""A session as a tree: its branches and labels, read from the log without changing it. Pure."""
+"""A session as a tree: its branches and labels, read from the log. The log is not changed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ __all__ = ("SessionTree", "read_tree")
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
-    """The entries of the LLM lane as a tree, without leaf moves. An entry's parent is the one that it continues."""
+    """The entries of the LLM lane as a tree, without leaf moves. An entry's parent is the entry that it continues."""
 
     session: str
     entries: Mapping[int, Envelope]
     """Position → entry, in log order."""
     parents: Mapping[int, int]
-    """Position → position of the entry that it continues; 0 is the root, before the first entry."""
+    """Position of an entry → position of its parent; 0 is the root, before the first entry."""
     leaf_after: Mapping[int, int]
-    """Position of any entry → where the session stood after it: at the entry itself, or where a leaf move led."""
+    """Position of any entry → position of the leaf after that entry: the entry itself, or the target of a leaf move."""
     leaf: int
-    """Position that the next entry continues; 0 is the root."""
+    """Position of the current leaf, which the next entry continues; 0 is the root."""
     labels: Mapping[int, str]
-    """Position → the name that a user gave it, on any branch."""
+    """Position of an entry → its label. The entry may be on any branch."""
 
     @classmethod
     def of(cls, session: str, entries: Iterable[Envelope]) -> Self:
@@ -36,7 +36,7 @@ class SessionTree:
 
         Args:
             session: the session's id.
-            entries: in order of their positions.
+            entries: the entries, in order of position.
         """
         known: dict[int, Envelope] = {}
         parents: dict[int, int] = {}
@@ -64,10 +64,10 @@ class SessionTree:
         )
 
     def path(self, leaf: int | None = None) -> tuple[Envelope, ...]:
-        """Return the entries from the first to `leaf`. None is the session's current leaf; 0 returns none.
+        """Return the entries from the root to `leaf`. None means the session's current leaf; 0 returns no entries.
 
         Raises:
-            UnknownLeaf: the tree has no such entry.
+            UnknownLeaf: the tree has no entry at `leaf`.
         """
         at = self._known(self.leaf if leaf is None else leaf)
         steps: list[Envelope] = []
@@ -77,17 +77,16 @@ class SessionTree:
         return tuple(reversed(steps))
 
     def children(self, position: int) -> tuple[int, ...]:
-        """Return the positions of the entries that continue this one, oldest first. 0 returns those that start at the
-        root.
+        """Return the positions of the entries that continue the entry at `position`, oldest first. 0 means the root.
 
         Raises:
-            UnknownLeaf: the tree has no such entry.
+            UnknownLeaf: the tree has no entry at `position`.
         """
         at = self._known(position)
         return tuple(child for child, parent in self.parents.items() if parent == at)
 
     def branches(self) -> tuple[int, ...]:
-        """Return the positions of the entries that nothing continues, oldest first. Each ends a branch."""
+        """Return the positions of the entries that end a branch: no other entry continues them. Oldest first."""
         continued = set(self.parents.values())
         return tuple(position for position in self.entries if position not in continued)
 
@@ -102,7 +101,7 @@ async def read_tree(session: LaneReader, *, at: int | None = None) -> SessionTre
 
     Args:
         session: the session to read.
-        at: read it as it was after the entry at this position; None reads to the end.
+        at: position of the last entry to read, in either lane; None reads to the end.
 
     Raises:
         StreamError: the session cannot be read: it was erased, or entries are missing.

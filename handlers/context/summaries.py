@@ -1,4 +1,4 @@
-"""Summaries as the model reads them: user messages that exist only in a context and are never published."""
+"""Convert summaries to the user messages that a model reads. They exist only in a context and are never published."""
 
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
@@ -14,8 +14,9 @@ EXPLORED = "The user explored a different conversation branch before returning h
 
 
 def compaction_message(compaction: Compaction) -> UserMessage | None:
-    """Return what the model reads in place of what was compacted; None if the summary is blank. Source: the text is
-    pi's.
+    """Return the message that the model reads in place of compacted entries; None if the summary is blank.
+
+    Source: the text is pi's.
     """
     if not compaction.summary.strip():
         return None
@@ -23,15 +24,15 @@ def compaction_message(compaction: Compaction) -> UserMessage | None:
 
 
 def branch_message(summary: BranchSummary) -> UserMessage | None:
-    """Return what the model reads about a branch that the session left; None if the summary is blank.
+    """Return the message that the model reads about a branch that the session left; None if the summary is blank.
 
-    Source: the text is pi's. Unlike the one for compactions, it has no newline before the closing tag.
+    Source: the text is pi's. Unlike the text for compactions, it has no newline before the closing tag.
     """
     return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary.strip() else None
 
 
 def prune_message(prune: Prune) -> UserMessage | None:
-    """Return what the model reads in place of pruned entries; None without a memo. Source: seed 001."""
+    """Return the message that the model reads in place of pruned entries; None without a memo. Source: seed 001."""
     if prune.memo is None or not prune.memo.strip():
         return None
     return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)

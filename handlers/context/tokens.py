@@ -1,7 +1,7 @@
-"""The size of a context in tokens: the provider's last count, plus an estimate of what came after it.
+"""Measure a context in tokens: the provider's last count, plus an estimate of the messages after that count.
 
-The estimators need no tokenizer and are wrong by some tens of percent. An estimator that uses the model's tokenizer can
-be passed wherever a `TokenEstimator` is asked for.
+The estimators need no tokenizer and are wrong by some tens of percent. Functions that take a `TokenEstimator` also
+accept an estimator that uses the model's tokenizer.
 """
 
 import json
@@ -39,19 +39,19 @@ _IMAGE_CHARACTERS = 4_800
 
 
 class TokenEstimator(Protocol):
-    """Estimates tokens. Pure: the same text always has the same number."""
+    """Estimates numbers of tokens. Pure: the same text always has the same number."""
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens of a text."""
         ...
 
     def message(self, message: LlmMessage) -> int:
-        """Return the tokens of everything in a message that a model reads."""
+        """Return the number of tokens of everything in a message that a model reads."""
         ...
 
 
 class _ByBytes:
-    """One token per four bytes of UTF-8, rounded up. Source: seed 001."""
+    """Estimates one token per four bytes of UTF-8, rounded up. Source: seed 001."""
 
     def text(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
@@ -72,7 +72,7 @@ class _ByBytes:
 
 
 class _ByCharacters:
-    """One token per four characters of the whole message, at least one. Source: seed 000, pi."""
+    """Estimates one token per four characters of the whole message, and at least one token. Source: seed 000, pi."""
 
     def text(self, text: str) -> int:
         return max(1, len(text) // 4)
@@ -87,18 +87,18 @@ class _ByCharacters:
 
 
 BY_BYTES: TokenEstimator = _ByBytes()
-"""Seed 001's estimator. An image counts by its size."""
+"""Seed 001's estimator. The tokens of an image depend on its size in bytes."""
 BY_CHARACTERS: TokenEstimator = _ByCharacters()
-"""Seed 000's estimator. An image counts as 1,200 tokens."""
+"""Seed 000's estimator. An image is estimated at 1,200 tokens."""
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
-    """Return the size of the context after a model call, its answer included.
+    """Return the size in tokens of the context after a model call, including the call's answer.
 
     Args:
-        usage: what the provider reported for the call.
-        cached: include the tokens that were read from a cache or written to it. They are in the context either way;
-            seed 000's figure leaves them out.
+        usage: the usage that the provider reported for the call.
+        cached: whether to include tokens that were read from or written to a cache. These tokens are part of the
+            context; False returns the figure of seed 000, which leaves them out.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
@@ -106,13 +106,13 @@ def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
 def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> int:
     """Return the size of a context in tokens.
 
-    This is the usage of the last answer that has one, plus an estimate of what stands after it. Everything is estimated
-    if no answer has usage, or if a compaction or prune came after the answer: its count is then outdated. Source: pi,
-    seed 001.
+    The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
+    whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
+    the usage outdated. Source: pi, seed 001.
 
     Args:
         context: the context to measure.
-        estimator: estimates what the provider has not counted.
+        estimator: estimates the messages that the provider has not counted.
     """
     overlays = [envelope.position for envelope in context.path if isinstance(envelope.message, _OVERLAYS)]
     changed = max(overlays, default=0)
@@ -134,7 +134,7 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
 
 
 def _texts(block: Block) -> Iterable[str]:
-    """Return what a model reads of a block as text."""
+    """Return the parts of a block that a model reads as text."""
     match block:
         case TextBlock(text=text) | ThinkingBlock(text=text) | ErrorBlock(message=text):
             return (text,)
@@ -153,7 +153,7 @@ def _texts(block: Block) -> Iterable[str]:
 
 
 def _json_alone(result: ToolResultMessage) -> str:
-    """Return the JSON that a model reads as the result; empty if there is content to read instead."""
+    """Return the structured JSON as text if the model reads it as the result; "" if the result has content."""
     return "" if result.content or result.structured is None else _compact(result.structured)
 
 
@@ -162,7 +162,7 @@ def _compact(value: JsonValue) -> str:
 
 
 def _media(block: Block) -> Iterable[MediaRef]:
-    """Return what a model looks at or listens to."""
+    """Return the media of a block that a model sees or hears."""
     match block:
         case ImageBlock(media=media) | AudioBlock(media=media) | VideoBlock(media=media):
             return (media,)

@@ -1,7 +1,7 @@
-"""Tool calls and their results, in the one order that every provider accepts.
+"""Put tool calls and their results into the one order that every provider accepts.
 
-After each assistant message stand exactly as many results as it has calls, in the order of the calls, regardless of the
-order in which they arrived. A call without a result has a placeholder until its result arrives.
+Each assistant message is followed by exactly one result per call, in the order of the calls. The order in which the
+results arrived does not matter. A call without a result has a placeholder until its result arrives.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("NO_RESULT", "Pairing")
 
 NO_RESULT = "No result provided"
-"""What the model reads as the result of a call that has none. Source: pi."""
+"""Text of the placeholder that the model reads if a call has no result. Source: pi."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,21 @@ class Pairing:
 
     messages: PersistentList[LlmMessage] = field(default_factory=PersistentList[LlmMessage])
     waiting: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """Call id → indexes of its placeholders in `messages`. There is more than one only if one message repeats the id.
+    """Call id → indexes in `messages` of the placeholders for calls with this id. There are several only if one message
+    repeats the id.
     """
 
     def joined_by(self, message: LlmMessage) -> "Pairing":
-        """Return the messages after `message` was added.
+        """Return the pairing with `message` added.
 
-        - A failed or aborted answer is left out, together with its calls and their results.
-        - A result is left out if no call waits for it: it is an orphan, or a second result of its call.
-        - Results inside another message are taken out of it and treated like all others.
+        - A failed or aborted answer is left out, together with its calls and the results of these calls.
+        - A result is left out if no call waits for it: no call has its id, or the call already has a result.
+        - Results inside another message are removed from that message and added like result messages.
         """
         if isinstance(message, ToolResultMessage):
             return self._answered(message)
         if isinstance(message, AssistantMessage) and message.is_failed:
-            # An id may be used again: results that arrive now belong to this call, not to an older one of the same id.
+            # Call ids may repeat. Later results belong to a call of this answer, not to an older call with the same id.
             return self._without({call.id for call in message.tool_calls()})
         results = [_as_message(block) for block in message.content if isinstance(block, ToolResultBlock)]
         rest = _without_results(message) if results else message
@@ -47,7 +48,7 @@ class Pairing:
         return joined
 
     def leaving_out(self, removed: Sequence[LlmMessage]) -> "Pairing":
-        """Return the messages without these objects, none of which has a call or a result."""
+        """Return the pairing without these message objects. None of `removed` may have a call or a result."""
         gone = Counter(map(id, removed))
         start, kept = len(self.messages), list[LlmMessage]()
         while start and gone.total():
@@ -57,7 +58,7 @@ class Pairing:
                 gone[id(message)] -= 1
             else:
                 kept.append(message)
-        # Each message after the first removed one has moved.
+        # Each message after the first removed message has a new index.
         places = {id(message): place for place, message in enumerate(reversed(kept), start)}
         waiting = {
             call: tuple(place if place < start else places[id(self.messages[place])] for place in old)

@@ -1,4 +1,4 @@
-"""Leave out answers that are of no use to the next request. Pure: the log keeps them.
+"""Leave out answers that are useless in the next request. Pure: the log keeps these answers.
 
 Source: the request preparation that seed 000 documents.
 """
@@ -12,10 +12,10 @@ __all__ = ("without_empty_answers", "without_unusable_end")
 
 
 def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """Return the messages up to the last one that a model can continue from.
+    """Return the messages up to the last message that a model can continue from.
 
-    Answers at the end are dropped if they were cut, call tools or are blank. The results of such calls never arrived,
-    as they would stand after the answer.
+    Answers at the end are dropped if they were cut, call tools or are blank. The results of calls in such an answer
+    never arrived, because no message follows the answer.
     """
     end = len(messages)
     while end and isinstance(last := messages[end - 1], AssistantMessage) and not _is_usable(last):

@@ -1,6 +1,6 @@
-"""The tree of a session. Pure, over the LLM lane's entries in order of their positions.
+"""Pure functions that find entries and paths in a session's tree. Entries are of the LLM lane, in order of position.
 
-No entry names its parent. An entry continues the entry before it; after a leaf move, it continues the move's target. So
+No entry names its parent. An entry continues the previous entry; after a leaf move, it continues the move's target. So
 each step towards the root leads to a smaller position, and the tree has no cycle.
 """
 
@@ -20,10 +20,10 @@ def find(entries: Sequence[Envelope], position: int) -> int | None:
 
 
 def path_to_leaf(entries: Sequence[Envelope]) -> list[Envelope]:
-    """Return the entries from the root to the leaf. Leaf moves steer the path and are not on it.
+    """Return the entries from the root to the leaf. Leaf moves steer the path but are not part of it.
 
-    A move to another leaf move leads to that one's target. A move to an entry that does not come before it has no
-    effect.
+    A leaf move to another leaf move leads to the target of the other move. A leaf move whose target is not an earlier
+    entry has no effect.
     """
     return list(_towards_root(entries))[::-1]
 

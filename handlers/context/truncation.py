@@ -7,7 +7,7 @@ __all__ = ("head_and_tail", "truncated")
 
 
 def head_and_tail(text: str, most_lines: int) -> str:
-    """Return the text; if it has more than `most_lines` lines, the first and the last with a note between them."""
+    """Return the text. If it has more than `most_lines` lines, return the first and last lines with a note between."""
     lines = text.splitlines()
     if len(lines) <= most_lines:
         return text
@@ -17,13 +17,13 @@ def head_and_tail(text: str, most_lines: int) -> str:
 
 
 def truncated(message: LlmMessage, most_lines: int) -> LlmMessage:
-    """Return the message. In a tool's result, each long text keeps only its beginning and its end."""
+    """Return the message. In a tool result, each text of more than `most_lines` lines keeps only its start and end."""
     if not isinstance(message, ToolResultMessage):
         return message
     content = tuple(_cut_block(block, most_lines) for block in message.content)
     if content == message.content:
         return message
-    # The structured result would still hold everything.
+    # The structured result is dropped, because it would still hold the whole output.
     return message.model_copy(update={"content": content, "structured": None})
 
 

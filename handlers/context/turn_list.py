@@ -1,4 +1,4 @@
-"""Messages grouped by turns and loops. Pure."""
+"""Group messages by turns and loops. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,12 +12,12 @@ class MessageTurn(NamedTuple):
     """The messages of one turn."""
 
     number: int
-    """Index of the turn in its loop; for a message without a turn, its index among the turns."""
+    """Index of the turn in its loop. For a message without a turn id, the index of this item among the turns."""
     messages: tuple[LlmMessage, ...]
 
 
 def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
-    """Return the turns of one loop's messages, in order. A message without a turn id is a turn of its own."""
+    """Return the turns of one loop's messages, in order. Each message without a turn id is a turn of its own."""
     turns: list[MessageTurn] = []
     is_stamped = False
     for message in messages:
