@@ -1,4 +1,4 @@
-"""The activity of a session's agent as one word, for a person who watches it. Pure."""
+"""Name the activity of a session's agent in one word, for a person who watches the session. Pure."""
 
 from typing import Literal
 
@@ -8,16 +8,16 @@ from lanebus.handlers.projections.agent_status import LoopStatus, Status
 __all__ = ("Doing", "doing", "own_loop", "waiting_calls")
 
 Doing = Literal["idle", "model", "tools", "waiting", "paused", "handoff"]
-"""What the agent does.
+"""The activity of a session's agent.
 
-`idle`: no loop is open. `model`: it waits for the model's answer. `tools`: it runs tools. `waiting`: at least one tool
-call waits for a person; the loop continues when all such calls are approved or denied. `paused`, `handoff`: workers do
-not answer until the session is resumed.
+`idle`: no loop is open. `model`: the agent waits for the model's answer. `tools`: the agent runs tools. `waiting`: at
+least one tool call waits for a person; the loop continues when all such calls are approved or denied. `paused`,
+`handoff`: workers do not answer until the session is resumed.
 """
 
 
 def doing(session: str, status: Status) -> Doing:
-    """Return what the agent of `session` does according to `status`."""
+    """Return the activity of the agent of `session` according to `status`."""
     if status.halted is not None:
         return status.halted
     loop = own_loop(session, status)
@@ -29,7 +29,7 @@ def doing(session: str, status: Status) -> Doing:
 
 
 def own_loop(session: str, status: Status) -> LoopStatus | None:
-    """Return the newest loop if it belongs to `session`, otherwise None. A fork may share a loop of its parent."""
+    """Return the newest loop if it belongs to `session`, otherwise None. In a fork, it may belong to the parent."""
     loop = status.loop
     return loop if loop is not None and loop.loop_id.partition(".")[0] == session else None
 

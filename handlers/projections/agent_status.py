@@ -1,7 +1,7 @@
 """The status of a session's newest loop, folded from the extension lane: its turn, tool calls and commands. Pure.
 
-A worker decides from this status and the LLM lane's `LoopState` alone. Events change the status. A command is only
-listed until a `ControlAnswered` answers it.
+A worker decides from this status and the LLM lane's `LoopState` alone. Events change the status. A command itself does
+not change the loop; it is listed until a `ControlAnswered` answers the command.
 """
 
 from collections.abc import Mapping
@@ -72,31 +72,31 @@ class Command(Frozen):
 
 
 class LoopStatus(Frozen):
-    """The status of the newest loop. All fields named `calls_…` concern its newest turn only."""
+    """The status of the newest loop. All fields named `calls_…` concern only the loop's newest turn."""
 
     loop_id: str
     started: float
     """seconds UTC by the server's clock"""
     position: int = 0
-    """position of its start. A loop that continues a stopped loop has the position of that loop's start"""
+    """position of the loop's start. If the loop continues a stopped loop, the position of the stopped loop's start"""
     ended: StopReason | None = None
-    """why it ended; None while it is open"""
+    """reason why the loop ended; None while the loop is open"""
     turn: TurnId | None = None
-    """the newest turn; None before the first"""
+    """the newest turn; None before the first turn"""
     calls_started: Mapping[str, int] = {}
-    """tool call id → position of its newest `ToolStarted`"""
+    """tool call id → position of the call's newest `ToolStarted`"""
     calls_attempts: Mapping[str, int] = {}
-    """tool call id → number of times it was started"""
+    """tool call id → number of times the call was started"""
     calls_waiting: Mapping[str, ToolWaiting] = {}
-    """tool call id → its newest request for a person's approval, answered or not"""
+    """tool call id → the call's newest request for a person's approval, answered or not"""
     calls_answered: Mapping[str, Command] = {}
-    """tool call id → the approval or denial of its newest request, once a worker has applied it"""
+    """tool call id → the approval or denial of the call's newest request, if a worker has applied the command"""
     calls_ended: Mapping[str, int] = {}
-    """tool call id → position of its `ToolEnded`"""
+    """tool call id → position of the call's `ToolEnded`"""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was stopped before it finished. The next loop continues its open calls."""
+        """Whether the loop was stopped before it finished. The next loop continues the open calls of a stopped loop."""
         return self.ended in {"paused", "handoff", "contextCompacted"}
 
 
@@ -104,9 +104,9 @@ class Status(Frozen):
     """The status of a session's work as of the last folded entry."""
 
     loop: LoopStatus | None = None
-    """the newest loop; None before the first"""
+    """the newest loop; None before the first loop"""
     halted: Literal["paused", "handoff"] | None = None
-    """why workers do not answer the session; None if they do. `control.resume` clears it"""
+    """reason why workers do not answer the session; None if workers answer. `control.resume` sets it to None"""
     commands: tuple[Command, ...] = ()
     """commands that no `ControlAnswered` has answered, in order of position"""
     link: SessionLinked | None = None
@@ -122,7 +122,7 @@ class Status(Frozen):
     """positions of the answers whose estimated usage was settled"""
 
     def is_over(self, loop_id: str) -> bool:
-        """Return whether this is the newest loop and it has ended."""
+        """Return whether `loop_id` is the newest loop and this loop has ended."""
         return self.loop is not None and self.loop.loop_id == loop_id and self.loop.ended is not None
 
 
@@ -169,7 +169,7 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
 
 
 def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopStatus:
-    """Return the status of a loop that starts. If the previous loop was stopped, its open calls are carried over."""
+    """Return the status of a loop that starts. It includes the open calls of the previous loop if that was stopped."""
     if before is not None and before.is_stopped:
         changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
         return before.model_copy(update={**changes, **_open_calls(before)})
@@ -179,7 +179,7 @@ def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopS
 def _open_calls(loop: LoopStatus) -> dict[str, Mapping[str, object]]:
     """Return the `calls_…` fields without the calls that have ended.
 
-    A provider may number its calls from the start in each answer. The id of an ended call may then name a new call.
+    Some providers repeat call ids in each answer. So the id of an ended call may later name a new call.
     """
 
     def left(known: Mapping[str, object]) -> Mapping[str, object]:
@@ -211,7 +211,7 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
         case ToolEnded(turn_id=loop.turn, tool_call_id=call):
             return loop.model_copy(update={"calls_ended": {**loop.calls_ended, call: position}})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
-            # A new request waits again: the answer to an earlier request does not apply to it.
+            # A new request waits for a new answer. The answer to an earlier request does not apply.
             answered = {known: each for known, each in loop.calls_answered.items() if known != call}
             waiting = {**loop.calls_waiting, call: event}
             return loop.model_copy(update={"calls_waiting": waiting, "calls_answered": answered})
@@ -239,7 +239,7 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
 
 
 def _left_alone(loop: LoopStatus) -> LoopStatus:
-    """Drop the open calls of a stopped loop that was then aborted: no loop continues them."""
+    """Drop the open calls of a loop that was aborted after it was stopped. No loop continues these calls."""
     return loop.model_copy(
         update={"calls_started": {}, "calls_attempts": {}, "calls_waiting": {}, "calls_answered": {}}
     )
@@ -253,4 +253,4 @@ def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
 
 
 STATUS = projection("status", version=1, forked=Status())(_evolve)
-"""The status of a session's agent. For a fork it covers only the fork's own entries."""
+"""The status of a session's agent. For a fork, the status covers only the fork's own entries."""

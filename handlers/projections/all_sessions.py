@@ -1,7 +1,7 @@
-"""Merge the states of all sessions of a bus into one.
+"""Merge the states of all sessions of a bus into one state.
 
 `project` stores each session's state with that session. After a crash, a rollback or an erasure, only the affected
-sessions are folded again. A new version of the projection folds every session again. No entry counts twice.
+sessions are folded again. A new version of the projection folds every session again. No entry is counted twice.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllSessionsBounds:
-    """How a projection over all sessions is read."""
+    """Bounds and periods of reading a projection over all sessions."""
 
     at_a_time: int = 8
-    """The most sessions that are read side by side."""
+    """Most sessions that are read concurrently."""
     poll_seconds: float = 0.5
-    """Seconds between two looks at which sessions have changed."""
+    """Seconds between two checks for changed sessions."""
     sweep_seconds: float = 60.0
-    """Seconds between two looks at all sessions, which find erased ones."""
+    """Seconds between two reads of all sessions. Only these reads find erased sessions."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class AllProjected(Generic[S]):
 
     state: S
     sessions: int = 0
-    """The number of sessions in it."""
+    """Number of sessions in the state."""
     entries: int = 0
-    """The sum of the positions up to which they were read."""
+    """Sum over these sessions of the position up to which the session was read."""
     unreadable: int = 0
-    """Entries that were skipped because they could not be read."""
+    """Number of entries that were skipped because they could not be read."""
     trimmed: int = 0
-    """Sessions whose first entries are gone and were not folded before. What is left of them is in the state."""
+    """Number of sessions whose first entries were trimmed before they were folded. The state has the later entries."""
     failed: int = 0
-    """Sessions that could not be read and are not in the state, such as a fork whose parent was erased."""
+    """Number of sessions that could not be read, such as a fork whose parent was erased. They are not in the state."""
 
 
 async def project_all(
@@ -71,12 +71,13 @@ async def project_all(
     """Return the present state over all sessions. The state of each session is stored, as by `project`.
 
     Memory holds the heads of one bucket's sessions, one merged state for each bucket, and the states of the sessions
-    that are being read. Cancelled, it loses nothing: what was stored is not folded again.
+    that are being read. Cancellation keeps the states that were stored; a later call does not fold their entries again.
 
     Args:
-        projection: with `forked`, so that the entries that a fork shares count once.
-        merge: returns one state for those of two sets of sessions, in any order and grouping. Pure. The initial state
-            merged with another gives that other.
+        bus: the bus whose sessions to read.
+        projection: the projection. It must have a `forked` state, so that entries that a fork shares are counted once.
+        merge: pure function that merges the states of two sets of sessions into one. It must accept any order and
+            grouping, and must return the other state if one state is the initial state.
         bounds: None means the defaults.
 
     Raises:
@@ -91,9 +92,9 @@ async def project_all(
 async def rebuild_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AllProjected[S]:
-    """Return what `project_all` does, with each session folded from its first entry.
+    """Return the same as `project_all`, but fold each session from its first entry.
 
-    A session whose first entries were trimmed away keeps its stored state. Arguments and errors are those of
+    A session whose first entries were trimmed away keeps its stored state. Arguments and errors are the same as for
     `project_all`.
     """
     totals = _Totals(bus, projection, merge, bounds or AllSessionsBounds())
@@ -104,25 +105,27 @@ async def rebuild_all(
 async def follow_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AsyncGenerator[AllProjected[S], None]:
-    """Yield the present state over all sessions, then again after each change. It never ends by itself.
+    """Yield the present state over all sessions, then the new state after each change. The iterator does not end.
 
-    A change is yielded within about `poll_seconds`, an erased session within `sweep_seconds`. Several changes may come
-    as one: a slow caller misses intermediate states only.
+    A change is yielded within about `poll_seconds`, the erasure of a session within `sweep_seconds`. Several changes
+    may be yielded as one state. So a slow caller misses only intermediate states.
 
-    A change costs its new entries, and one read of each stored state in the session's bucket: as a rule, one 64th of
-    all states. Memory is bounded as for `project_all`.
+    For each change, the new entries and all stored states in the session's bucket are read: with the default of 64
+    buckets, one 64th of all states. Memory is bounded as for `project_all`.
 
-    The checkpoints are those of the sessions. After a crash, call it again: only entries after them are folded.
+    The state of each session is stored with its checkpoint. After a crash, call `follow_all` again: it folds only the
+    entries after the checkpoints.
 
     Args: as for `project_all`.
 
     Raises:
         InvalidProjection: the projection has no `forked` state, or a state cannot be stored as JSON.
-        Unavailable: the server cannot be reached at the start; later it is waited for.
+        Unavailable: the server cannot be reached at the start. Later, an unreachable server is waited for.
     """
     bounds = bounds or AllSessionsBounds()
     totals = _Totals(bus, projection, merge, bounds)
-    activity = await bus.activity()  # before the sessions are read: what comes meanwhile is named by the next one
+    # The activity is read before the sessions. So the next activity names the sessions that change meanwhile.
+    activity = await bus.activity()
     await totals.refresh(range(bus.buckets))
     now, swept_at = totals.merged(), anyio.current_time()
     yield now
@@ -137,7 +140,7 @@ async def follow_all(
             else:
                 await totals.refresh({bus.bucket_of(session) for session in latest.sessions})
         except Unavailable:
-            continue  # `activity` stays, so the next look names what this one did
+            continue  # `activity` is kept, so the next check names the same sessions again
         activity, merged = latest, totals.merged()
         if replace(merged, entries=now.entries) != now:
             now = merged
@@ -145,7 +148,10 @@ async def follow_all(
 
 
 def _names_all(before: Activity, latest: Activity) -> bool:
-    """Whether a look names every session that was published to. It does not after many publishes or a rollback."""
+    """Whether `latest` names every session that was published to since `before`.
+
+    After many publishes or a rollback, it does not name all of them.
+    """
     return latest.published - before.published == latest.named
 
 
@@ -168,7 +174,7 @@ class _Totals(Generic[S]):
             )
 
     async def refresh(self, buckets: Iterable[int], *, is_anew: bool = False) -> None:
-        """Read the sessions of some buckets, and merge their states anew."""
+        """Read the sessions of some buckets, and replace the merged states of these buckets."""
         for bucket in buckets:
             total = self._nothing()
             heads = sorted(await self.bus.sessions(bucket=bucket), key=lambda head: head.session)
@@ -193,7 +199,7 @@ class _Totals(Generic[S]):
         return total
 
     def _nothing(self) -> AllProjected[S]:
-        return AllProjected(deepcopy(self.projection.initial))  # a merge may change it in place
+        return AllProjected(deepcopy(self.projection.initial))  # a copy, because `merge` may change it in place
 
     def _with(self, total: AllProjected[S], found: Projected[S] | StreamError) -> AllProjected[S]:
         if isinstance(found, SessionErased):
@@ -210,7 +216,7 @@ class _Totals(Generic[S]):
         )
 
     async def _read(self, heads: Sequence[SessionHead], *, is_anew: bool) -> list[Projected[S] | StreamError]:
-        """Return the states of some sessions, in their order, or why there is none."""
+        """Return the state of each session, or the error if the session has no state. In the order of `heads`."""
         found: dict[str, Projected[S] | StreamError] = {}
         failures: list[Exception] = []
 
@@ -219,7 +225,7 @@ class _Totals(Generic[S]):
                 found[head.session] = await self._state(head, is_anew=is_anew)
             except StreamError as error:
                 found[head.session] = error
-            except Exception as error:  # noqa: BLE001  # raised below: here it would come out in an ExceptionGroup
+            except Exception as error:  # noqa: BLE001  # raised after the task group, which would wrap the error
                 failures.append(error)
                 tasks.cancel_scope.cancel()
 
@@ -237,7 +243,7 @@ class _Totals(Generic[S]):
                 try:
                     return await rebuild(session, self.projection)
                 except (CursorTrimmed, ArchiveDamaged):
-                    pass  # its stored state cannot be had again
+                    pass  # the session's first entries are gone, so the stored state is used
             stored = await load_stored(session, self.projection)
             if stored is not None and stored.cursor == head.cursor:
                 return stored

@@ -1,4 +1,4 @@
-"""`@projection`: a projection made of one annotated function."""
+"""`@projection`, which makes a projection of one annotated function."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ S = TypeVar("S")
 E = TypeVar("E")
 
 OWN_NAMES = frozenset({"usage", "turns", "sessions", "status"})
-"""The names of lanebus's own projections. A user's projection of such a name would overwrite their states."""
+"""The names of lanebus's own projections. A user's projection with such a name would overwrite lanebus's states."""
 
 _ABSTRACT: Mapping[object, Callable[[], object]] = {Mapping: dict, Sequence: tuple, AbstractSet: frozenset}
 
@@ -32,7 +32,7 @@ _UNSET = object()
 
 
 class ProjectionDecorator(Protocol):
-    """Turns a function into a projection. `projection` returns one."""
+    """Turns a function into a projection. `projection` returns such a decorator."""
 
     @overload
     def __call__(self, function: Callable[[S, E], S], /) -> Projection[S]: ...
@@ -55,38 +55,42 @@ def projection(
         def tool_errors(counts: Mapping[str, int], ended: ToolEnded) -> Mapping[str, int]:
             return {**counts, ended.tool_name: counts.get(ended.tool_name, 0) + ended.is_error}
 
-    The annotation of `state` says how it is stored: a frozen dataclass, a pydantic model, or a builtin type of those.
-    The function returns a new state and leaves the old one as it is. It is pure: no clock, no I/O, no randomness.
+    The annotation of `state` is the type that is stored: a frozen dataclass, a pydantic model, or a builtin type of
+    these. The function returns a new state and does not change the old state. It is pure: no clock, no I/O, no
+    randomness.
 
-    The annotation of `event` says what the function gets. It may be a union of these; all else is not read:
+    The annotation of `event` selects the entries that the function is called with. Other entries are not read. The
+    annotation may be a union of these:
 
     - a message of the LLM lane, such as `AssistantMessage`, or a context entry, such as `Compaction`
     - an agent event, such as `ToolEnded`, or a command, such as `Abort`; or a class of your own derived from
       `AgentEvent` or `Control`, with its `KIND`
     - `ExtensionMessage`, best with `kinds`
-    - `DecodeFailure`, an entry that cannot be read. Without it such an entry is skipped and counted in
-      `Projected.unreadable`. So is one for which the function raises a `MessageError`.
-    - `Envelope`, alone: every entry, with its place and time, and unreadable ones too
+    - `DecodeFailure`, an entry that cannot be read. Without `DecodeFailure` in the annotation, such an entry is skipped
+      and counted in `Projected.unreadable`. An entry for which the function raises a `MessageError` is skipped and
+      counted too.
+    - `Envelope`, which cannot be in a union: every entry, with its position and time, and unreadable entries too
 
-    A third parameter, `envelope: Envelope`, gets the event's place and time.
+    A third parameter, `envelope: Envelope`, gets the event's envelope with its position and time.
 
     Args:
-        name: where the state is stored, `[A-Za-z0-9_.-]{1,64}`; not one of lanebus's own: usage, turns, sessions,
-            status.
-        version: 1 or more. Raise it whenever the function or the state's type changes: then the log is folded anew.
-        initial: the state before the first event. By default that of the annotated type: `int()`, an empty mapping,
-            or the class called without arguments; None for a type that allows None.
-        forked: the initial state of a fork's own entries. By default a fork is folded with the entries it shares. A sum
-            over all sessions needs it, so that shared entries count once.
-        lanes: only entries of these lanes. None means those of the event's classes.
-        kinds: only messages of these kinds, as for `Session.subscribe`. None means those of the event's classes.
+        name: the name under which the state is stored, `[A-Za-z0-9_.-]{1,64}`. The names of lanebus's own projections
+            are not allowed: usage, turns, sessions, status.
+        version: 1 or more. Raise the version whenever the function or the state's type changes: then the log is folded
+            anew.
+        initial: the state before the first event. By default the empty state of the annotated type: `int()`, an empty
+            mapping, or the class called without arguments; None for a type that allows None.
+        forked: the initial state of a fork's own entries. By default a fork is folded together with the entries that it
+            shares. A sum over all sessions needs `forked`, so that shared entries are counted once.
+        lanes: only entries of these lanes. None means the lanes of the event's classes.
+        kinds: only messages of these kinds, as for `Session.subscribe`. None means the kinds of the event's classes.
 
     Returns:
-        A decorator. The function's name stands for a `Projection` afterwards, for `project`, `follow` and others.
+        A decorator. It replaces the function by a `Projection`, for `project`, `follow` and others.
 
     Raises:
-        InvalidProjection: the name, the version, the function or its annotations cannot work. The decorator raises it
-            at once, and the text says what to change.
+        InvalidProjection: the name, the version, the function or its annotations cannot work. The error is raised when
+            the function is decorated, and its text says what to change.
     """
     if isinstance(version, bool) or version < 1:
         raise InvalidProjection(name, f"its version is {version!r}", "Use a whole number from 1 on")
@@ -120,7 +124,7 @@ def projection(
 
 
 class _Definition(Generic[S]):
-    """A function that is checked for being a fold."""
+    """Checks that a function can be a fold, and wraps the function."""
 
     def __init__(self, name: str, function: Callable[..., S]) -> None:
         self._name, self._function = name, function
@@ -146,7 +150,7 @@ class _Definition(Generic[S]):
         self._allows_none = self._allows(None)
 
     def initial(self) -> S:
-        """Return the state that its type has by itself."""
+        """Return the default initial state: None if the type allows None, otherwise the type's empty value."""
         if self._allows_none:
             return cast("S", None)
         origin = get_origin(self._hint) or self._hint
@@ -159,7 +163,10 @@ class _Definition(Generic[S]):
         return self.checked(made, "initial")
 
     def checked(self, value: object, argument: str) -> S:
-        """Return a value if it is a state that JSON keeps."""
+        """Return `value` if it has the state's type and reads back from JSON as an equal value.
+
+        Otherwise raise InvalidProjection. `argument` is the name of the argument, for the error.
+        """
         if not self._allows(value):
             raise self._fault(
                 f"its {argument} state {value!r:.80} is no {_text(self._hint)}", f"Give {argument} a value of that type"
@@ -171,11 +178,15 @@ class _Definition(Generic[S]):
 
     @property
     def evolve(self) -> Callable[[S, Envelope], S]:
-        """The function itself, which takes envelopes: a call in between would cost on every entry."""
+        """The fold over all envelopes. If possible, the function itself, because a wrapper costs on every entry."""
         return self._function if not self._wants_envelope else self.selective(None)
 
     def selective(self, selection: Selection | None) -> Callable[[S, Envelope], S]:
-        """Return the fold over envelopes that gives the function what it is annotated with."""
+        """Return a fold over envelopes that calls the function only with the events of its annotation.
+
+        Args:
+            selection: lanes and kinds to read; None reads all entries.
+        """
         function, given, wants_envelope, allows_none = (
             *(self._function, self.given),
             *(self._wants_envelope, self._allows_none),
@@ -194,7 +205,7 @@ class _Definition(Generic[S]):
         return evolve
 
     def _parameters(self) -> list[str]:
-        """The names of the parameters that the fold is called with; those with a default may be left out."""
+        """Return the names of the parameters that the fold is called with: the parameters without a default."""
         positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         parameters = inspect.signature(self._function).parameters.values()
         names = [each.name for each in parameters if each.kind in positional and each.default is each.empty]
@@ -227,7 +238,7 @@ class _Definition(Generic[S]):
         try:
             adapter: TypeAdapter[S] = TypeAdapter(cast("type[S]", hint))
             if inspect.isclass(hint) and issubclass(hint, Frozen):
-                return adapter  # its own JSON is a law; a schema of it costs milliseconds of every start
+                return adapter  # `Frozen` classes are JSON by design; a schema would cost milliseconds at each start
             adapter.json_schema(mode="validation")
             adapter.json_schema(mode="serialization")
         except PydanticUserError as error:
@@ -251,8 +262,8 @@ class _Definition(Generic[S]):
 
 
 def _is_async(function: object) -> bool:
-    """Whether calling it returns a coroutine or an async generator."""
-    called = getattr(function, "__call__", None)  # noqa: B004  # its kind is asked, not whether it is there
+    """Whether a call of `function` returns a coroutine or an async generator."""
+    called = getattr(function, "__call__", None)  # noqa: B004  # the attribute's type is needed, not its presence
     return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (function, called))
 
 

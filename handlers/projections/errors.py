@@ -1,4 +1,4 @@
-"""What can be wrong with a projection before it is folded, or with the state that its fold returns."""
+"""Errors of a projection's definition, and of the state that the projection returns."""
 
 from lanebus.bus.errors import SetupError
 
@@ -8,7 +8,7 @@ __all__ = ("InvalidProjection", "ProjectionNotFound")
 class InvalidProjection(SetupError):
     """The definition of a projection cannot work. The text says what to change.
 
-    Fields: `projection`, its name; `fault`, what is wrong; `remedy`, what to do.
+    Fields: `projection`, the projection's name; `fault` and `remedy`, texts for people.
     """
 
     def __init__(self, projection: str, fault: str, remedy: str) -> None:
@@ -17,7 +17,7 @@ class InvalidProjection(SetupError):
 
 
 class ProjectionNotFound(SetupError):
-    """The text `module:attribute` leads to no projection.
+    """No projection was found at the text `module:attribute`.
 
     Fields: `target`, the text; `reason`, what is missing.
     """

@@ -1,4 +1,4 @@
-"""A sum of usages in which a settled usage can replace an estimate."""
+"""Sum usages so that the settled usage of a message can later replace its estimate."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ __all__ = ("Early", "Pending", "added", "settled", "take_early", "with_early")
 _KEPT = 256
 
 Early = Mapping[str, Usage]
-"""message position → settled usage, for settlements that precede their message"""
+"""message position → settled usage. Only for settlements that come before their message in the log."""
 
 
 class Pending(Frozen):
@@ -20,12 +20,12 @@ class Pending(Frozen):
     reported: Usage = Usage()
     """the sum without the estimates"""
     estimates: Mapping[str, Usage] = {}
-    """message position → estimate; at most 256. The oldest beyond that is added to `reported` and can no longer be
-    settled."""
+    """message position → estimate; at most 256. If there are more, the oldest estimate is added to `reported` and can
+    no longer be settled."""
 
 
 def added(total: Usage, pending: Pending | None, position: int, usage: Usage) -> tuple[Usage, Pending | None]:
-    """Add the usage of one message. Return the new sum and its estimates.
+    """Add the usage of one message. Return the new sum, and the estimates in the new sum.
 
     Args:
         total: the sum so far.
@@ -49,7 +49,7 @@ def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | Non
     """Replace the estimate of a message by its settled usage. Return the new sum and the remaining estimates.
 
     Args:
-        pending: the estimates; they must contain one for the message of `event`.
+        pending: the estimates in the sum. They must contain an estimate for the message of `event`.
         event: the settlement.
     """
     estimates = {at: usage for at, usage in pending.estimates.items() if at != str(event.message)}
@@ -60,10 +60,12 @@ def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | Non
 
 
 def with_early(early: Early, position: int, event: UsageSettled) -> Early:
-    """Keep a settlement whose message comes later. A repeated one, or one after its message, changes nothing.
+    """Return `early` with a settlement whose message comes later.
+
+    A repeated settlement, or a settlement that comes after its message, changes nothing.
 
     Args:
-        early: the settlements kept so far. At most 256 are kept; the oldest is dropped beyond that.
+        early: the settlements kept so far. At most 256 are kept; if there are more, the oldest is dropped.
         position: position of the event.
         event: the settlement.
     """
@@ -76,14 +78,14 @@ def with_early(early: Early, position: int, event: UsageSettled) -> Early:
 
 
 def take_early(early: Early, position: int, usage: Usage | None) -> tuple[Usage | None, Early]:
-    """Return the usage of a message and the settlements of other messages.
+    """Return the usage to count for a message, and the settlements of the other messages.
 
-    An estimated usage is replaced by the settlement kept for the message, if there is one.
+    If the message reports an estimate and `early` has its settlement, the settled usage is returned.
 
     Args:
         early: the settlements kept so far.
         position: position of the message.
-        usage: usage that the message reports; None if it reports none.
+        usage: usage that the message reports; None if it reports no usage.
     """
     if str(position) not in early:
         return usage, early

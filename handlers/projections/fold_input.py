@@ -1,4 +1,4 @@
-"""What a fold is given of an entry: a value of the classes that its second parameter is annotated with."""
+"""Convert an entry to the event that a fold is called with: a value of the classes in the fold's annotation."""
 
 from collections.abc import Iterable
 from types import UnionType
@@ -18,13 +18,14 @@ __all__ = ("FoldInput", "classes_of")
 
 
 class FoldInput:
-    """The classes that a fold is given, the lanes and kinds where their values are, and how to read one."""
+    """The classes in the annotation of a fold's event. Reads a value of these classes from an envelope."""
 
     lanes: frozenset[Lane]
+    """The lanes that can hold such values."""
     kinds: frozenset[str] | None
-    """As for `Session.subscribe`; None means all."""
+    """The kinds of such values, as for `Session.subscribe`; None means all."""
     foreign: tuple[str, ...]
-    """The names of classes that no entry holds; a fold of these would never be called."""
+    """The names of classes that no entry holds. A fold annotated with such a class would never be called with it."""
 
     def __init__(self, classes: tuple[type, ...]) -> None:
         self._classes = classes
@@ -41,10 +42,10 @@ class FoldInput:
         self.kinds = frozenset(kind for kind in kinds if kind is not None) if kinds and None not in kinds else None
 
     def read(self, envelope: Envelope) -> object | None:
-        """Return what the fold is given of an entry; None if the entry is not for it.
+        """Return the event to call the fold with; None if the fold is not called for this entry.
 
         Raises:
-            MessageError: the entry cannot be read, and the fold is not given a `DecodeFailure`.
+            MessageError: the entry cannot be read, and the annotation does not include `DecodeFailure`.
         """
         message = envelope.message
         if self.is_envelope:
@@ -74,7 +75,7 @@ class FoldInput:
 
 
 def classes_of(annotation: object) -> tuple[type, ...] | None:
-    """Return the classes of an annotation: a class, a union of classes, or an alias of these. None if it is neither."""
+    """Return the classes of an annotation: a class, a union of classes, or an alias of these. Otherwise return None."""
     if (value := getattr(annotation, "__value__", None)) is not None:  # `type Alias = …`
         return classes_of(cast("object", value))
     origin = get_origin(annotation)
@@ -95,7 +96,7 @@ def _flat(parts: Iterable[tuple[type, ...] | None]) -> tuple[type, ...] | None:
 
 
 def _has_kind(each: type[AgentEvent | Control]) -> bool:
-    """Whether a class is one event or command, and not a base of several."""
+    """Whether `each` is the class of one event or command, and not a base class."""
     return isinstance(getattr(each, "KIND", None), str)
 
 
@@ -104,7 +105,7 @@ def _lane_of(each: type) -> Lane:
 
 
 def _kind_of(each: type) -> str | None:
-    """The kind that selects the entries of a class; None if no single kind does."""
+    """Return the kind that selects the entries of a class; None if no kind selects exactly these entries."""
     if issubclass(each, AgentEvent | Control):
         if _has_kind(each):
             return each.KIND

@@ -1,4 +1,4 @@
-"""The states of a projection as the entries of one session arrive."""
+"""Follow a projection: yield its state as the entries of one session arrive."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -25,30 +25,32 @@ __all__ = ("STORE_EVERY", "follow")
 S = TypeVar("S")
 
 STORE_EVERY = 1000
-"""Entries that `follow` reads between two checkpoints."""
+"""Default number of entries that `follow` reads between two checkpoints."""
 
 
 async def follow(
     session: Session, projection: Projection[S], *, after: Cursor | None = None, store_every: int = STORE_EVERY
 ) -> AsyncGenerator[Projected[S], None]:
-    """Yield the present state, then the state after each new entry. It ends only with an error or when it is closed.
+    """Yield the present state, then the state after each new entry. The iterator ends only if it fails or is closed.
 
-    Entries wait in the buffer of one subscription, which is bounded. A slow caller loses none of them. After a rollback
-    of the log the state is folded anew and yielded, and its position may be lower than the previous one.
+    Entries wait in the bounded buffer of one subscription. A slow caller loses no entry. After a rollback of the log,
+    the state is folded anew and yielded. Its position may be lower than the position of the previous state.
 
-    The state is stored at the beginning and then every `store_every` entries. Cancelling loses nothing: the next call
+    The state is stored at the beginning and then every `store_every` entries. Cancellation loses nothing: the next call
     folds the entries after the checkpoint again.
 
     Args:
-        after: the cursor of the last state that the caller has seen, as `Projected.cursor`. States after it are
-            yielded, and the present one is not. None yields the present state first.
-        store_every: entries between two checkpoints; 1 or more.
+        session: the session to follow.
+        projection: the projection to fold.
+        after: `Projected.cursor` of the last state that the caller has seen. Only states after this cursor are yielded.
+            None yields the present state first.
+        store_every: number of entries between two checkpoints; 1 or more.
 
     Raises:
         InvalidProjection: the state cannot be stored as JSON.
-        CursorTrimmed: entries that are needed were trimmed away.
-        SessionErased: there is nothing to follow any more.
-        Unavailable: the server cannot be reached at the start; later it is waited for.
+        CursorTrimmed: entries that the fold needs were trimmed away.
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached at the start. Later, an unreachable server is waited for.
         BusError: the log could not be read.
     """
     resumed = None
@@ -70,10 +72,10 @@ async def follow(
                         now = folded(projection, now, item)
                         yield now
                     elif item.cursor.is_after(now.cursor):
-                        now = replace(now, cursor=item.cursor)  # no entry up to there is selected
+                        now = replace(now, cursor=item.cursor)  # no entry up to this cursor is selected
                     if now.position - stored >= store_every:
                         stored = now.position
-                        with suppress(Unavailable):  # the next checkpoint has it too
+                        with suppress(Unavailable):  # the next checkpoint includes these entries too
                             await _store_later(session, projection, now)
         except LogRolledBack:
             continue
@@ -83,8 +85,8 @@ async def follow(
 async def _state_at(session: Session, projection: Projection[S], cursor: Cursor) -> Projected[S]:
     """Return the projection's state at a cursor.
 
-    It is folded from the checkpoint, or from the start if the checkpoint is missing or later. If the start is later,
-    too, return the start state.
+    The state is folded from the checkpoint, or from the start if the checkpoint is missing or after the cursor. If the
+    start is after the cursor too, return the start state.
     """
     start = await load_stored(session, projection)
     if start is None or start.position > cursor.position:
@@ -92,11 +94,12 @@ async def _state_at(session: Session, projection: Projection[S], cursor: Cursor)
     if start.position > cursor.position:
         return start
     now = await fold(session, projection, start, until=cursor.position)
-    return replace(now, cursor=cursor)  # with its incarnation: following after it proves that the log still holds it
+    # `cursor` names its incarnation. Reading after it fails if the log no longer holds this cursor.
+    return replace(now, cursor=cursor)
 
 
 async def _store_later(session: Session, projection: Projection[S], now: Projected[S]) -> None:
-    """Store the state, unless another process has stored one that is as late."""
+    """Store the state, unless another process has stored a state of the same or a later position."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     expected = checkpoint.position if checkpoint is not None else 0
     if expected < now.position:

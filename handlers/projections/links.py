@@ -18,14 +18,14 @@ class Links(NamedTuple):
     parent: SessionLinked | None
     """the link to the tool call that created the session; None if no tool call did"""
     children: tuple[SessionLinked, ...]
-    """links to the sessions that its tool calls created, in order of position. The shared entries of a fork do not
-    count: they link children of its parent."""
+    """links to the sessions that the session's tool calls created, in order of position. Links in entries that a fork
+    shares are left out, because they link children of the fork's parent."""
 
 
 async def read_links(session: Session) -> Links:
     """Return the links in the session's remaining entries.
 
-    Follow them to close, archive or erase a session together with the sessions that its tool calls created.
+    Use these links to close, archive or erase a session together with the sessions that its tool calls created.
 
     Args:
         session: the session to read.

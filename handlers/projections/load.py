@@ -15,10 +15,10 @@ def find_projection(target: str) -> Projection[object]:
     Modules are also searched for in the current directory. A file may import modules of its own directory.
 
     Raises:
-        ProjectionNotFound: the text has another form, there is no such module, file or attribute, or it is no
-            projection.
+        ProjectionNotFound: `target` has another form, the module, file or attribute does not exist, or the attribute is
+            not a projection.
         InvalidProjection: the module defines a projection that cannot work.
-        Exception: whatever the module raises while it is imported.
+        Exception: the module raised this error while it was imported.
     """
     try:
         found = load_object(target, example="lanebus.projections:USAGE")

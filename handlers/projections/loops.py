@@ -18,13 +18,13 @@ __all__ = (
 
 
 def find_loop(state: TurnsState, loop_id: str) -> Loop | None:
-    """Return the loop of that id; None if there is none."""
+    """Return the loop with this id; None if there is no such loop."""
     place = state.loop_places.get(loop_id)
     return None if place is None else state.loop_chunks[place]
 
 
 def children(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids of the loops that continue this loop or run as its tools, in the order in which they started."""
+    """Return the ids of the loops that continue `loop_id` or run as its tools, in the order in which they started."""
     return tuple(loop.loop_id for loop in state.loops if loop.parent == loop_id)
 
 
@@ -34,9 +34,9 @@ def roots(state: TurnsState) -> tuple[str, ...]:
 
 
 def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids from a root to this loop, each the parent of the next. Empty if the loop is unknown.
+    """Return the ids of the loops from a root to `loop_id`. Each loop is the parent of the next. Empty if unknown.
 
-    A log may contain a cycle of parents. The chain then starts at the loop after which it would repeat.
+    If the log contains a cycle of parents, the chain has each loop of the cycle once.
     """
     chain: dict[str, None] = {}
     loop = find_loop(state, loop_id)
@@ -47,7 +47,7 @@ def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
 
 
 def siblings(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids of the loops that ran in parallel with this loop, including its own. Empty if it ran alone."""
+    """Return the ids of the loops that ran in parallel with `loop_id`, including `loop_id`. Empty if it ran alone."""
     loop = find_loop(state, loop_id)
     return () if loop is None else tuple(name for name in loop.group if name in state.loop_places)
 
@@ -69,14 +69,14 @@ def loop_messages(state: TurnsState, loop_id: str) -> tuple[int, ...]:
 
 
 def loop_usage(state: TurnsState, loop_id: str) -> Usage:
-    """Return the usage of a loop: the sum over its turns, or what its `AgentEnded` reports if no turn reports any."""
+    """Return the usage of a loop: the sum over its turns, or the usage in its `AgentEnded` if no turn reports any."""
     return usages(state).get(loop_id, Usage())
 
 
 def total_usage(state: TurnsState) -> Usage:
-    """Return the usage of the session: all its loops and the turns of imported history.
+    """Return the usage of the session: the sum over all loops and over the turns of imported history.
 
-    The usage of selecting among parallel loops is not included.
+    The usage of the evaluation that selects among parallel loops is not included.
     """
     total = Usage()
     for usage in usages(state).values():

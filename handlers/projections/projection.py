@@ -1,6 +1,6 @@
-"""A projection: a state that one function folds from a session's log, stored with its checkpoint. And its runner.
+"""A projection: a state that one function folds from a session's log. Also the functions that fold and store the state.
 
-Only the log is truth. A stored state shortens the next fold and may be lost at any time.
+Only the log is authoritative. A stored state shortens the next fold and may be lost at any time.
 """
 
 from collections.abc import Callable, MutableMapping, MutableSequence, MutableSet
@@ -38,38 +38,41 @@ __all__ = (
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, kw_only=True)  # with slots, `Projection[State](…)` would fail to note its type
+@dataclass(frozen=True, kw_only=True)  # no slots: `Projection[State](…)` sets an attribute for its type argument
 class Projection(Generic[S]):
-    """What is folded, and how. `@projection` makes one of a function."""
+    """The definition of a projection. `@projection` makes a projection of a function."""
 
     name: str
-    """With `version` the place where the state is stored."""
+    """`name` and `version` together are the key under which the state is stored."""
     version: int
-    """Goes up whenever `evolve` or the shape of the state changes. A state of another version is never read."""
+    """Must be raised whenever `evolve` or the type of the state changes. A state of another version is never read."""
     state: TypeAdapter[S]
     """Writes the state as JSON and reads an equal state back."""
     initial: S
     evolve: Callable[[S, Envelope], S]
-    """Return the state after one more entry. Pure. It gets the selected entries in position order, never a live delta.
-    If it raises a `MessageError`, the entry is skipped and counted in `Projected.unreadable`."""
+    """Pure function that returns the state after one more entry. It is called with the selected entries in position
+    order, never with a live delta. If it raises a `MessageError`, the entry is skipped and counted in
+    `Projected.unreadable`."""
     forked: S | None = None
-    """The initial state of a fork that counts only its own entries: what it shares was counted for its parent, and a
-    sum over all sessions has it once. None: a fork is folded from its first position, shared entries included."""
+    """The initial state of a fork's own entries. With `forked`, the entries that a fork shares are counted only for its
+    parent, so a sum over all sessions counts them once. None folds a fork from its first position, shared entries
+    included."""
     lanes: frozenset[Lane] = ALL_LANES
     """The lanes to read."""
     kinds: frozenset[str] | None = None
-    """The kinds of messages to read, as for `Session.subscribe`. None means all. What is not read is not decoded."""
+    """The kinds of messages to read, as for `Session.subscribe`. None means all. Other messages are not decoded."""
 
     @property
     def key(self) -> str:
-        """Name and version, as `usage@3`."""
+        """Name and version, such as `usage@3`."""
         return f"{self.name}@{self.version}"
 
     def dump(self, state: S, unreadable: int = 0) -> bytes:
         """Return the state as JSON, the same bytes for the same history.
 
         Args:
-            unreadable: skipped entries. A number above 0 follows the state, on a line of its own.
+            state: the state.
+            unreadable: number of skipped entries. If it is above 0, it follows the state on a line of its own.
 
         Raises:
             InvalidProjection: the state cannot be written as JSON.
@@ -85,10 +88,10 @@ class Projection(Generic[S]):
         return data if not unreadable else b"%s\n%d" % (data, unreadable)
 
     def load(self, stored: bytes) -> tuple[S, int]:
-        """Return the state that `dump` wrote, and its number of skipped entries.
+        """Return the state that `dump` wrote, and the number of skipped entries.
 
         Raises:
-            ValueError: this version of the program did not write it.
+            ValueError: `stored` does not have the form that this version of the program writes.
         """
         data, _, unreadable = stored.partition(b"\n")
         return self.state.validate_json(data), int(unreadable or 0)
@@ -96,14 +99,14 @@ class Projection(Generic[S]):
     def checked_dump(self, state: S, unreadable: int = 0) -> bytes:
         """Return the bytes that `dump` writes, after a check that they read back as an equal state.
 
-        A `Frozen` state is not checked: it reads back as it was written.
+        A `Frozen` state is not checked, because it always reads back as an equal state.
 
         Raises:
             InvalidProjection: the state cannot be written, or does not read back as an equal state.
         """
         stored = self.dump(state, unreadable)
         if isinstance(state, Frozen):
-            return stored  # strict: it reads back as it was written, and reading a large state costs as much again
+            return stored  # a strict class reads back as an equal state, and reading costs as much as writing
         try:
             read = self.load(stored)[0]
         except ValueError as error:
@@ -114,9 +117,10 @@ class Projection(Generic[S]):
         return stored
 
     def agrees(self, stored: bytes, state: S, unreadable: int = 0) -> bool:
-        """Return whether `stored` is what `dump` writes of a state.
+        """Return whether `stored` holds this state and this number of skipped entries.
 
-        The JSON of a set has no fixed order, so a state that is not `Frozen` is also read and compared as a value.
+        The JSON of a set has no fixed order. So if the bytes differ and the state is not `Frozen`, `stored` is read and
+        compared as a value.
         """
         if stored == self.dump(state, unreadable):
             return True
@@ -137,39 +141,40 @@ class Projection(Generic[S]):
 
 @dataclass(frozen=True)
 class Projected(Generic[S]):
-    """A state and its place in the log."""
+    """A state, and the place in the log up to which it was folded."""
 
     state: S
     cursor: Cursor
-    """The last entry that was read for it; `START` is before the first entry."""
+    """Cursor of the last entry that was read for the state; `START` is before the first entry."""
     counted_from: int | None = None
-    """The first entry that was folded, if the entries before it are gone and no state of them was stored. None means
-    that none is missing."""
+    """Position of the first folded entry if earlier entries were trimmed before a state of them was stored. None means
+    that no entry is missing."""
     unreadable: int = 0
-    """Entries that were skipped because they could not be read."""
+    """Number of entries that were skipped because they could not be read."""
 
     @property
     def position(self) -> int:
-        """The position of the last entry that was read; 0 if there is none."""
+        """The position of the last entry that was read; 0 if no entry was read."""
         return self.cursor.position
 
 
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
-    """Return the present state: the stored one, and what was appended since. Store the result.
+    """Return the present state: fold the new entries into the stored state. Store the result.
 
-    A log that is shorter than the checkpoint is folded anew, and so is a stored state that cannot be read. If another
-    process has stored a later state meanwhile, that one is returned. Cancelled, it stores the whole result or nothing.
+    The log is folded from the start if the log is shorter than the checkpoint or the stored state cannot be read. If
+    another process has stored a later state meanwhile, that later state is returned. If the call is cancelled, either
+    the whole result is stored or nothing.
 
     Raises:
         InvalidProjection: the state cannot be stored as JSON.
-        CursorTrimmed: the first entries are gone, and no state of them was stored.
+        CursorTrimmed: the first entries were trimmed, and no state of them was stored.
         BusError: the log could not be read.
     """
     return await project_from(session, projection, await load_stored(session, projection))
 
 
 async def project_from(session: Session, projection: Projection[S], stored: Projected[S] | None) -> Projected[S]:
-    """Return what `project` does, from the stored state that `load_stored` returned. Raise as `project`."""
+    """Return the same as `project`, given the stored state that `load_stored` returned. Raises the same errors."""
     if stored is None:
         return await rebuild(session, projection)
     try:
@@ -180,13 +185,15 @@ async def project_from(session: Session, projection: Projection[S], stored: Proj
 
 
 async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
-    """Return the present state. Nothing is stored, so a look holds no trim back.
+    """Return the present state without storing it. So no new checkpoint keeps later entries from being trimmed.
 
-    If the beginning of the log can no longer be read and no state of it is stored, the rest is folded.
-    `Projected.counted_from` then says where the rest begins.
+    If the start of the log can no longer be read and no state of it is stored, only the rest of the log is folded.
+    `Projected.counted_from` is then the first position of the rest.
 
     Args:
-        known: the result of an earlier look, to continue from. It is ignored if the log no longer holds its cursor.
+        session: the session to read.
+        projection: the projection to fold.
+        known: result of an earlier `look` to continue from. It is ignored if the log no longer holds its cursor.
 
     Raises:
         BusError: the log could not be read.
@@ -204,7 +211,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
 
 
 async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
-    """Return the state of what is left of a log whose beginning was trimmed away. It is never stored.
+    """Return the state folded from the remaining entries of a log whose first entries were trimmed. Nothing is stored.
 
     Raises:
         BusError: the log could not be read.
@@ -217,11 +224,11 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
-    """Return the state folded from the first entry, and store it in place of the stored one.
+    """Return the state folded from the first entry. Store this state in place of the stored state.
 
     Raises:
         InvalidProjection: the state cannot be stored as JSON.
-        CursorTrimmed: the first entries are gone; the stored state stays.
+        CursorTrimmed: the first entries were trimmed. The stored state is kept.
         BusError: the log could not be read.
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
@@ -246,7 +253,13 @@ async def start_of(session: Session, projection: Projection[S]) -> Projected[S]:
 async def fold(
     session: Session, projection: Projection[S], start: Projected[S], *, until: int | None = None
 ) -> Projected[S]:
-    """Return a state with the entries after it, up to a position. None means all of them. Nothing is stored.
+    """Fold the entries after the state `start` into this state, and return the new state. Nothing is stored.
+
+    Args:
+        session: the session to read.
+        projection: the projection to fold.
+        start: the state to continue from.
+        until: last position to fold; None means the end of the log.
 
     Raises:
         BusError: the log could not be read.
@@ -267,7 +280,7 @@ async def fold(
 
 
 def folded(projection: Projection[S], now: Projected[S], envelope: Envelope) -> Projected[S]:
-    """Return a state with one more entry. Pure."""
+    """Return the state after one more entry. Pure."""
     try:
         state, unreadable = projection.evolve(now.state, envelope), now.unreadable
     except MessageError:
@@ -276,18 +289,21 @@ def folded(projection: Projection[S], now: Projected[S], envelope: Envelope) -> 
 
 
 def _own(state: S) -> S:
-    """Return a copy of a mutable state: a fold that changes it in place must not change the one it began with."""
+    """Return a copy of a mutable state, so that a fold that changes its state in place leaves `state` unchanged."""
     is_mutable = issubclass(type(state), MutableMapping | MutableSequence | MutableSet)
     return deepcopy(state) if is_mutable else state
 
 
 async def store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
-    """Store a state, unless the stored checkpoint is no longer at `expected`. Return the later state of the two.
+    """Store the state `now`, unless the stored checkpoint is no longer at `expected`.
+
+    Returns:
+        `now`, or the state that another process has stored if that state is later.
 
     Raises:
         InvalidProjection: the state cannot be stored as JSON.
         SessionErased: the session was erased.
-        Unavailable: the server cannot be reached; the state may be stored.
+        Unavailable: the server cannot be reached. The state may have been stored.
     """
     is_stored = await session.save_projection(
         projection.name,
@@ -304,12 +320,12 @@ async def store(session: Session, projection: Projection[S], now: Projected[S], 
 
 
 async def load_stored(session: Session, projection: Projection[S]) -> Projected[S] | None:
-    """Return the stored state; None if there is none that this version of the program can read."""
+    """Return the stored state; None if no state is stored or this version of the program cannot read it."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     if checkpoint is None:
         return None
     try:
         state, unreadable = projection.load(checkpoint.state)
-    except ValueError:  # ValidationError is one
+    except ValueError:  # includes pydantic's ValidationError
         return None
     return Projected(state, checkpoint.cursor, unreadable=unreadable)

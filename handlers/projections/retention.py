@@ -1,4 +1,4 @@
-"""Trim a session after storing the states of lanebus's own projections, so that no trimmed entry goes uncounted."""
+"""Trim a session after storing the states of lanebus's own projections, so that every trimmed entry is counted."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS
 async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
     """Trim the entries before a position, and keep the session's usage, turns, summary and status complete.
 
-    The states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored up to `before` first. Stored states of older
-    versions are removed. A stored state of a newer version is a holder like any other checkpoint.
+    Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored up to `before`. Stored states of
+    older versions are removed. A stored state of a newer version holds back the trim like any other checkpoint.
 
     Args:
         session: the session to trim.
         before: the first position to keep.
         force: as for `Session.trim`.
-        dry_run: report what a trim would do, and change nothing.
+        dry_run: True returns the result that a trim would have, and changes nothing.
 
     Returns:
         The result of `Session.trim`. With `dry_run`, `holders` leaves out the states that this function would store or
@@ -61,7 +61,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
 
 
 async def _keep(session: Session, projection: Projection[S], border: int) -> None:
-    """Store the state at `border`, unless a later one is stored. Remove a stored state that cannot be continued."""
+    """Store the state at `border`, unless a later state is stored. Remove a stored state that cannot be continued."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     if checkpoint is not None and checkpoint.position >= border:
         return
@@ -80,9 +80,9 @@ async def _keep(session: Session, projection: Projection[S], border: int) -> Non
 
 
 def _own(holder: str) -> tuple[str, int] | None:
-    """Return the name and version of our projection that a checkpoint belongs to.
+    """Return the name and version of the lanebus projection that a checkpoint belongs to.
 
-    None if the checkpoint belongs to a user's projection or to a newer version of ours.
+    Return None if the checkpoint belongs to a user's projection, or to a newer version of a lanebus projection.
     """
     name, _, version = holder.removeprefix("p:").rpartition("@")
     is_ours = holder.startswith("p:") and version.isdecimal() and int(version) <= _VERSIONS.get(name, -1)

@@ -1,4 +1,4 @@
-"""A summary of each session, as a list of sessions shows it."""
+"""Fold a summary of each session, for a list of sessions."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,13 +34,13 @@ class SessionLine(Frozen):
     turns: int = 0
     """number of turns"""
     usage: Usage = Usage()
-    """the sum over all model calls; its cost is None until the cost of at least one call is known"""
+    """the sum over all model calls. The cost is None until the cost of at least one call is known"""
     pending: Pending | None = None
     """the estimated part of the usage; None if no usage is estimated"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that precede their message"""
+    """message position → settled usage. Only for settlements that come before their message in the log"""
     title: str | None = None
-    """start of the first user message that has text, on one line, at most 80 characters; None if there is none"""
+    """start of the first user message with text, on one line, at most 80 characters; None if no such message exists"""
     first_activity: float | None = None
     """time of the first entry, seconds UTC by the server's clock"""
     last_activity: float | None = None
@@ -52,12 +52,12 @@ class SessionLine(Frozen):
 async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Projected[SessionLine]]:
     """Return the summary of every session by session id, newest activity first. Erased sessions are left out.
 
-    If the start of a session was trimmed before it was counted, the summary covers the remaining entries.
-    `Projected.counted_from` is the first of them.
+    If the first entries of a session were trimmed before they were counted, the summary covers the remaining entries.
+    `Projected.counted_from` is then the position of the first remaining entry.
 
     Args:
         bus: the bus whose sessions to list.
-        views: cache of the summaries, for a process that lists the sessions repeatedly. None folds each log again.
+        views: cache of the summaries, for a process that lists the sessions repeatedly. None uses no cache.
 
     Raises:
         BusError: a log could not be read.
@@ -71,7 +71,7 @@ async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Proje
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
     changed: dict[str, object] = {}
-    if not isinstance(envelope.message, DecodeFailure):  # the time of such an entry is not reliable
+    if not isinstance(envelope.message, DecodeFailure):  # the time of an unreadable entry is not reliable
         changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
         changed["last_activity"] = envelope.time
     if envelope.lane is Lane.LLM:
@@ -124,7 +124,7 @@ def _settle(line: SessionLine, position: int, event: UsageSettled) -> dict[str, 
 
 
 def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
-    """Count a turn, unless its event or its message was counted already."""
+    """Count a turn, unless an event or message of this turn was counted already."""
     if turn_id.turn_index < line.open_loops.get(turn_id.loop_id, 0):
         return {}
     return {
@@ -142,4 +142,4 @@ def _title(text: str) -> str | None:
 
 
 SESSIONS = projection("sessions", version=3, forked=SessionLine())(_evolve)
-"""The summary of a session. For a fork it covers only the fork's own entries."""
+"""The summary of a session. For a fork, the summary covers only the fork's own entries."""

@@ -1,4 +1,4 @@
-"""What the schema of a state says of its JSON."""
+"""Inspect the schema of a projection's state."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
@@ -11,7 +11,9 @@ _STRUCTURED = frozenset(
 
 
 def structured_key(schema: object) -> str | None:
-    """Return the type of a mapping's keys that JSON writes as text and does not read back; None if there is no such.
+    """Return the first type of mapping keys that JSON cannot read back, because it writes them as text.
+
+    Return None if all keys of all mappings can be read back.
 
     Args:
         schema: pydantic's core schema of the state.
@@ -25,7 +27,7 @@ def structured_key(schema: object) -> str | None:
 
 
 def _mappings(schema: object) -> Iterator[Mapping[str, object]]:
-    """Yield every mapping's schema inside of a schema. Recursive types are references, so it ends."""
+    """Yield the schema of every mapping inside a schema. Recursive types are references, so the search ends."""
     parts: Iterable[object] = ()
     if isinstance(schema, Mapping):
         part = cast("Mapping[str, object]", schema)

@@ -1,4 +1,7 @@
-"""The model calls that write the summaries of compactions. They belong to no turn but count for their session."""
+"""Find the model calls that write the summaries of compactions.
+
+These calls belong to no turn, but are part of the session's usage.
+"""
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.context_entry import Compaction
@@ -13,8 +16,7 @@ def summary_call(message: object) -> AssistantMessage | None:
     """Return the summary call that a `Compaction` or `CompactionFailed` reports, as an answer without content.
 
     Returns:
-        An answer with only the provider, model and usage. None for other messages, answers of turns among them, and if
-        no call is reported.
+        An answer with only the provider, model and usage. None if the message is of another class or reports no call.
     """
     match message:
         case Compaction(provider=provider, model=model, usage=usage):

@@ -1,4 +1,4 @@
-"""The usage of a session together with the sessions that its tool calls created."""
+"""Sum the usage of a session and of the sessions that its tool calls created."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class TreeUsage:
     session: str
     """session id"""
     agent: str | None
-    """the agent that the parent created the session for; None for the root of the tree"""
+    """name of the agent for which the parent created the session; None for the root of the tree"""
     own: Totals
     """totals of this session alone"""
     children: tuple["TreeUsage", ...] = ()
-    """the sessions that its tool calls created"""
+    """usage of each session that this session's tool calls created"""
     is_erased: bool = False
-    """True if the session was erased: its usage and children are unknown and count as none"""
+    """True if the session was erased. Its usage and children are then unknown, and `own` and `children` are empty"""
     counted_from: int | None = None
-    """position of the first counted entry, if earlier entries were trimmed uncounted; None if all count"""
+    """position of the first counted entry if earlier entries were trimmed uncounted; None if all entries are counted"""
 
     @property
     def usage(self) -> Usage:
-        """The sum over the session and its descendants. Its cost is None until the cost of one call is known."""
+        """The sum over the session and its descendants. The cost is None until the cost of one call is known."""
         total = self.own.usage
         for child in self.children:
             total = total.combine(child.usage)
@@ -50,9 +50,10 @@ class TreeUsage:
 
 
 async def tree_usage(session: Session) -> TreeUsage:
-    """Return the usage of a session and its descendants. Each session counts once, even if several links name it.
+    """Return the usage of a session and its descendants. A session that several links name is counted once.
 
-    If the start of a log was trimmed before it was counted, only the remaining entries count. See `counted_from`.
+    If the first entries of a log were trimmed before they were counted, only the remaining entries are counted. See
+    `TreeUsage.counted_from`.
 
     Args:
         session: the root of the tree.

@@ -1,10 +1,10 @@
-"""The turns and loops of a session: their prompts, tools, outcomes, times and usage.
+"""Fold the turns and loops of a session: their prompts, tools, outcomes, times and usage.
 
 Agent events say when a turn and its tools start and end. The LLM lane contains the answers. Imported history has no
-events: each assistant message in it is one turn, together with the tool results that follow.
+events: in such a history, each assistant message and the tool results that follow are one turn.
 
-The state contains positions of messages, never their text. Times are seconds UTC by the server's clock, so imported
-turns have the time of their import.
+The state contains positions of messages, never the text of messages. Times are seconds UTC by the server's clock, so
+imported turns have the time of the import.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsSta
     is_child = event.continuation == "initial" and event.parent_loop_id in others
     is_beside = is_child or event.loop_id in state.parallel
     if not is_beside:
-        # A session runs one loop at a time. A loop still open when the next one starts was lost without an end event.
+        # A session runs one loop at a time. A loop that is open when the next loop starts has lost its end event.
         for loop_id in others:
             state = _close_loop(state, loop_id, time, status="aborted")
     state, index = ensure_loop(state, event.loop_id, time)
@@ -130,7 +130,7 @@ def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsSta
 
 
 def _select(state: TurnsState, event: ParallelLoopsEnded) -> TurnsState:
-    """Record which of the parallel loops was selected."""
+    """Record which of the parallel loops the evaluation selected."""
     for loop in state.loops:
         if event.selected_loop_id in loop.group:
             place = state.loop_places[loop.loop_id]
@@ -146,11 +146,11 @@ def _end_loop(state: TurnsState, event: AgentEnded, time: float) -> TurnsState:
 
 
 def abandoned(state: TurnsState, time: float) -> TurnsState:
-    """Return the state with all open loops and their open turns ended as aborted. Messages and usage stay.
+    """Return the state with all open loops and their open turns ended as aborted. Messages and usage are kept.
 
     Args:
         state: the state to change.
-        time: when they ended, seconds UTC.
+        time: the end of these loops and turns, seconds UTC.
     """
     for loop_id in state.running:
         state = _close_loop(state, loop_id, time, status="aborted")
@@ -158,7 +158,7 @@ def abandoned(state: TurnsState, time: float) -> TurnsState:
 
 
 def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
-    """End a loop and abort its open turns. Messages and usage stay."""
+    """End a loop and abort its open turns. Messages and usage are kept."""
     state, place = ensure_loop(state, loop_id, time)
     left = state.loop_chunks[place].turns
     index = len(state.turn_chunks) - 1
@@ -177,7 +177,8 @@ def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsStat
     turn = state.turn_chunks[index]
     waiting = tuple(position for position in state.waiting if position not in event.prompts)
     state = changed(state, waiting=waiting)
-    # A worker that takes over restarts an interrupted turn, which runs again. An answered turn keeps its status.
+    # A worker that takes over a loop restarts an interrupted turn, so the turn runs again. An answered turn keeps its
+    # status.
     runs = turn.message is None
     return change_turn(
         state,
@@ -252,7 +253,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         stop_reason=message.stop_reason,
     )
     if turn.has_events:
-        return state  # `TurnEnded` or the end of the loop ends it
+        return state  # `TurnEnded` or the end of the loop ends this turn
     status = _status(message.stop_reason)
     state = change_turn(state, index, status=status, ended=envelope.time)
     loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
@@ -277,8 +278,10 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
 
 
 def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
-    """Return the index of the turn that made the call. The provider chooses call ids and may repeat them, so without a
-    turn id it is the last such turn."""
+    """Return the index of the turn whose call the result answers; None if there is no such turn.
+
+    Providers may repeat call ids. So if the result names no turn, the last turn with this call id is used.
+    """
     if message.turn_id is not None:
         index = find_turn(state, message.turn_id)
         if index is not None and _has_call(state.turn_chunks[index], message):
@@ -301,4 +304,4 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 TURNS = projection("turns", version=3, forked=TurnsState())(_evolve)
-"""The turns and loops of a session. For a fork it contains only the fork's own."""
+"""The turns and loops of a session. For a fork, the state contains only the fork's own turns and loops."""

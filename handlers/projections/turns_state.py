@@ -51,29 +51,29 @@ class Turn(Frozen):
     turn_id: TurnId | None = None
     """None in imported history"""
     has_events: bool = False
-    """True if events report its start and end; otherwise the times of its messages are used"""
+    """True if events report the turn's start and end. Otherwise the times of the turn's messages are used"""
     trigger: str | None = None
     status: Status = "running"
     stop_reason: StopReason | None = None
     prompts: Positions = ()
-    """positions of the messages that it answers"""
+    """positions of the messages that the turn answers"""
     message: int | None = None
     """position of the assistant's message"""
     provider: str | None = None
     model: str | None = None
     tools: tuple[ToolRun, ...] = ()
     usage: Usage | None = None
-    """None if no answer has reported any"""
+    """None if no answer has reported a usage"""
     pending: Pending | None = None
     """the estimated part of the usage; None if no usage is estimated"""
     started: float
     """seconds UTC by the server's clock"""
     ended: float | None = None
-    """seconds UTC by the server's clock; None while it runs"""
+    """seconds UTC by the server's clock; None while the turn runs"""
 
     @property
     def loop_id(self) -> str | None:
-        """Id of its loop; None in imported history."""
+        """Id of the turn's loop; None in imported history."""
         return None if self.turn_id is None else self.turn_id.loop_id
 
     @property
@@ -83,12 +83,12 @@ class Turn(Frozen):
 
     @property
     def has_tool_calls(self) -> bool:
-        """Whether its answer called a tool or an event reports a tool run."""
+        """Whether the turn's answer called a tool or an event reports a tool run."""
         return bool(self.tools)
 
     @property
     def results(self) -> Positions:
-        """Positions of its tools' results, in the order of the calls."""
+        """Positions of the results of the turn's tools, in the order of the calls."""
         return tuple(run.result for run in self.tools if run.result is not None)
 
 
@@ -98,26 +98,26 @@ class Loop(Frozen):
     loop_id: str
     agent: str | None = None
     parent: str | None = None
-    """id of the loop that this one continues, or that called it as a tool"""
+    """id of the loop that this loop continues, or of the loop that called this loop as a tool"""
     continuation: str | None = None
-    """how it continues its parent; None until its `AgentStarted`"""
+    """how this loop continues its parent; None before this loop's `AgentStarted`"""
     group: tuple[str, ...] = ()
-    """ids of the loops that run in parallel with it, including its own; empty if it runs alone"""
+    """ids of the loops that run in parallel, including this loop; empty if this loop runs alone"""
     is_selected: bool | None = None
-    """whether its answer was selected from its group; None until `ParallelLoopsEnded`"""
+    """whether this loop's answer was selected from its group; None before `ParallelLoopsEnded`"""
     status: Literal["running", "completed", "failed", "aborted", "rejected"] = "running"
     stop_reason: StopReason | None = None
     rejection: str | None = None
     is_beside: bool = False
-    """True if it runs as a tool of another loop or in parallel with it; its start then does not end the other loop"""
+    """True if this loop runs as a tool of another loop or in parallel. Its start then does not end the other loops"""
     turns: int = 0
     """highest known turn index plus one"""
     said_usage: Usage | None = None
-    """usage that its `AgentEnded` reports"""
+    """usage that this loop's `AgentEnded` reports"""
     started: float
     """seconds UTC by the server's clock"""
     ended: float | None = None
-    """seconds UTC by the server's clock; None while it runs"""
+    """seconds UTC by the server's clock; None while the loop runs"""
 
 
 class TurnsState(Frozen):
@@ -134,7 +134,7 @@ class TurnsState(Frozen):
     parallel: tuple[str, ...] = ()
     """ids of the loops of the newest `ParallelLoopsStarted`"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that precede their message"""
+    """message position → settled usage. Only for settlements that come before their message in the log"""
     problems: int = 0
     """number of events and other entries that could not be decoded"""
 
@@ -149,12 +149,12 @@ class TurnsState(Frozen):
         return tuple(self.loop_chunks)
 
     def turn(self, turn_id: TurnId) -> Turn | None:
-        """Return the turn of that id; None if there is none."""
+        """Return the turn with this id; None if there is no such turn."""
         index = find_turn(self, turn_id)
         return None if index is None else self.turn_chunks[index]
 
     def last_turn(self, condition: Callable[[Turn], bool]) -> int | None:
-        """Return the index of the last turn for which the condition is true; None if there is none."""
+        """Return the index of the last turn for which `condition` is true; None if there is no such turn."""
         last = len(self.turn_chunks) - 1
         return next((last - back for back, turn in enumerate(reversed(self.turn_chunks)) if condition(turn)), None)
 
@@ -162,7 +162,7 @@ class TurnsState(Frozen):
 def find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
     """Return the index of the turn in `state.turns`, from 0; None if the turn is new."""
     loop = state.loop_places.get(turn_id.loop_id)
-    # Turn indexes only grow within a loop, so a new turn is recognised without searching the others.
+    # Turn indexes only grow within a loop, so a new turn is recognised without a search of the other turns.
     if loop is None or turn_id.turn_index >= state.loop_chunks[loop].turns:
         return None
     return state.last_turn(lambda turn: turn.turn_id == turn_id)
@@ -208,13 +208,13 @@ def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsS
 
 
 def change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
-    """Return the state with these fields of one turn changed."""
+    """Return the state with the fields `changes` of one turn changed."""
     turn = changed(state.turn_chunks[index], **changes)
     return changed(state, turn_chunks=state.turn_chunks.replaced(index, turn))
 
 
 def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
-    """Return the state with these fields of one loop changed, and `running` kept up to date."""
+    """Return the state with the fields `changes` of one loop changed, and with `running` updated."""
     loop = changed(state.loop_chunks[place], **changes)
     running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
     return changed(
@@ -225,5 +225,5 @@ def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
 
 
 def changed(value: F, **changes: object) -> F:
-    """Return the value with these fields changed."""
+    """Return a copy of `value` with the fields `changes` changed."""
     return value.model_copy(update=changes)

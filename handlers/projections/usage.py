@@ -1,12 +1,14 @@
-"""The usage of a session's model calls: tokens and cost, in total and for each model.
+"""Fold the usage of a session's model calls: tokens and cost, in total and for each model.
 
-Each assistant message of the LLM lane counts as one call, also if it failed, was aborted or was imported. A
+Each assistant message of the LLM lane is counted as one call, also if it failed, was aborted or was imported. A
 `UsageSettled` replaces the estimated usage of its message, once.
 
-`TurnEnded` and `AgentEnded` repeat the sums of their turn or loop. Those sums are compared with the fold, never
-added to it. The comparison uses the usage that the messages report, so a later settlement causes no mismatch.
+`TurnEnded` and `AgentEnded` repeat the sum of a turn or loop. This sum is compared with the sum over the messages and
+never added to the totals. The comparison uses the usage that the messages report, so a later settlement causes no
+mismatch.
 
-The calls that wrote the summary of a compaction, or tried to, count in the totals. They count in no turn or loop.
+The model calls for the summaries of compactions are counted in the totals, also if they failed. They are part of no
+turn or loop.
 """
 
 from collections.abc import Mapping
@@ -36,7 +38,7 @@ class Totals(Frozen):
     """The summed usage of several model calls."""
 
     usage: Usage = Usage()
-    """the sum; its cost is None until the cost of at least one call is known"""
+    """the sum. The cost is None until the cost of at least one call is known"""
     calls: int = 0
     """number of calls, including those that reported no usage"""
     calls_of_unknown_cost: int = 0
@@ -48,7 +50,7 @@ class Totals(Frozen):
 
         Args:
             position: position of the call's message.
-            usage: usage of the call; None if it reported none.
+            usage: usage of the call; None if the call reported no usage.
         """
         total, pending = (self.usage, self.pending) if usage is None else added(*self._sum, position, usage)
         return Totals(
@@ -59,7 +61,7 @@ class Totals(Frozen):
         )
 
     def settle(self, event: UsageSettled) -> "Totals":
-        """Replace the estimate of a call by its settled usage. Return `self` if no estimate of that call is pending."""
+        """Replace the estimate of a call by the settled usage. Return `self` if no estimate of this call is pending."""
         if self.pending is None or (estimate := self.pending.estimates.get(str(event.message))) is None:
             return self
         total, pending = settled(self.pending, event)
@@ -97,7 +99,7 @@ class UsageState(Frozen):
 
     total: Totals = Totals()
     models: tuple[ModelTotals, ...] = ()
-    """one for each model, in the order of the first calls"""
+    """one item for each model, in the order of the models' first calls"""
     mismatches: tuple[Mismatch, ...] = ()
     """the first 100 mismatches"""
     mismatch_count: int = 0
@@ -109,10 +111,10 @@ class UsageState(Frozen):
     open_loops: Mapping[str, Usage] = {}
     """loop id → usage so far, for loops that have not ended"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that precede their message"""
+    """message position → settled usage. Only for settlements that come before their message in the log"""
     has_forgotten: bool = False
     """True if sums of open turns or loops may be missing or incomplete: more than 256 were open at once, or the session
-    is a fork. Such sums are not compared with events."""
+    is a fork. Missing sums are not compared with events."""
 
 
 class UsageSummary(TypedDict):
@@ -180,7 +182,7 @@ def _count(state: UsageState, position: int, message: AssistantMessage) -> Usage
     if message.turn_id is not None and message.usage is not None:
         loop = message.turn_id.loop_id
         changed["open_turns"], forgotten = _add(state.open_turns, str(message.turn_id), message.usage)
-        # The sum of a loop whose first turns are unknown would be too small, so none is begun.
+        # The sum of a loop whose first turns are unknown would be too small, so no such sum is started.
         if not state.has_forgotten or loop in state.open_loops or message.turn_id.turn_index == 0:
             changed["open_loops"], more = _add(state.open_loops, loop, message.usage)
             forgotten = forgotten or more
@@ -200,7 +202,7 @@ def _count_model(
 
 
 def _add(sums: Mapping[str, Usage], name: str, usage: Usage) -> tuple[Mapping[str, Usage], bool]:
-    """Add usage to the sum of that name. Also return whether the oldest sum was dropped to keep the bound."""
+    """Add usage to the sum `name`. Return the new sums, and whether the oldest sum was dropped to keep the bound."""
     result = {**sums, name: sums.get(name, Usage()).combine(usage)}
     if len(result) <= _OPEN_KEPT:
         return result, False
@@ -238,9 +240,9 @@ def _agree(said: Usage, folded: Usage) -> bool:
     names = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
     if any(getattr(said, name) != getattr(folded, name) for name in names):
         return False
-    # An event may omit the cost; a cost that it names must be equal.
+    # An event may omit the cost. If the event has a cost, both costs must be equal.
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
 USAGE = projection("usage", version=3, forked=UsageState(has_forgotten=True))(_evolve)
-"""The usage of a session. For a fork it counts only the fork's own calls."""
+"""The usage of a session. For a fork, only the fork's own calls are counted."""

@@ -1,4 +1,4 @@
-"""A cache of folded states, for a process that looks at sessions repeatedly."""
+"""A cache of folded states, for a process that reads the same sessions repeatedly."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBounds:
-    """How much a `Views` keeps. The least recently used sessions are dropped first, the last used session never."""
+    """Bounds on a `Views` cache. The least recently used sessions are dropped first, the last used session never."""
 
     sessions: int = 64
-    """largest number of sessions"""
+    """most sessions in the cache"""
     entries: int = 100_000
-    """Largest number of entries that the kept states were folded from, summed over all states. `TURNS` takes about 2 kB
-    for each entry; the other states take far less."""
+    """most entries that the states in the cache were folded from, summed over all states. `TURNS` takes about 2 kB for
+    each entry; the other states take far less"""
 
 
 DEFAULT_VIEW_BOUNDS = ViewBounds()
 
 
 class Views:
-    """A cache of the states of one bus's sessions. Each look reads only the entries since the previous look.
+    """A cache of the states of one bus's sessions. Each `look` reads only the entries after the previous `look`.
 
     The cache is in memory; nothing is stored on the server. A state is folded again from the start if the log no longer
-    holds its cursor: the log was rolled back, trimmed past the cursor, or replaced.
+    holds the state's cursor: the log was rolled back, trimmed past the cursor, or replaced.
 
     Args:
-        bounds: how much to keep. `sessions` defaults to 64, `entries` to 100,000.
+        bounds: bounds on the cache. `sessions` defaults to 64, `entries` to 100,000.
     """
 
     def __init__(self, bounds: ViewBounds = DEFAULT_VIEW_BOUNDS) -> None:
@@ -49,10 +49,10 @@ class Views:
     async def look(self, session: Session, projection: Projection[S]) -> Projected[S]:
         """Return the current state of a session.
 
-        Cancellation keeps the state of the previous look.
+        If the call is cancelled, the cache keeps the state of the previous `look`.
 
         Args:
-            session: the session to look at.
+            session: the session to read.
             projection: the projection to fold.
 
         Raises:
@@ -74,7 +74,7 @@ class Views:
         self._sessions.move_to_end(session)
         if now.cursor.incarnation:
             states[name] = now
-        else:  # without an incarnation, the cursor cannot tell whether the log was replaced; an empty log has none
+        else:  # an empty log has no incarnation, so its cursor cannot show whether the log was replaced
             states.pop(name, None)
         while len(self._sessions) > 1 and self._is_full():
             self._sessions.popitem(last=False)

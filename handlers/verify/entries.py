@@ -15,7 +15,7 @@ from lanebus.handlers.verify.problem import Findings, ProblemKind, look
 __all__ = ("EntryCheck", "merged_entries", "place_of")
 
 HIGHEST = 2**64 - 1
-"""the highest number after the dash in an entry id"""
+"""highest possible number after the dash in an entry id"""
 
 _HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+ [^ ]+ [0-9]{1,10}")
 
@@ -30,9 +30,9 @@ class EntryCheck:
 
         Args:
             findings: receives the problems.
-            first: the expected first position; 0 accepts any.
-            incarnations: those that the head lists.
-            begin: the position before the session's first own entry, with which its first incarnation starts.
+            first: expected first position; 0 accepts any position.
+            incarnations: the incarnations that the head lists.
+            begin: position before the session's first own entry. The session's first incarnation starts after it.
         """
         self._findings, self._next = findings, first
         self._token, self._reported, self._begin, self._previous = "", "", begin, begin
@@ -40,12 +40,12 @@ class EntryCheck:
         self._listed = frozenset(each.token for each in incarnations)
         self._oldest_listed = min((each.start for each in incarnations), default=None)
         self.entries = 0
-        """number of entries with a position"""
+        """number of checked entries that have a position"""
         self.size_bytes = 0
-        """size of their messages' JSON"""
+        """size in bytes of these entries' JSON messages, counted since `begin` was called"""
 
     def begin(self, first: int) -> None:
-        """Report positions missing before `first`, and restart the count of bytes there."""
+        """Report missing positions before `first`, and set `size_bytes` to 0."""
         self._require_up_to(first - 1)
         self.size_bytes = 0
 
@@ -68,7 +68,7 @@ class EntryCheck:
         self._read(lane, entry, position)
 
     def end(self, last: int) -> None:
-        """End the check. Report positions missing up to `last`, the expected last one."""
+        """End the check. Report missing positions up to `last`, the expected last position."""
         self._require_up_to(last)
 
     def _require_up_to(self, position: int) -> None:
@@ -94,20 +94,20 @@ class EntryCheck:
         self._findings.add(kind, position, f"in the {lane} lane: {message.error}; {look(body)}")
 
     def _check_token(self, token: str, position: int) -> None:
-        """Check the incarnation that an entry names.
+        """Check the incarnation `token` that the entry at `position` names.
 
-        A new incarnation must start right after the previous entry, and be the one that the head lists there. This
-        finds batches that were cut off: the next entry's incarnation then starts at another position.
+        A new incarnation must start right after the previous entry, and the head must list it at that position. This
+        check finds a batch that was cut off: the incarnation of the next entry then starts at another position.
         """
         start, previous = start_of(token), self._previous
         if position == previous:
-            return  # in both lanes, which is reported already
+            return  # the position is in both lanes, which is already reported
         follows = previous == position - 1
         is_possible = 0 <= start < position
         is_new = token not in {self._token, self._reported}
         if is_new and follows and (self._token or previous == self._begin):
             is_possible = start == previous
-        elif is_new:  # the previous entry is missing, and the incarnation's first entry may be missing too
+        elif is_new:  # the previous entry is missing, and the first entry of the new incarnation may be missing too
             is_possible = is_possible and start > start_of(self._token)
         if not is_possible:
             text = f"the entry is from incarnation {token}, the previous one from {self._token}"
@@ -125,7 +125,7 @@ class EntryCheck:
 
 
 def place_of(entry: Entry) -> tuple[int, int]:
-    """Return both numbers of an entry's id."""
+    """Return the two numbers of an entry's id: before and after the dash."""
     position, _, rest = entry[0].partition(b"-")
     return int(position), int(rest)
 
@@ -133,12 +133,12 @@ def place_of(entry: Entry) -> tuple[int, int]:
 async def merged_entries(
     inspector: Inspector, session: str, first: int, last: int
 ) -> AsyncGenerator[tuple[Lane, Entry], None]:
-    """Yield the entries of both lanes between two positions, in the order of their ids.
+    """Yield the entries of both lanes from position `first` to `last`, in the order of their ids.
 
     Holds one page of each lane in memory.
 
     Raises:
-        Refused: a lane's key has another type.
+        Refused: the key of a lane has the wrong type.
         Unavailable: the server cannot be reached.
     """
     begin, end = f"{first}-0", f"{last}-{HIGHEST}"
@@ -170,5 +170,5 @@ async def _single(inspector: Inspector, key: str, first: str, last: str) -> Asyn
 
 
 def _body(fields: Sequence[bytes]) -> bytes:
-    """Return the field that holds a message's JSON, or b"" if there is none."""
+    """Return the field that holds a message's JSON, or b"" if there is no such field."""
     return fields[3] if len(fields) > 3 else b""

@@ -22,7 +22,7 @@ _INCARNATION = re.compile(r"([0-9]{1,18})_[A-Za-z0-9_-]{1,13}")
 
 
 class HeadFields(NamedTuple):
-    """The fields of a head. Invalid ones are 0 or empty."""
+    """The fields of a head. An invalid field is 0 or empty."""
 
     is_there: bool
     position: int
@@ -32,7 +32,7 @@ class HeadFields(NamedTuple):
     is_erased: bool
     incarnations: tuple[Incarnation, ...]
     parent: str = ""
-    """the session whose entries it shares; "" if it is no fork"""
+    """id of the session whose entries this session shares; "" if this session is not a fork"""
     fork: Cursor = START
     """cursor of the last shared entry"""
 
@@ -42,14 +42,14 @@ class HeadFields(NamedTuple):
         return max(self.trimmed, self.fork.position) + 1
 
     def incarnation_of(self, position: int) -> str | None:
-        """Return the incarnation that wrote an entry, or None if the head no longer lists it."""
+        """Return the incarnation that wrote the entry at `position`; None if the head no longer lists it."""
         for token, start in reversed(self.incarnations):
             if start < position:
                 return token
         return None
 
     def has_grown_to(self, later: "HeadFields") -> bool:
-        """Whether a later head is of the same log, with at most new entries: not trimmed, erased or rolled back."""
+        """Whether `later` is a head of the same log after new entries at most: no trim, erasure or rollback."""
         return (
             (later.trimmed, later.is_erased) == (self.trimmed, self.is_erased)
             and later.position >= self.position
@@ -58,17 +58,17 @@ class HeadFields(NamedTuple):
 
 
 async def look_at_head(inspector: Inspector, session: str, findings: Findings | None = None) -> HeadFields:
-    """Read the head, and add its problems to the findings.
+    """Read the head of a session, and add the head's problems to the findings.
 
     Raises:
-        Refused: the key has another type.
+        Refused: the key of the head has the wrong type.
     """
     fields = await inspector.fields(inspector.keys.head(session), _FIELDS)
     return read_standing(fields, Findings(session) if findings is None else findings)
 
 
 def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
-    """Parse the fields of a head, and add their problems to the findings. Pure."""
+    """Parse the fields of a head, and add invalid fields to the findings as problems. Pure."""
     numbers = {name: _number(fields, name, findings) for name in _NUMBERS}
     position, trimmed = numbers["position"], numbers["trimmed"]
     state = fields.get("state", b"")
@@ -92,7 +92,7 @@ def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields
 
 
 def _origin(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[str, Cursor]:
-    """Return the parent, and the cursor of the last shared entry."""
+    """Return the id of the parent, and the cursor of the last shared entry. Without a parent, return ("", START)."""
     parent = fields.get("parent", b"").decode(errors="replace")
     if not parent or fields.get("state") == b"erased":
         return "", START
@@ -116,7 +116,7 @@ def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:
 
 
 def _incarnations(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[Incarnation, ...]:
-    """Return the listed incarnations. Each must have its own token, and start after the previous one."""
+    """Return the listed incarnations. Each must have its own token, and start after the previous incarnation."""
     text = fields.get("incarnations", b"").decode(errors="replace")
     listed: list[Incarnation] = []
     for word in text.split():

@@ -1,4 +1,4 @@
-"""Check a session's own entries: first the archived ones, then those in the lanes."""
+"""Check a session's own entries: first the archived entries, then the entries in the lanes."""
 
 from contextlib import aclosing
 
@@ -18,14 +18,14 @@ async def check_entries(bus: Bus, session: str, standing: HeadFields, findings: 
         The number of entries.
 
     Raises:
-        Refused: a lane's key has another type.
+        Refused: the key of a lane has the wrong type.
         Unavailable: the server or the archive cannot be reached.
     """
     inspector, kept = bus.inspector, standing.first
     first = await _first_archived(bus, session, standing, findings)
     if first > standing.fork.position + 1:
         findings.note(f"it begins at {first}: earlier entries were trimmed")
-    if findings.has("head"):  # its first position may be what is wrong
+    if findings.has("head"):  # the head's first position may be wrong
         check = EntryCheck(findings, 0)
     else:
         check = EntryCheck(findings, first, standing.incarnations, standing.fork.position)
@@ -46,7 +46,7 @@ async def check_entries(bus: Bus, session: str, standing: HeadFields, findings: 
 
 
 async def _first_archived(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> int:
-    """Check the archive. Return the first position that can be read from it, or else from the log."""
+    """Check the archive. Return the first position that can be read from the archive, or else from the log."""
     inspector, begin = bus.inspector, standing.fork.position
     if standing.archived and not inspector.has_archive:
         findings.note(f"entries up to {standing.archived} are archived; they were not checked, as no archive was given")

@@ -12,14 +12,14 @@ __all__ = ("check_lineage",)
 
 
 async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
-    """Check that the parent exists, is the log that was forked, and keeps the shared entries, and read these.
+    """Check that the parent exists, is the log that was forked, and keeps the shared entries. Read the shared entries.
 
     Raises:
         Unavailable: the server cannot be reached.
     """
     name, shared = standing.parent, standing.fork.position
     if not name or not shared:
-        return  # nothing is shared, so the parent need not exist
+        return  # no entry is shared, so the parent need not exist
     inspector = bus.inspector
     parent = await look_at_head(inspector, name)
     if parent.is_erased or not parent.is_there:
@@ -54,7 +54,11 @@ async def _read_shared(bus: Bus, session: str, standing: HeadFields, findings: F
 async def _trimmed_before(bus: Bus, session: str, trimmed: int) -> int:
     """Return the last position that the parent had trimmed when the fork was made.
 
-    The fork's head has it too, until the fork itself is trimmed.
+    Args:
+        bus: the bus.
+        session: id of the fork.
+        trimmed: the fork's trimmed position, at most the last shared position. It is higher than the result if the fork
+            itself was trimmed.
     """
     last = 0
     while last < trimmed:
@@ -64,7 +68,7 @@ async def _trimmed_before(bus: Bus, session: str, trimmed: int) -> int:
         except CursorTrimmed as gap:
             last = min(gap.first_kept - 1, trimmed)
         except StreamError:
-            break  # the caller reads on from here, and reports it
+            break  # the caller reads from this position on, and reports the error
         else:
             break
     return last

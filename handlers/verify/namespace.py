@@ -16,11 +16,11 @@ __all__ = ("verify_all",)
 
 
 async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
-    """Yield a report for each session, bucket by bucket, and at the end one of session "" for all other keys.
+    """Yield a report for each session, bucket by bucket. The last report, of session "", is about all other keys.
 
     Args:
         bus: the bus whose namespace to verify.
-        bounds: how many problems to keep, and how often to retry.
+        bounds: bounds on the problems that are kept, and on attempts.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -49,7 +49,7 @@ async def _sessions(inspector: Inspector, bucket: int) -> set[str]:
 
 
 async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers, rest: Findings) -> None:
-    """Check that every pointer names a listed session. The list is read after the pointers."""
+    """Check that every pointer names a listed session. The list of sessions is read after the pointers."""
     for text in pointers.bad:
         rest.add("pointer", 0, f"bucket {bucket}: {text}")
     names = sorted(pointers.highest)
@@ -61,7 +61,7 @@ async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers,
 
 
 async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> None:
-    """Check a bucket's byte count against its sessions. Retry if the count changed while theirs were read."""
+    """Check that a bucket's byte count is the sum over its sessions. Retry if the count changed during the check."""
     key = inspector.keys.sessions(bucket)
     for _ in range(rest.bounds.byte_looks):
         before = (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0")

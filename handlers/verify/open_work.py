@@ -1,4 +1,4 @@
-"""Check a bucket's records of work: woken sessions, open work of consumer groups, and their dead letters."""
+"""Check a bucket's records of work: woken sessions, and the open work and dead letters of consumer groups."""
 
 import re
 
@@ -17,7 +17,7 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
     """Check that every record of work belongs to a session that exists. The sessions are read after the records.
 
     Raises:
-        Refused: a key has another type.
+        Refused: a key has the wrong type.
         Unavailable: the server cannot be reached.
     """
     named: dict[str, str] = {}
@@ -34,7 +34,7 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
 
 
 async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str], findings: Findings) -> None:
-    """Check that sessions were woken at positions that exist, and are in the order of work."""
+    """Check that every woken session was woken at a position that exists, and is in the order of work."""
     keys = inspector.keys
     async for page in inspector.hash_pages(keys.woken(bucket)):
         woken = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}

@@ -1,4 +1,4 @@
-"""Find keys of the namespace that belong to no session, so nothing would ever delete them."""
+"""Find keys of the namespace that belong to no session. The bus would never delete such keys."""
 
 import re
 
@@ -8,16 +8,16 @@ from lanebus.handlers.verify.problem import Findings
 __all__ = ("find_orphans", "part_of")
 
 _SHARED = re.compile(r"index|sessions|forged|live|order|woken|wakeups|groups|(?:open|due|dead):[A-Za-z0-9_.-]{1,64}")
-"""keys that the sessions of a bucket share"""
+"""names of the keys that the sessions of a bucket share"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
-"""keys of one session"""
+"""names of the keys of one session"""
 _GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:consumers")
-"""keys of a consumer group, which works on all buckets"""
+"""names of the keys of a consumer group, which is not limited to one bucket"""
 _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 
 
 async def find_orphans(inspector: Inspector, findings: Findings) -> None:
-    """Check that every key of the namespace is shared, or belongs to a listed session.
+    """Check that every key of the namespace is a shared key, or belongs to a listed session.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -44,7 +44,7 @@ async def find_orphans(inspector: Inspector, findings: Findings) -> None:
 
 
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
-    """Split a key's name into (bucket, session, part), or return None if the bus has no such key. Pure.
+    """Split a key's name into (bucket, session, part). Return None if the bus writes no key with this name. Pure.
 
     The session is "" for shared keys. Keys of the whole namespace have bucket 0.
     """
@@ -69,7 +69,7 @@ async def _is_listed(inspector: Inspector, session: str) -> bool:
 
 
 async def _is_unlisted(inspector: Inspector, session: str, name: str, part: str) -> bool:
-    """Whether a stored state has no checkpoint. Both are written and removed in one step."""
+    """Whether a stored state has no checkpoint. State and checkpoint are written and removed in one step."""
     key = inspector.keys.checkpoints(session)
     return (
         not await inspector.fields(key, (part,))

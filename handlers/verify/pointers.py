@@ -1,4 +1,4 @@
-"""Read the streams that a bucket's sessions share: the index of new entries, and the quarantined entries."""
+"""Read the two streams that a bucket's sessions share: the index of new entries, and the quarantined entries."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ SHOWN = 20
 
 @dataclass
 class Pointers:
-    """The contents of a bucket's index and of its stream of quarantined entries, by session."""
+    """The contents of a bucket's index and of the bucket's stream of quarantined entries, by session."""
 
     highest: dict[str, int] = field(default_factory=dict[str, int])
-    """session → the highest position that a pointer names"""
+    """session id → the highest position that a pointer names in this session"""
     quarantined: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """session → descriptions of its quarantined entries"""
+    """session id → descriptions of the session's quarantined entries"""
     bad: list[str] = field(default_factory=list[str])
     """descriptions of invalid pointers"""
 
     def add_to(self, findings: Findings) -> None:
-        """Add a session's pointer and its quarantined entries to its findings."""
+        """Add the highest pointer and the quarantined entries of the session of `findings` to `findings`."""
         session = findings.session
         if session in self.highest:
             findings.suspect("pointer", self.highest[session], "a pointer of the index names it")
@@ -39,13 +39,13 @@ async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, on
     """Read a bucket's shared streams.
 
     Args:
-        inspector: of the bus.
-        bucket: its number.
+        inspector: the bus's inspector.
+        bucket: number of the bucket.
         into: receives the contents.
-        only: id of the session to read; None means all.
+        only: id of the session to read; None means all sessions.
 
     Raises:
-        Refused: a key has another type.
+        Refused: a key has the wrong type.
         Unavailable: the server cannot be reached.
     """
     async for page in inspector.stream_pages(inspector.keys.index(bucket)):

@@ -1,4 +1,4 @@
-"""Problems of a stored log as data, and the report on one session."""
+"""The problems that a verification finds, and the report on one session."""
 
 from collections.abc import Awaitable
 from typing import Literal, NamedTuple
@@ -40,28 +40,29 @@ class Problem(NamedTuple):
     """One problem of a stored log."""
 
     session: str
-    """id of the session; "" if the problem belongs to none"""
+    """id of the session; "" if the problem belongs to no session"""
     kind: ProblemKind
     position: int
-    """position in the session; 0 if there is none"""
+    """position in the session; 0 if the problem has no position"""
     text: str
-    """the problem, for people"""
+    """description of the problem, for people"""
 
 
 class Report(NamedTuple):
     """The result of verifying one session, or the keys that belong to no session."""
 
     session: str
-    """id of the session; "" for the keys that belong to none"""
+    """id of the session; "" for the keys that belong to no session"""
     entries: int
     """number of entries read"""
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
-    """things that are no problems: checks that were not possible, quarantined entries"""
+    """facts that are not problems: checks that were not possible, quarantined entries"""
     unlisted: int = 0
-    """number of problems beyond those in `problems`"""
+    """number of further problems that are not in `problems`"""
     risk: str = ""
-    """what the server may have lost undetected at a restart since the log began; "" means nothing"""
+    """description of the loss that a restart of the server may have caused undetected; "" means that there is no such
+    risk"""
     unproven: tuple[str, ...] = ()
     """stored projections that this version of the package cannot check"""
 
@@ -72,15 +73,16 @@ class Report(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether no problem was found, everything stored was checked, and nothing can be lost undetected."""
+        """Whether no problem was found, all stored projections were checked, and no undetected loss is possible."""
         return not self.problems and not self.risk and not self.unproven
 
 
 class Findings:
     """Collects the problems of one session.
 
-    The log may grow during the check. A record that refers to a position is written together with the entry there, or
-    later. So a position after the last known entry is only suspected, until the last position is read again.
+    The log may grow during the check. A record that refers to a position is written together with the entry at that
+    position, or later. So if a record refers to a position after the last known entry, the problem is only suspected
+    until the last position is read again.
     """
 
     def __init__(self, session: str, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> None:
@@ -102,19 +104,23 @@ class Findings:
             self._unlisted += 1
 
     def suspect(self, kind: ProblemKind, position: int, text: str) -> None:
-        """Add a problem that counts only if the log turns out to end before that position."""
+        """Add a suspected problem. `settle` keeps it only if the log ends before `position`."""
         if len(self._suspected) < self.bounds.kept:
             self._suspected.append(Problem(self.session, kind, position, text))
 
     def settle(self, position: int) -> None:
-        """Keep the suspected problems after `position`, the log's last one. It was read after they were found."""
+        """Turn the suspected problems after `position` into problems, and drop all other suspected problems.
+
+        Args:
+            position: last position of the log, read after the suspected problems were found.
+        """
         for problem in self._suspected:
             if problem.position > position:
                 self.add(problem.kind, problem.position, f"{problem.text}; the last entry is {position}")
         self._suspected.clear()
 
     def forgive(self, trimmed: int) -> None:
-        """Drop problems that a trim during the check explains: holes up to `trimmed`, and the byte count."""
+        """Drop the problems that a trim during the check can cause: holes up to `trimmed`, and wrong byte counts."""
         self.problems = [
             problem
             for problem in self.problems
@@ -122,7 +128,7 @@ class Findings:
         ]
 
     def note(self, text: str) -> None:
-        """Add a note, which is no problem."""
+        """Add a note. A note is not a problem."""
         if len(self.notes) < self.bounds.kept:
             self.notes.append(text)
 
@@ -138,7 +144,7 @@ class Findings:
 
 
 def look(raw: bytes) -> str:
-    """Describe undecodable bytes for people: their number and their beginning."""
+    """Describe undecodable bytes for people: the number of bytes, and the first 80 bytes as text."""
     text = raw[:_LOOK].decode(errors="backslashreplace")
     return f"{len(raw)} bytes: {text}{'…' if len(raw) > _LOOK else ''}"
 

@@ -1,6 +1,7 @@
 """Check the records that refer to a session's positions: producers, publish keys, checkpoints and live deltas.
 
-They are read between two reads of the head, so the entries they refer to exist at the second.
+The records are read between two reads of the head. So at the second read, every entry that a record refers to must
+exist.
 """
 
 import re
@@ -29,13 +30,13 @@ class Claimant(NamedTuple):
     inspector: Inspector
     session: str
     standing: HeadFields
-    """the head as it was before the check"""
+    """the head, read before the check"""
     findings: Findings
     """receives the problems"""
 
 
 async def _producers(at: Claimant) -> None:
-    """Check that the stored answers to a producer are numbered without gaps, and are about existing entries."""
+    """Check that the stored answers to a producer have numbers without gaps, and refer to entries that exist."""
     inspector, findings = at.inspector, at.findings
     async for page in inspector.hash_pages(inspector.keys.head(at.session), "p:*"):
         for field, value in page.items():
@@ -70,7 +71,7 @@ async def _caller_keys(at: Claimant) -> None:
 
 
 async def _checkpoints(at: Claimant) -> None:
-    """Check that checkpoints are at existing entries, and that every stored projection has one."""
+    """Check that every checkpoint is at an entry that exists, and that every stored projection has a checkpoint."""
     inspector, findings = at.inspector, at.findings
     listed: set[str] = set()
     async for page in inspector.hash_pages(inspector.keys.checkpoints(at.session)):
@@ -87,7 +88,10 @@ async def _checkpoints(at: Claimant) -> None:
 
 
 async def _stored_state(at: Claimant, name: str) -> None:
-    """Check that a projection's checkpoint equals that of its state. Both are written in one step, but read in two."""
+    """Check that a projection's checkpoint equals the checkpoint stored with its state. Retry if they differ.
+
+    Both are written in one step but read in two steps.
+    """
     keys, listed, stored = at.inspector.keys, None, None
     plain, _, version = name.rpartition("@")
     if not version.isdigit():
@@ -132,4 +136,4 @@ CLAIMS: Mapping[str, Callable[[Claimant], Awaitable[None]]] = {
     "live deltas": _live,
     "lanes": _above,
 }
-"""kind of record → its check"""
+"""kind of record → function that checks records of this kind"""

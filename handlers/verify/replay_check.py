@@ -21,16 +21,16 @@ S = TypeVar("S")
 
 
 class Fold(Protocol):
-    """A projection in progress."""
+    """A projection whose state is being folded."""
 
     name: str
     version: int
     start: Cursor
-    """it folds the entries after this cursor"""
+    """cursor after which the fold starts"""
 
     @property
     def unreadable(self) -> int:
-        """The number of entries that were skipped because they could not be read."""
+        """Number of entries that were skipped because they could not be read."""
         ...
 
     def take(self, envelope: Envelope) -> None:
@@ -38,11 +38,11 @@ class Fold(Protocol):
         ...
 
     def dump(self) -> bytes:
-        """Return the state, encoded as it is stored."""
+        """Return the state in its stored encoding."""
         ...
 
     def agrees(self, stored: bytes) -> bool:
-        """Return whether a stored state is this one."""
+        """Return whether a stored state equals the folded state."""
         ...
 
 
@@ -51,7 +51,7 @@ BeginFold = Callable[[Session], Awaitable[Fold]]
 
 
 class _Folding(Generic[S]):
-    """The `Fold` of one projection, from its start."""
+    """The `Fold` of one projection, from the projection's start."""
 
     def __init__(self, projection: Projection[S], start: Projected[S]) -> None:
         self.name, self.version, self.start = projection.name, projection.version, start.cursor
@@ -72,11 +72,12 @@ class _Folding(Generic[S]):
 
 
 def fold_of(projection: Projection[S]) -> BeginFold:
-    """Return what `replay` needs of a projection: something that begins its fold."""
+    """Return a function that begins the fold of a projection. Pass the function to `replay`."""
 
     async def begin(session: Session) -> Fold:
         start = await start_of(session, projection)
-        return _Folding(projection, replace(start, state=deepcopy(start.state)))  # the fold may change it in place
+        # A copy, because the fold may change its state in place.
+        return _Folding(projection, replace(start, state=deepcopy(start.state)))
 
     return begin
 
@@ -92,7 +93,7 @@ PROJECTION_NAMES = tuple(_FOLDS)
 """The names of the projections that `replay` knows."""
 
 PROJECTION_KEYS = frozenset(each.key for each in (USAGE, TURNS, SESSIONS, STATUS))
-"""The same, each as `<name>@<version>`."""
+"""The name and version of the same projections, each as `<name>@<version>`."""
 
 
 class Replayed(NamedTuple):
@@ -101,16 +102,16 @@ class Replayed(NamedTuple):
     name: str
     version: int
     cursor: Cursor
-    """of the last entry folded"""
+    """cursor of the last folded entry"""
     state: bytes
-    """the folded state, encoded as it is stored"""
+    """the folded state in its stored encoding"""
     stored: int | None
-    """the checkpoint of the stored state; None if nothing is stored"""
+    """position of the stored state's checkpoint; None if no state is stored"""
     agrees: bool | None
-    """whether the stored state equals the fold at its checkpoint, byte for byte. None if nothing is stored, or its
-    checkpoint is after the last entry folded"""
+    """whether the stored state equals the state folded up to the stored state's checkpoint. None if no state is stored,
+    or the checkpoint is after the last folded entry"""
     unreadable: int = 0
-    """entries that were skipped because they could not be read"""
+    """number of entries that were skipped because they could not be read"""
 
     @property
     def key(self) -> str:
@@ -119,7 +120,7 @@ class Replayed(NamedTuple):
 
 
 class _Replay:
-    """One projection in progress, and its comparison with the stored state."""
+    """The fold of one projection, and the comparison with the stored state."""
 
     def __init__(self, fold: Fold, stored: Checkpoint | None) -> None:
         self.fold, self.stored, self.cursor = fold, stored, fold.start
@@ -134,7 +135,7 @@ class _Replay:
             self._compare()
 
     def end(self, until: int) -> Replayed:
-        """Return the result."""
+        """Return the result. `until` is the last position that was read."""
         stored = None if self.stored is None else self.stored.position
         if stored is not None and self._agrees is None and stored <= until:
             self._agrees = False  # the log has no entry at the checkpoint
@@ -156,12 +157,12 @@ async def replay(
     until: int,
     stored_only: bool = False,
 ) -> list[Replayed]:
-    """Fold projections from their start, and compare them with the stored states. Nothing is stored.
+    """Fold projections from the first entry, and compare the results with the stored states. Nothing is stored.
 
     Args:
         session: the session.
-        names: names of lanebus's own projections, of `PROJECTION_NAMES`.
-        others: further projections, from `fold_of`.
+        names: names of lanebus's own projections; each must be in `PROJECTION_NAMES`.
+        others: further projections, as results of `fold_of`.
         until: last position to fold.
         stored_only: skip projections without a stored state.
 
@@ -189,7 +190,7 @@ async def replay(
 
 
 def differs(session: str, key: str) -> str:
-    """Return the text for a stored state that differs from a fold of the log, with the remedy."""
+    """Return the text, with the remedy, for a problem: a stored state differs from a fold of the log."""
     return (
         f"the stored state of projection {key} differs from a fold of the log; "
         f"remove it with: lanebus projections remove {session} {key}"

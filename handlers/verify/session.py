@@ -1,4 +1,4 @@
-"""Verify one session: its head, its entries, and all records that refer to them."""
+"""Verify one session: the head, the entries, and all records that refer to entries."""
 
 from collections.abc import Sequence
 
@@ -26,16 +26,16 @@ async def verify_session(
     risks: Sequence[str] | None = None,
     bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS,
 ) -> Report | None:
-    """Check a session, and report its problems. It may be published to meanwhile.
+    """Check a session, and report the session's problems. Producers may publish to the session during the check.
 
-    The log is read twice: raw, and through the reader.
+    The log is read twice: as raw entries, and through a reader.
 
     Args:
         bus: the bus.
         session: id of the session.
-        pointers: pointers of the session's bucket. None reads them.
-        risks: the result of `Inspector.loss_risks`. None reads them.
-        bounds: how many problems to keep, and how often to retry.
+        pointers: pointers of the session's bucket. None reads the pointers of this session.
+        risks: result of `Inspector.loss_risks`. None calls this method.
+        bounds: bounds on the problems that are kept, and on attempts.
 
     Returns:
         The report, or None if the session does not exist.
@@ -72,11 +72,11 @@ class _Attempt:
         self.entries = 0
         self.is_there = True
         self.was_disturbed = False
-        """the log was trimmed, erased or rolled back during the attempt"""
+        """whether the log was trimmed, erased or rolled back during the attempt"""
         self.was_restarted = False
-        """several server processes have written the log: the server was restarted or replaced"""
+        """whether several server processes have written the log: the server was restarted or replaced"""
         self.trimmed = 0
-        """the highest trimmed position at the end of the attempt"""
+        """highest trimmed position at the end of the attempt"""
 
     async def run(self) -> None:
         """Run all checks."""
@@ -85,7 +85,7 @@ class _Attempt:
         if before.is_erased:
             await self._erased()
             return
-        if not before.position and not is_listed:  # no entries: the head has a lease at most
+        if not before.position and not is_listed:  # the session has no entries; its head holds at most a lease
             self.is_there = False
             return
         if not before.is_there:
@@ -98,7 +98,7 @@ class _Attempt:
             await typed(claim(Claimant(self._inspector, self._session, before, self.findings)), self.findings, name)
         standing = await self._head(self.findings)
         if not standing.position:
-            return  # its last position is invalid, or nothing was ever published
+            return  # the head's last position is invalid, or nothing was ever published
         self.was_restarted = len(standing.incarnations) > 1
         self.findings.settle(standing.position)
         await typed(self._entries(standing), self.findings, "lanes")
@@ -108,7 +108,7 @@ class _Attempt:
         self.trimmed, self.was_disturbed = after.trimmed, not standing.has_grown_to(after)
 
     async def _erased(self) -> None:
-        """Check that nothing of an erased session is left except its tombstone."""
+        """Check that an erased session has no key left except its tombstone."""
         keys = self._inspector.keys
         rest = [keys.lane(self._session, lane) for lane in Lane]
         rest += [part(self._session) for part in (keys.live, keys.caller_keys, keys.checkpoints, keys.archive)]
@@ -123,7 +123,7 @@ class _Attempt:
             self.findings.add("archive", 0, f"it ends before the first kept entry: {error}")
 
     async def _projections(self, standing: HeadFields) -> None:
-        """Check that stored projections equal a fold of the log."""
+        """Check that each stored projection equals a fold of the log."""
         checkpoints = await self._bus.session(self._session).checkpoints()
         stored = {name.removeprefix("p:") for name in checkpoints if name.startswith("p:")}
         for name in sorted(stored - PROJECTION_KEYS):
