@@ -141,7 +141,7 @@ class JsonObject:
         yield from ((item, f"{path}.{index}") for index, item in enumerate(as_list(value, path)))
 
     def digest(self) -> str:
-        """Return a stable id for an object that has none, derived from its content."""
+        """Return a stable id for an object without an id, derived from the object's content."""
         text = json.dumps(self.fields, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

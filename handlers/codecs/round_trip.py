@@ -93,7 +93,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
     try:
         again = dialect.read(value)
     except DecodeError as error:
-        # For example a number out of the other system's range. Half of such a message would mean something else.
+        # For example, a number is out of the other system's range. Half of the message would mean something else.
         return [], [(offset, f" ({_kind(message)}: {error})") for offset, message in enumerate(group)]
     losses = list[tuple[int, str]]()
     for offset, (message, back) in enumerate(zip(ours, again, strict=True)):

@@ -42,7 +42,7 @@ class ToolRun(Frozen):
     result: int | None = None
     """position of the result"""
     child_loop: str | None = None
-    """id of the loop that the tool ran, in this session or another one"""
+    """id of the loop that the tool ran, in this session or another session"""
 
 
 class Turn(Frozen):

@@ -219,7 +219,7 @@ def _compare(state: UsageState, position: int, event: AgentEvent | None) -> Usag
         case AgentEnded(loop_id=of, usage=said):
             sums = state.open_loops
             changed["open_loops"] = _without(sums, of)
-            # An interrupted turn has no `TurnEnded`; the end of its loop ends it.
+            # An interrupted turn has no `TurnEnded`. The end of the loop also ends the turn.
             cut = [name for name in state.open_turns if name.startswith(f"{of}#")]
             changed["open_turns"] = _without(state.open_turns, *cut)
         case _:

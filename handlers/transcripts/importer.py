@@ -1,7 +1,7 @@
 """Import a transcript into a session: every line once, in the file's order, even if the import is repeated.
 
 Each entry is published under a key made from the content of its line. So a repeated import, for example after a crash,
-adds only the missing entries. For the entries that the log already has, the import receives their positions.
+adds only the missing entries. The import receives the positions of all entries, also of those that the log already has.
 """
 
 import hashlib

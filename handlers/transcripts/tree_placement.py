@@ -31,7 +31,7 @@ class Put(NamedTuple):
     messages: tuple[Publishable, ...]
     """messages to publish. The first is a leaf move if the entry does not follow the current leaf"""
     own: tuple[int, ...]
-    """indices of the entry's own messages in the LLM lane; empty if it has none"""
+    """indexes in `messages` of the entry's own messages that are in the LLM lane; may be empty"""
     before: int
     """ordinal of the leaf before the entry, for `failed`"""
 

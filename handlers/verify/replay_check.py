@@ -1,4 +1,4 @@
-"""Fold projections from the first entry, all in one read of the log, and compare them with the stored states."""
+"""Fold projections from the first entry, all in one read of the log. Compare the results with the stored states."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing

@@ -165,7 +165,7 @@ def _metadata(source: JsonObject) -> Object | None:
     metadata = source.object("metadata")
     if metadata is None:
         return None
-    # This key is reserved for the codec's origin. A value that the coding agent stored under it becomes an edit there.
+    # The codec's origin uses this key. If the coding agent stored a value under the same key, it becomes an edit.
     return {key: item for key, item in metadata.fields.items() if key != ORIGIN} or None
 
 

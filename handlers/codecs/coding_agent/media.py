@@ -14,7 +14,10 @@ from lanebus.handlers.codecs.json_object import JsonObject
 __all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file at a path, such as `MediaRef.from_file`. Pass it only for messages from a trusted source."""
+"""A function that reads the file at a path, such as `MediaRef.from_file`.
+
+Pass such a function only for messages from a trusted source.
+"""
 
 _UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
 """Kind of block → the media type that the coding agent assumes for bytes of an unrecognized type."""

@@ -1,4 +1,4 @@
-"""Batches: the tool results of one graph message. They are written as one message again."""
+"""Batches: tool results that were read from one graph message, and are written as one graph message again."""
 
 from collections.abc import Iterator, Sequence
 

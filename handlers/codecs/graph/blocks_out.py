@@ -59,7 +59,7 @@ class BlockWriter:
             return f"{block.type}: {_STORED}"
 
     def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
-        """Return the JSON of the blocks that the graph format can represent. Their paths count only these blocks."""
+        """Return the JSON of the blocks that the graph format can represent. Indexes in paths skip all other blocks."""
         result: list[JsonValue] = []
         for block in content:
             written = self.block(block, f"{path}.{len(result)}")

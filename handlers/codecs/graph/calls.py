@@ -1,4 +1,4 @@
-"""`tools_calls`: a graph message repeats its tool calls there, in the provider's form. lanebus prefers the blocks."""
+"""`tools_calls`, in which a graph message repeats its tool calls in the provider's form. lanebus prefers the blocks."""
 
 import json
 from collections.abc import Iterable

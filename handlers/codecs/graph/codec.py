@@ -53,8 +53,7 @@ def _one(
 ) -> tuple[list[JsonValue], list[str]]:
     """Return the graph message, and the losses with their paths. Without a graph message, the list is empty.
 
-    Metadata can be forged, so an origin may describe another message. The origin is used only if every loss with it is
-    also a loss without it.
+    Metadata can be forged, so an origin may describe another message. The origin is used only if this adds no loss.
 
     Args:
         messages: one message, or the results of one batch.
@@ -86,7 +85,7 @@ def _by(
     try:
         back = read(value, dialect)
     except DecodeError as error:
-        # For example a number out of the graph format's range. Half of such a message would mean something else.
+        # For example, a number is out of the graph format's range. Half of the message would mean something else.
         reason = f"they have no such {type(messages[0]).__name__}: {error}"
         return [], [f"{place + index}: {reason}" for index in range(len(messages))]
     if len(back) != len(messages):
@@ -131,7 +130,7 @@ def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Objec
     if isinstance(message, ToolResultMessage):
         if count > 1:  # the name of the batch does not matter: the results are one batch on both sides
             value.pop("batchId", None)
-        if message.tool_name == names.get(message.tool_call_id):  # its call names the tool
+        if message.tool_name == names.get(message.tool_call_id):  # the tool call names the tool already
             value.pop("toolName", None)
     return value
 

@@ -57,8 +57,8 @@ class EventForm:
 
         Args:
             call: id of the tool call.
-            position: position of the result message. None returns the result that an event reported, if there is one,
-                or else the newest result in the log.
+            position: position of the result message. None returns the result that an event reported, or else the newest
+                result in the log.
         """
         if position is None and call in self.seen.results:
             return self.seen.results[call]

@@ -13,7 +13,7 @@ ANSWER_TOOL = "respond_json"
 
 
 def extract_json(message: AssistantMessage) -> JsonValue:
-    """Return the arguments of the first call of `respond_json`; without one, the message's whole text read as JSON.
+    """Return the arguments of the first call of `respond_json`. Without such a call, read the whole text as JSON.
 
     Raises:
         DecodeError: the text is not JSON.

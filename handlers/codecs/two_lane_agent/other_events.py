@@ -123,9 +123,10 @@ def _prune(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
 
 
 def _revert(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
-    """Read a revert as a leaf move, if its target is known, a branch summary, if it has one, and the event itself.
+    """Read a revert as up to three entries, in this order.
 
-    A refused revert is only the event.
+    The entries are a leaf move if the target is known, a branch summary if the revert has a summary, and the event. A
+    refused revert is only the event.
     """
     applied, summary = fields.flag("applied"), fields.optional_text("summary")
     node, abandoned = fields.optional_whole("target"), fields.wholes("abandoned_node_ids")

@@ -1,4 +1,4 @@
-"""Read messages from the two-lane agent's JSON. It is accepted and refused as in seed 001, with two exceptions.
+"""Read messages from the two-lane agent's JSON. The same JSON is accepted as by seed 001, with two exceptions.
 
 First, the role alone decides the lane. Seed 001 reads `{"role":"user","kind":…,"data":…}` as an extension message; this
 module raises an error. Second, seed 001 drops malformed optional fields, such as a turn id. This module keeps them in

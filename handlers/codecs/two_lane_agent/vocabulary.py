@@ -13,7 +13,7 @@ T = TypeVar("T", bound=str)
 CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "compaction"]] = MappingProxyType(
     {"Initial": "initial", "Default": "default", "Rerun": "rerun", "Branch": "branch", "Compaction": "compaction"}
 )
-"""How a loop continues another one."""
+"""How a loop continues another loop."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
     # FollowUp is seed 001's old name of Continuation. Seed 001 still reads the old name.
@@ -25,7 +25,7 @@ TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = M
         "FollowUp": "continuation",
     }
 )
-"""Why a turn starts."""
+"""Reason why a turn starts."""
 
 DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}

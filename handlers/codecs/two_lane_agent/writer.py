@@ -88,7 +88,7 @@ class MessageWriter:
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
 
     def _added(self, message: LlmMessage, path: str) -> Object:
-        """Return the timestamp, and the optional fields that 001 adds to a message, if they are set."""
+        """Return the timestamp, and the optional fields that seed 001 adds to a message, if they are set."""
         if message.timestamp is None:
             self.losses.append(f"{path}.timestamp: is missing")
         added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}

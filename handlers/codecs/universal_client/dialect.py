@@ -110,7 +110,7 @@ def _results(source: JsonObject) -> tuple[Publishable, ...]:
 
 
 def _content(source: JsonObject) -> tuple[Block, ...]:
-    """Return the blocks of a message. If `content` is null, there are none; a missing `content` is an error."""
+    """Return the blocks of a message. A null `content` has no blocks; a missing `content` is an error."""
     if source.fields.get("content", "") is None:
         return ()
     return read_parts(source.value("content"), source.at("content"))

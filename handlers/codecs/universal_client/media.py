@@ -16,7 +16,10 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("Files", "inlined", "media_of", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file at a path, such as `MediaRef.from_file`. Pass it only for messages from a trusted source."""
+"""A function that reads the file at a path, such as `MediaRef.from_file`.
+
+Pass such a function only for messages from a trusted source.
+"""
 
 _KINDS = ("image", "audio", "document")
 _BYTES = ("data", "data_base64")

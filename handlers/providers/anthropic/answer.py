@@ -200,7 +200,7 @@ class AnthropicAnswer(AnswerState):
     def _call(self, index: int, block: Json) -> ToolCallBlock:
         fragments = "".join(self._fragments[index])
         call = read_call(text_of(block, "id"), text_of(block, "name"), fragments, self._names)
-        # A stream starts a call with an empty object and sends the arguments later; a response has them at once.
+        # A stream starts a call with an empty object and sends the arguments later. A whole response has them at once.
         return call if fragments else call.model_copy(update={"arguments": block.get("input") or {}})
 
     def _counted(self, event: Json) -> list[ModelEvent]:

@@ -100,7 +100,7 @@ class Target:
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """Return the reference with the content that `media` has for it. Without such content, return it unchanged.
+        """Return the reference with the content that the option `media` has for it, or else unchanged.
 
         The result keeps the reference's own file name and media type, because the same content may have several.
         """

@@ -71,7 +71,7 @@ def read_answer(line: Object, message: Object, parent: str | None, more: Sequenc
 
 
 def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLaneMessage]:
-    """Convert a user message. Tool results in it come first, as one message each.
+    """Convert a user message. Tool results in the message come first, as one message each.
 
     Args:
         line: the line.

@@ -114,7 +114,7 @@ class OpenAIChatAnswer(AnswerState):
 
     @property
     def is_counted(self) -> bool:
-        """See `Answer.is_counted`. A usage alone is not enough: some servers with this API send one with each chunk."""
+        """See `Answer.is_counted`. A usage is not enough: some servers with this API send a usage with each chunk."""
         return self._usage is not None and self._stop is not None
 
     def take(self, event: Json, *, content_key: Literal["delta", "message"] = "delta") -> list[ModelEvent]:

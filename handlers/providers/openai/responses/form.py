@@ -32,7 +32,7 @@ def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> 
     not sent.
 
     To send a model's thinking back later, set `body["include"] = ["reasoning.encrypted_content"]`. With this option,
-    the model returns its thinking encrypted. It is not set by default, because some models refuse it.
+    the model returns its thinking encrypted. The option is not set by default, because some models refuse it.
 
     Args:
         context: the context to send.
