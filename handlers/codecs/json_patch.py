@@ -44,7 +44,10 @@ def changes(
     same: Callable[[JsonValue, JsonValue], bool] = equal,
     removed_first: bool = False,
 ) -> Iterator[Change]:
-    """Compare objects key by key, in the order of the keys of `after`, and lists of one length item by item.
+    """Yield the changes from `before` to `after`.
+
+    Objects are compared key by key, in the order of the keys of `after`. Lists of the same length are compared item by
+    item.
 
     Args:
         path: prefix of the path of each change.

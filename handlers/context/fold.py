@@ -160,7 +160,7 @@ def _faulty(context: Context, error: MessageError) -> Context:
 
 
 def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
-    """Return the entries of the path that the last compaction leaves, and the fault of that compaction or None.
+    """Return the entries of the path that the last compaction keeps, and the fault of that compaction or None.
 
     The last compaction that is not undone is the first of these entries. Without such a compaction, return the path.
     """
@@ -219,7 +219,7 @@ def _with_shown(context: Context, stands: Stands) -> Context:
 
 
 def _spoken_meanwhile(path: PersistentList[Envelope], stands: Stands) -> list[LlmMessage]:
-    """Return the user messages before an answer that the model did not see when it wrote the answer.
+    """Return the user messages before an answer that were unread when the model wrote the answer.
 
     In every later request, such a message comes after the answer. Otherwise the model would take the message as
     answered, and would continue its own text instead of replying to the user.

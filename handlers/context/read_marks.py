@@ -41,7 +41,7 @@ def deferred_positions(envelope: Envelope) -> frozenset[int]:
 
 
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
-    """Return the user messages before `reader` that the model had not read when it wrote `reader`, newest first.
+    """Return the user messages before `reader` that were unread when the model wrote `reader`, newest first.
 
     The search goes back only to the position up to which the model had read.
 

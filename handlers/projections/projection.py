@@ -187,7 +187,7 @@ async def project_from(session: Session, projection: Projection[S], stored: Proj
 async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
     """Return the present state without storing it. So no new checkpoint keeps later entries from being trimmed.
 
-    If the start of the log can no longer be read and no state of it is stored, only the rest of the log is folded.
+    If the start of the log can no longer be read and no state is stored, only the rest of the log is folded.
     `Projected.counted_from` is then the first position of the rest.
 
     Args:

@@ -24,7 +24,7 @@ class TranscriptBounds:
     held_bytes: int = 8 * 1_048_576
     """Claude Code: most bytes of the lines held back"""
     clusters: int = 64
-    """Claude Code: most answers whose tool results are still moved after the answer"""
+    """Claude Code: number of recent answers to which later tool results are still moved"""
 
 
 DEFAULT_TRANSCRIPT_BOUNDS = TranscriptBounds()

@@ -20,8 +20,8 @@ class ListedTranscript:
     """The entries of a transcript, at the positions that an import into an empty session gives them.
 
     A listed transcript can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any
-    order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry, or follows
-    the previous line if an invalid line may have been the parent.
+    order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry. But if an
+    earlier line was invalid, it may have been the parent, and the entry follows the previous line.
     """
 
     def __init__(self, lines: Iterable[JsonValue], form: Format, *, session: str = "transcript") -> None:

@@ -33,7 +33,7 @@ class Put(NamedTuple):
     own: tuple[int, ...]
     """indexes in `messages` of the entry's own messages that are in the LLM lane; may be empty"""
     before: int
-    """ordinal of the leaf before the entry, for `failed`"""
+    """ordinal of the leaf before `put` was called. Pass it to `failed`"""
 
     @property
     def has_left_lane(self) -> bool:
@@ -89,7 +89,7 @@ class Places:
     def put(self, ordinal: int, entry: TranscriptEntry) -> Put:
         """Return the messages that the entry becomes. If one of them is in the LLM lane, the entry is the new leaf.
 
-        A leaf move itself is not the new leaf; the entry that it leads to is.
+        After a leaf move, the new leaf is the entry that the move leads to.
         """
         before, message = self._leaf, entry.message
         if isinstance(message, Moved):

@@ -49,7 +49,7 @@ class HeadFields(NamedTuple):
         return None
 
     def has_grown_to(self, later: "HeadFields") -> bool:
-        """Whether `later` is a head of the same log after new entries at most: no trim, erasure or rollback."""
+        """Whether the log has only gained entries until `later`: it was not trimmed, erased or rolled back."""
         return (
             (later.trimmed, later.is_erased) == (self.trimmed, self.is_erased)
             and later.position >= self.position

@@ -34,7 +34,7 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
 
 
 async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str], findings: Findings) -> None:
-    """Check that every woken session was woken at a position that exists, and is in the order of work."""
+    """Check that every woken session was woken at a position that exists, and is listed in the order of work."""
     keys = inspector.keys
     async for page in inspector.hash_pages(keys.woken(bucket)):
         woken = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}

@@ -84,7 +84,7 @@ def written_contents(blocks: tuple[Block, ...]) -> list[JsonValue]:
 
 
 def written_result(result: ToolResultBlock) -> Object:
-    """Return a tool's result in the coding agent's form. Of its content, only the text is kept."""
+    """Return a tool's result in the coding agent's form. Only the text of the result's content is kept."""
     text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
     closing: Object = {"terminate_message": result.terminate_message} if result.terminate_message else {}
     return {

@@ -24,7 +24,7 @@ class FormOptions(TypedDict, total=False):
     tool_choice: ToolChoice | None
     """Whether the model may, must or must not call a tool. Default: the model chooses."""
     strict: bool
-    """Refuse content that the API cannot represent, instead of leaving it out with a warning. Default: False."""
+    """Whether content that the API cannot represent is refused, and not left out with a warning. Default: False."""
     foreign_thinking: ForeignThinking
     """Whether thinking is left out ("drop") or sent as text if another model wrote it or its signature is missing.
     Default: "drop".
