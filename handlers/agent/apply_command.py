@@ -1,4 +1,4 @@
-"""Answer control commands in the order of the log, once each. One append holds a command's answer and its effect."""
+"""Answer each control command once, in log order. One append holds both the command's answer and its effect."""
 
 from collections.abc import Sequence
 
@@ -46,5 +46,5 @@ async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
 
 
 def refused(commands: Sequence[Command], reason: str) -> tuple[ControlAnswered, ...]:
-    """Return the answers that refuse commands."""
+    """Return one answer for each of `commands`, with the outcome "refused" and this reason."""
     return tuple(ControlAnswered(control=each.position, outcome="refused", reason=reason) for each in commands)

@@ -29,16 +29,16 @@ async def ask(
 ) -> AssistantMessage:
     """Publish a user message, and wait for the end of the loop that answers it. A worker has to run.
 
-    If this is cancelled, the message stays in the log and is answered, or it was not published. Ask again with the same
-    `key` to get the answer either way.
+    Cancelling `ask` leaves open whether the message was published. A published message is answered as usual. Ask again
+    with the same `key` to get the answer either way.
 
     To see the answer while the model writes it, use `Session.publish` and `Session.follow(live=True)`.
 
     Args:
         session: the session.
         said: the message.
-        key: idempotency key. A repeat with the same key publishes nothing, and waits for the answer to the first
-            message, or returns it if it is in the log.
+        key: idempotency key. A repeat with the same key publishes nothing. It returns the answer to the first message,
+            and waits for that answer if necessary.
         seconds: longest time to wait for the answer. None means no limit.
 
     Returns:
@@ -51,7 +51,7 @@ async def ask(
         AnswerTimeout: no answer within `seconds`.
         SessionClosed: the session is closed, or was closed before an answer.
         SessionErased: the session was erased.
-        LogRolledBack: the log lost entries at its end, among them perhaps the message.
+        LogRolledBack: the log lost its newest entries, which may include the message.
         BusError: as for `Session.publish` and `Session.follow`.
     """
     asked = await session.publish(UserMessage.text(said) if isinstance(said, str) else said, key=key)
@@ -61,7 +61,7 @@ async def ask(
 
 
 async def _answer(session: Session, asked: Receipt) -> AssistantMessage:
-    # Before following: the notice `caughtUp` then says that everything in this state was followed.
+    # Read the status before following: at `caughtUp`, every entry that the status covers has then been followed.
     status = await look(session, STATUS)
     question, is_caught_up = _Question(session.id, asked.position, status), False
     async with aclosing(session.subscribe(kinds=_KINDS, after=asked.cursor)) as items:
@@ -78,17 +78,17 @@ async def _answer(session: Session, asked: Receipt) -> AssistantMessage:
 
 
 class _Question:
-    """A user message, and what the entries after it say about its answer."""
+    """A user message, and the state of its answer as of the entries followed so far."""
 
     def __init__(self, session: str, position: int, known: Projected[Status]) -> None:
         """
         Args:
-            known: the session's status, perhaps older than the message.
+            known: the session's status; it may be older than the message.
         """
         self._session, self._position = session, position
         self._status, self._known_up_to = known.state, known.position
         self._last = LastAnswer()
-        """of the loop that answers the message; empty until a model has read it"""
+        """last answer of the loop that answers the message; empty until a model has read the message"""
         self._calls: set[str] = set()
         """ids of the tool calls that models made after the message"""
 
@@ -116,7 +116,7 @@ class _Question:
         return None
 
     def check_person(self) -> None:
-        """Check that no person has to act first. Unanswered commands may change that, so they are waited for.
+        """Raise if the answer waits for a person, unless a command is unanswered: the command may end the wait.
 
         Raises:
             PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
@@ -129,7 +129,7 @@ class _Question:
             raise PersonNeeded(self._session, self._position, waiting)
 
     def _waiting(self, loop: LoopStatus) -> tuple[ToolWaiting, ...]:
-        """Return the waiting calls that delay the answer. A call of an earlier answer is skipped for the message."""
+        """Return the calls that delay the answer until approval. The loop skips calls made before the message."""
         done = loop.calls_answered.keys() | loop.calls_ended.keys()
         return tuple(each for call, each in loop.calls_waiting.items() if call in self._calls - done)
 

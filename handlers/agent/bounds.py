@@ -15,7 +15,7 @@ class ModelBounds:
     """The bounds of a model's adapter."""
 
     read_ahead: int = 64
-    """most pieces of an answer that are buffered; the connection then waits"""
+    """most pieces of an answer that are buffered; while the buffer is full, the connection is not read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +25,15 @@ class PreviewBounds:
     pause: float = 0.05
     """pieces that arrive within this time are sent together"""
     flush_characters: int = 2_000
-    """characters that are sent without waiting for `pause`"""
+    """number of unsent characters at which pieces are sent before `pause` has passed"""
     delta_characters: int = 16_000
-    """most text of one delta"""
+    """most characters of one delta"""
     shown_characters: int = MESSAGE_LIMIT_BYTES
     """most characters shown of one message, by default the size limit of a recorded message in bytes"""
     end: float = 2.0
-    """longest wait for the last pieces at the end of a message"""
+    """longest wait, at the end of a message, until its last pieces are sent"""
     answer: float = 86_400.0
-    """longest wait for a server that does not answer while the model streams"""
+    """longest time that sending a delta waits for the server while the model streams"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,27 +41,27 @@ class RunBounds:
     """The bounds of one run of an agent."""
 
     publish: float = 60.0
-    """longest wait of an append for a server; long, as a model's answer has cost money"""
+    """longest time that an append waits for a server; long, because a lost answer of a model wastes its cost"""
     tries: int = 1_000
     """attempts to append at an expected position while other clients append too"""
     listen: float = 0.02
-    """delay before a step listens for commands and starts its deadline; shorter steps save the tasks"""
+    """delay before a step starts the tasks that watch for commands and its deadline; shorter steps start none"""
     listen_again: float = 0.25
     """delay before listening again after the server could not be reached; the step continues meanwhile"""
     last_words: float = 5.0
     """longest time that a cancelled step takes to record its partial answer"""
     clean_up: float = 2.0
-    """longest time that a cancelled model or tool takes to clean up; then it is abandoned"""
+    """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
     drain_tokens: int = 1_000
-    """about how many tokens a cut model may still generate before its stream is closed: they cost money"""
+    """about how many tokens a model may generate after it was cut; then its stream is closed to limit the cost"""
     settle: float = 2.0
-    """longest time that an idle run asks providers for the usage of cut calls"""
+    """longest time that a run spends asking providers for the usage of cut calls, when it has no other work"""
     settle_tries: int = 3
     """most requests for the usage of one answer, per process"""
     settle_entries: int = 500
     """newest entries of the LLM lane that are searched for cut answers"""
     settle_remembered: int = 4_096
-    """answers whose requests are counted; older ones may be requested again"""
+    """most answers whose usage requests are counted; answers beyond it are forgotten and may be requested again"""
     child_pause: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
@@ -81,15 +81,15 @@ class WorkerBounds:
     pause: float = 0.25
     """first pause before retrying a session that is held elsewhere or unreadable; it doubles each time"""
     longest_pause: float = 60.0
-    """limit of that pause"""
+    """longest pause before retrying such a session"""
     nack: float = 3.0
     """longest time to return an unfinished session to the group"""
     ignored: int = 3
-    """runs that may leave the oldest command unanswered before the worker refuses the commands"""
+    """runs in a row that may leave the oldest command unanswered; then the worker refuses all commands"""
     deaths: int = 10
-    """attempts without an outcome before the session becomes a dead letter, as it probably kills its workers"""
+    """attempts without an outcome before the session becomes a dead letter: running it probably kills the workers"""
     beats: int = 3
-    """renewals within one heartbeat period, each with an equal share of it as its time-out"""
+    """renewals within one heartbeat period; the time-out of each is an equal share of the period"""
     run: RunBounds = field(default_factory=RunBounds)
 
 

@@ -22,7 +22,7 @@ _WANTED = {Lane.EXTENSION: STATUS_KINDS}
 
 
 class CachedSession:
-    """The folds of one session. One read covers both lanes; of the extension lane it reads only the kinds it folds."""
+    """The folds of one session. One read covers both lanes. Of the extension lane, it reads only `STATUS_KINDS`."""
 
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
         """
@@ -32,11 +32,11 @@ class CachedSession:
         self.session, self._store_every = session, store_every
         self._context, self._status = Context(session.id), Status()
         self._snapshot: SessionSnapshot | None = None
-        """of these folds, made at the first use: its derived state is kept until the next entry"""
+        """snapshot of the folds, made at first use and kept, with the state derived from it, until the next entry"""
         self._cursor = START
-        """after the last entry that was read"""
+        """cursor after the last entry that was read"""
         self._forked = 0
-        """up to this position the extension lane is the parent's, and not folded"""
+        """position up to which the extension lane belongs to the parent session and is not folded"""
         self._stored = 0
         """position of the stored state; 0 if there is none"""
         self._trimmed = 0
@@ -45,7 +45,7 @@ class CachedSession:
         self.is_whole = True
         """no entry of the extension lane was trimmed before it was folded"""
         self.is_stale = False
-        """the log no longer continues what was read: discard this object and read from the start"""
+        """the log no longer matches the entries that were read: discard this object and read from the start"""
         # Two concurrent refreshes would fold the same entries twice.
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
 
@@ -70,7 +70,7 @@ class CachedSession:
         return self.session.first_page(after=self._cursor) if self._is_loaded else None
 
     async def refresh(self, first: FirstPage | None = None) -> SessionSnapshot:
-        """Read the new entries, and return the session as of now. If it is cancelled, the entries read so far are kept.
+        """Read the new entries, and return the session as of now. A cancelled refresh keeps the entries read so far.
 
         Args:
             first: the page of `first_page`, if it was requested ahead.
@@ -92,12 +92,12 @@ class CachedSession:
             return self.snapshot
 
     async def store(self) -> None:
-        """Store the extension lane's fold for a cold start, if the stored state is old.
+        """Store the extension lane's fold for a cold start, if the stored one is `store_every` positions old.
 
         Errors are ignored: a stored state only saves reading.
         """
         if self._cursor.position - self._stored < self._store_every or not self.is_whole:
-            return  # a fold without its beginning is no state of the log
+            return  # a fold that misses trimmed entries must not be stored
         expected, self._stored = self._stored, self._cursor.position
         state = STATUS.dump(self._status)
         try:
@@ -120,7 +120,7 @@ class CachedSession:
                 self._cursor = page.cursor
 
     async def _load(self) -> None:
-        """Read the whole session. Begin the extension lane at a stored state, or where it was trimmed."""
+        """Read the whole session. The extension lane is read from its stored state, or else after its trimmed part."""
         head = await self.session.head()
         self._forked, self._trimmed = head.own_start.position, head.trimmed
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
@@ -141,7 +141,9 @@ class CachedSession:
         self._is_loaded = True
 
     async def _begin(self, status: Status, cursor: Cursor) -> bool:
-        """Begin after a cursor, with the whole LLM lane up to it. Return False if the cursor is of another incarnation.
+        """Fold the LLM lane up to `cursor`, then both lanes after `cursor`, starting from `status`.
+
+        Return False if `cursor` is from another incarnation of the log.
 
         Raises:
             CursorTrimmed: the LLM lane was trimmed.

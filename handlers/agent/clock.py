@@ -1,4 +1,4 @@
-"""The clock of an agent's loop. It is an argument, so that tests need not wait."""
+"""The clock of an agent's loop. Tests pass a clock of their own, so that they need not wait."""
 
 import time
 from typing import Protocol
@@ -9,7 +9,7 @@ __all__ = ("SYSTEM_CLOCK", "Clock", "SystemClock")
 
 
 class Clock(Protocol):
-    """The time, and a wait."""
+    """A source of time that can also wait."""
 
     def time(self) -> float:
         """Return seconds UTC. The clock may be set forward or back."""
@@ -20,7 +20,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for this many seconds. It can be cancelled."""
+        """Wait for `seconds`. The wait can be cancelled."""
         ...
 
 

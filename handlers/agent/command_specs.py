@@ -1,4 +1,4 @@
-"""The commands to a running agent by name, for programs that read them: the command line and the page."""
+"""The commands to a running agent by name, for the command line and the web page, which read commands as text."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, get_args
@@ -19,7 +19,8 @@ class CommandSpec(NamedTuple):
 
     help: str
     control: type[Control] | None
-    """the message that is sent; None for `follow-up`, which is a user message and gets no answer from a worker"""
+    """type of the control message; None for `follow-up`, which sends a user message that no worker answers as a
+    command"""
     arguments: tuple[str, ...] = ()
     """required arguments: TEXT is the user's message, TURN and CALL name a tool call"""
 
@@ -53,7 +54,7 @@ _SPECS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 COMMAND_SPECS: Mapping[str, CommandSpec] = {
     name: CommandSpec(text, CONTROLS.get(name), arguments) for name, (text, arguments) in _SPECS.items()
 }
-"""command name → its spec, in the order of the help"""
+"""specs by command name, in the order in which the help lists them"""
 
 
 def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:

@@ -1,8 +1,9 @@
 """Commands to a running agent: abort it, steer it, approve its tool calls, pause and resume it.
 
-Each command is one publish: it is ordered and wakes the workers, and with a `key` it is applied once even if it is sent
-again. The session's worker answers each command in the step in which it takes effect; `answered` waits for the answer.
-`command_specs.py` lists the same commands by name, for programs that read them.
+Sending a command is one publish, so commands are ordered and wake the workers. A command with a `key` is applied once,
+even if it is sent again. The session's worker answers each command in the step in which the command takes effect;
+`answered` waits for the answer. `command_specs.py` lists the same commands by name, for programs that read commands as
+text.
 
 Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
@@ -74,7 +75,7 @@ async def steer(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """Send a user message to the running loop. Without a running loop it is answered like any other message.
+    """Send a user message to the running loop. If no loop is running, the message is answered like any other.
 
     Args:
         session: the session.
@@ -95,7 +96,7 @@ async def steer(
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
-    """Send a user message that waits until the running loop has ended. Without a running loop it is answered at once.
+    """Send a user message that waits until the running loop has ended. If no loop is running, it is answered at once.
 
     Args:
         session: the session.
@@ -113,7 +114,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
 async def approve(
     session: Session, turn_id: TurnId | str, tool_call_id: str, *, by: str | None = None, key: str | None = None
 ) -> Receipt:
-    """Run a tool call that waits for a person. Its `ToolWaiting` event has the turn and the call.
+    """Run a tool call that waits for a person. The call's `ToolWaiting` event contains the turn and the call's id.
 
     Args:
         session: the session.
@@ -198,7 +199,7 @@ async def handoff(
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Continue after `pause` or `handoff`: the open tool calls first, then the user messages since.
+    """Continue after `pause` or `handoff`: run the open tool calls, then answer the user messages sent meanwhile.
 
     Args:
         session: the session.
@@ -251,16 +252,17 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
 async def send(
     session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
 ) -> Receipt:
-    """Publish a command that was read from elsewhere, as the functions above do.
+    """Publish a command message, such as one from `read_control`. The functions above call this function.
 
     Args:
         session: the session.
         control: the command.
-        said: the user message of a `Steer`, whose position is set to the message's. Other commands ignore it.
+        said: the user message of a `Steer`; the position in the `Steer` is set to this message's. Ignored for other
+            commands.
         key: idempotency key; a repeat with the same key adds nothing.
 
     Returns:
-        The positions; the last one is the command's.
+        The positions of the published messages; the last position is the command's.
 
     Raises:
         Conflict: other clients appended first, 1,000 times in a row.

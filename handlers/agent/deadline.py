@@ -1,4 +1,4 @@
-"""The deadline of a running call: its loop's time limit, or a silence that is too long."""
+"""The deadline of a running call: the time limit of its loop, or the longest silence of the call."""
 
 from typing import NamedTuple
 
@@ -38,11 +38,11 @@ class Deadline:
         return self._ends is None and self._silence is None
 
     def restart_silence(self) -> None:
-        """Note a sign of life of the call."""
+        """Record that the call is active, so that its silence is counted from now."""
         self._last_activity = self._clock.monotonic()
 
     async def wait(self) -> Late:
-        """Wait until the deadline and return its reason. The deadline must not be open."""
+        """Wait until the deadline and return its reason. Call this only if `is_open` is false."""
         while True:
             now = self._clock.monotonic()
             if self._ends is not None and now >= self._ends:

@@ -1,4 +1,4 @@
-"""Errors of an agent's set-up, and those that it raises to its worker."""
+"""Errors of an agent's set-up, errors that an agent raises to its worker, and errors of `ask`."""
 
 from difflib import get_close_matches
 
@@ -55,7 +55,8 @@ class ToolRefused(SetupError):
 
 
 class ModelRefused(SetupError):
-    """The model of an agent is not a model: it lacks a name or provider, or its `stream` is not an async generator.
+    """The object passed as an agent's model is not a model: it lacks a name or provider, or its `stream` is not an
+    async generator.
 
     Fields: `model`, the name of its class; `reason`, what to change.
     """
@@ -88,7 +89,7 @@ class ParameterRefused(SetupError):
 
 
 class ApprovalRefused(SetupError):
-    """A tool's `approval` is async, or takes a parameter that the tool has not.
+    """A tool's `approval` is async, or takes a parameter that the tool does not have.
 
     Fields: `tool`, the tool's name; `reason`, what to change.
     """
@@ -113,7 +114,8 @@ class OptionUnknown(SetupError):
 
 
 class CostUnknown(SetupError):
-    """A cost limit could never be reached, as the model's price is unknown. Fields: `model`, its name."""
+    """A cost limit is set, but could never be reached because the model's price is unknown. Fields: `model`, its
+    name."""
 
     def __init__(self, model: str) -> None:
         super().__init__(
@@ -143,7 +145,8 @@ class DuplicateAgent(SetupError):
 
 
 class TryAgain(BusError):
-    """Raised by an agent to have its worker run the session again after a delay. The worker runs others meanwhile.
+    """Raised by an agent to have its worker run the session again after a delay. The worker runs other sessions
+    meanwhile.
 
     The log holds everything that the next run needs. Fields: `delay`, seconds; `reason`, recorded with the retry.
     """
@@ -154,7 +157,7 @@ class TryAgain(BusError):
 
 
 class NoProgress(BusError):
-    """A step of a loop did not change the log, so the loop would repeat it forever.
+    """A step of a loop did not change the log, so the loop would repeat the step forever.
 
     Fields: `session`; `step`, the decision's name.
     """
@@ -167,7 +170,7 @@ class NoProgress(BusError):
 
 
 class LoopHalted(BusError):
-    """A turn was to begin in a session that is paused, or handed to a person.
+    """A turn cannot begin, because the session is paused or handed to a person.
 
     Fields: `session`; `halted`, "paused" or "handoff".
     """
@@ -202,7 +205,7 @@ class RequestUnknown(MessageError):
 
 
 class Unanswered(BusError):
-    """`ask` returned no answer. The question stays in the log. The subclasses say why.
+    """`ask` returned no answer. The question stays in the log. Each subclass stands for one reason.
 
     Fields: `session`; `position`, the question's.
     """
@@ -245,7 +248,7 @@ class PersonNeeded(Unanswered):
 
 
 class AnswerTimeout(Unanswered):
-    """The answer did not come in time. The loop goes on. Fields: those of `Unanswered`; `seconds`, the limit."""
+    """The answer did not come in time. The loop continues. Fields: those of `Unanswered`; `seconds`, the limit."""
 
     def __init__(self, session: str, position: int, seconds: float) -> None:
         text = f"was not answered within {seconds:g} s: ask again with the same key, and check that a worker runs"

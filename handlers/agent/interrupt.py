@@ -14,26 +14,29 @@ __all__ = ("InterruptWatch", "until_interrupted")
 
 
 class InterruptWatch:
-    """Looks for what interrupts work, and cancels `scope` then. The work runs in that scope; `close` follows it."""
+    """Watches for a command or deadline that interrupts work, and then cancels `scope`.
+
+    The caller runs the work in `scope` and then calls `close`.
+    """
 
     def __init__(self, run: Run, deadline: Deadline | None = None) -> None:
-        """Begin to look a moment later.
+        """Start watching after `RunBounds.listen` seconds.
 
         Args:
-            deadline: interrupts too.
+            deadline: also interrupts the work. None means no deadline.
         """
         self._run = run
         self.scope = anyio.CancelScope()
         self.interrupt: Interrupt | Late | None = None
         self.failure: Exception | None = None
-        """the log cannot be watched; a server that cannot be reached is asked again"""
+        """the error that ended the watching; None while an unreachable server is retried"""
         self._watching: list[asyncio.Task[None]] = []
         self._deadline = deadline
-        # No task group: work that is done at once does not pay for a task, and a timer cannot start a group's task.
+        # No task group: work that ends at once then costs no task, and a timer cannot start a task in a group.
         self._timer = asyncio.get_running_loop().call_later(run.bounds.listen, self._begin)
 
     async def close(self) -> None:
-        """Stop watching, and wait for its end in spite of cancellations."""
+        """Stop watching, and wait until the watching tasks have ended. The wait is shielded from cancellation."""
         self._timer.cancel()
         for task in self._watching:
             task.cancel()
@@ -48,7 +51,7 @@ class InterruptWatch:
 
     async def _watch(self) -> None:
         try:
-            # Work that reads the session itself may have read the command before this began to listen.
+            # If the work refreshes the session itself, it may have read the command before this task started.
             self.interrupt = find_interrupt(self._run.snapshot.loop_state)
             while self.interrupt is None:
                 try:
@@ -70,12 +73,12 @@ class InterruptWatch:
 async def until_interrupted(
     run: Run, work: Callable[[], Awaitable[None]], deadline: Deadline | None = None
 ) -> Interrupt | Late | None:
-    """Run `work` until it is done, or until a command or its deadline interrupts it.
+    """Run `work` until it ends, or until a command or `deadline` interrupts it.
 
-    Interrupted work is cancelled, and has cleaned up when this returns.
+    Interrupted work is cancelled, and its clean-up has ended before this function returns.
 
     Args:
-        run: its session is watched for commands, after `RunBounds.listen` seconds.
+        run: the run whose session is watched for commands, after `RunBounds.listen` seconds.
         work: the async function to run.
         deadline: None means no deadline.
 
@@ -84,8 +87,8 @@ async def until_interrupted(
 
     Raises:
         Exception: the error that `work` raised, not in a group.
-        BusError: the log cannot be watched. While the server cannot be reached, watching is retried and the work goes
-            on: it may have cost money, and may end before the server is back.
+        BusError: the log cannot be watched. While the server cannot be reached, watching is retried and the work
+            continues: it may have cost money, and may end before the server is back.
     """
     watch = InterruptWatch(run, deadline)
     try:

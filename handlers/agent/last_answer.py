@@ -12,21 +12,21 @@ from lanebus.bus.wire.envelope import DecodeFailure
 __all__ = ("CONTINUED", "LastAnswer")
 
 CONTINUED: Final = frozenset({"paused", "handoff", "contextCompacted"})
-"""after these stop reasons the next loop continues"""
+"""stop reasons after which the next loop continues the work of the loop that ended"""
 
 _WITH_NOTE = frozenset({"guardRail", "maxTurns"})
-"""after these stop reasons the loop's final note has the reason"""
+"""stop reasons for which the loop's final note contains the explanation"""
 
 
 @dataclass
 class LastAnswer:
-    """The last answer so far, and the note after it that ends a loop."""
+    """The last answer so far, and the loop's final note if one followed that answer."""
 
     message: AssistantMessage | None = None
     note: UserMessage | None = None
 
     def add(self, message: Publishable | Delta | DecodeFailure) -> None:
-        """Look at the next message of the session."""
+        """Store the session's next message if it is an answer or a loop's final note."""
         match message:
             case AssistantMessage():
                 self.message, self.note = message, None
@@ -38,8 +38,8 @@ class LastAnswer:
     def fault(self, stop_reason: StopReason) -> str | None:
         """Return why a loop with this stop reason gave no answer; None if no reason is recorded.
 
-        It is the loop's final note after `guardRail` or `maxTurns`, or else the error of a failed answer. Both are in
-        the LLM lane, so another model may see them.
+        After `guardRail` or `maxTurns`, the reason is the loop's final note, otherwise the error of a failed answer.
+        Note and error are in the LLM lane, so another model may see them.
         """
         if self.note is not None and stop_reason in _WITH_NOTE:
             return self.note.text_content()

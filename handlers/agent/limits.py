@@ -1,4 +1,4 @@
-"""How much one loop may use, and how much it has used so far. Pure."""
+"""The limits of one loop, and the loop's usage so far. Pure functions."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,11 +40,11 @@ class LoopLimits:
     seconds: float | None = None
     """Seconds since the loop began, by the server's clock. Time spent waiting for a person counts.
 
-    A running model call is cut at the limit. The text so far is recorded with the reason and its cost. Running tools
-    are stopped. The limit does not cut:
+    A running model call is cut at the limit. The text so far is recorded with the reason and the call's cost. Running
+    tools are stopped. The limit does not cut:
 
-    - tools whose `timeout` is None, such as sub-agents, and tools that run beside them;
-    - the calls of an answer if a person was asked about one of them;
+    - tools whose `timeout` is None, such as sub-agents, and tools that run at the same time as such a tool;
+    - the tool calls of an answer, if a person was asked about one of these calls;
     - tools that begin after the limit;
     - summaries."""
 
@@ -53,7 +53,7 @@ class LoopLimits:
 
         Args:
             turns: model calls so far.
-            usage: their sum.
+            usage: total usage of these calls.
             seconds: since the loop began.
         """
         if self.turns is not None and turns >= self.turns:
@@ -80,7 +80,7 @@ DEFAULT_LIMITS = LoopLimits()
 
 
 def loop_usage(context: Context, loop_id: str) -> Usage:
-    """Return the usage of all answers of a session's newest loop so far."""
+    """Return the total usage of the answers so far of `loop_id`, which must be the session's newest loop."""
     usage = Usage()
     for envelope in reversed(context.entries):
         message = envelope.message

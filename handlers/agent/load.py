@@ -19,7 +19,8 @@ def load_agent(target: str) -> Agent:
         target: such as "my_package.agents:support". The attribute may be dotted.
 
     Raises:
-        AgentNotFound: the text has another form, there is no such module, file or attribute, or it is not callable.
+        AgentNotFound: the text has another form, there is no such module, file or attribute, or the object is not
+            callable.
         Exception: any error that the module raises while it is imported.
     """
     try:

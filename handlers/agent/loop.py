@@ -1,8 +1,8 @@
 """The agent loop: call the model, run its tools, and repeat until the model has answered.
 
-Each step is decided from the log alone (`decide`). Its appends carry the lease's epoch and a key made from their
-subject. So a loop that died anywhere is continued by running it again: recorded answers and results are reused, nothing
-is added twice, and an answer that was being streamed is recorded as far as it was shown.
+Each step is decided from the log alone (`decide`). The appends of a step carry the lease's epoch and an idempotency key
+made from what they record. To continue a loop whose worker died at any point, run the agent again: recorded answers and
+results are reused, and nothing is added twice. An answer that was being streamed is recorded as far as it was shown.
 """
 
 import logging
@@ -87,13 +87,13 @@ class AgentLoop:
             name: the agent's name in events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             limits: the most that one loop may use.
-            max_turns: most model calls of one loop; overrides `limits.turns`. None keeps it.
+            max_turns: most model calls of one loop; overrides `limits.turns`. None keeps `limits.turns`.
             max_tokens: most tokens of one answer.
             guards: check user messages before the model reads them.
             retry: backoff after a transient failure of the model.
-            drain_seconds: longest time to read an interrupted stream to its end, for its usage.
-            silence_seconds: longest time between two events of the model, 300 by default. Then the call is cut and
-                counts as a transient failure, see `retry`. None waits forever.
+            drain_seconds: longest time to keep reading an interrupted stream, whose end reports the usage.
+            silence_seconds: longest time between two events of the model, 300 by default. A longer silence cuts the
+                call, which is then a transient failure, see `retry`. None waits forever.
             compaction: shortens a context that is too long, see `Compactor`. None never does.
             clock: replaced by tests.
 
@@ -101,7 +101,7 @@ class AgentLoop:
             ModelRefused: the model lacks a text `provider` or `name`, or its `stream` is not an async generator.
             ToolRefused: an object in `tools` is not a tool, for example a function without `@tool`.
             DuplicateTool: two tools have the same name.
-            DuplicateAgent: two sub-agents have the same name, here or below.
+            DuplicateAgent: two sub-agents have the same name, in `tools` or among the tools of sub-agents.
             CostUnknown: `limits.cost` is set and the model's price is unknown.
         """
         check_model(model)
@@ -117,7 +117,8 @@ class AgentLoop:
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))
         self.agents = agents_of(tools)
-        """all sub-agents by name, including those of sub-agents: a worker that runs this agent runs them too"""
+        """all sub-agents by name, including sub-agents of sub-agents: a worker that runs this agent runs all of them
+        too"""
         self.settings = LoopSettings(
             model=model,
             tools=by_name,
@@ -143,9 +144,9 @@ class AgentLoop:
     async def __call__(self, run: Run) -> None:
         """Answer the session's commands and prompts in one loop, or continue an open loop.
 
-        Returns when the loop has ended, when a person has to act first, or when the lease was lost: another worker then
-        continues. If it is cancelled while the model answers, it records the text so far as an aborted message. The
-        loop stays open, and the next run begins a new turn of it.
+        Returns when the loop has ended, when a person has to act first, or when the lease was lost. After a lost lease,
+        another worker continues. If the agent is cancelled while the model answers, it records the text so far as an
+        aborted message. The loop stays open, and the next run continues the loop with a new turn.
 
         Args:
             run: the session and its lease.
@@ -173,7 +174,8 @@ class AgentLoop:
         return looked_at
 
     async def _work(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Decide and act until the loop ends. Return the position of the last decision if it left nothing to do."""
+        """Decide and act until the loop ends. Return the position at which the last decision was made, if that decision
+        left nothing to do."""
         previous: tuple[Decision, SessionSnapshot] | None = None
         is_late = False
         while True:
@@ -243,12 +245,12 @@ class AgentLoop:
         if verdict.rejection is not None:
             await reject_input(run, snapshot, self.settings, step, verdict.rejection)
             return "over"
-        # Before the turn is recorded: the model cannot be called without the media store.
+        # Resolve media before the turn is recorded: without the media store, the model cannot be called.
         media = await resolve_media(snapshot.context.messages, run.session.media)
         offer = self.settings.offer()
         key = await start_turn(run, snapshot, self.settings, step, offer, warnings=verdict.warnings)
         if verdict.warnings:
-            # The warnings are in the log now, and perhaps new messages.
+            # The log now contains the warnings, and perhaps new messages.
             snapshot = await run.refresh()
             step = replace(step, deferred=snapshot.loop_state.deferred)
             media = await resolve_media(snapshot.context.messages, run.session.media)

@@ -5,20 +5,20 @@ from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 __all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "READ_UP_TO", "WARNING")
 
 CUT = "lanebus.cut"
-"""of an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn
+"""marks an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn
 answers the same messages"""
 
 AGAIN = "lanebus.again"
-"""of an answer whose model failed transiently. The loop stays open, and its next turn calls the model again"""
+"""marks an answer whose model failed transiently. The loop stays open, and its next turn calls the model again"""
 
 FOLLOW_UP = "lanebus.followUp"
-"""of a user message that waits until the running loop has ended"""
+"""marks a user message that waits until the running loop has ended"""
 
 HANDOFF = "lanebus.handoff"
-"""of a tool result: the reason for which the tool hands the session to a person"""
+"""in a tool result: the reason for which the tool hands the session to a person"""
 
 CHILD_LOOP = "lanebus.childLoop"
-"""of a tool result: the id of the sub-agent's loop that produced it"""
+"""in a tool result: the id of the sub-agent's loop that produced the result"""
 
 WARNING = "lanebus.warning"
-"""of a note to the model with a guard's warning: positions of the user messages that it is about"""
+"""in a note to the model with a guard's warning: positions of the user messages that the warning is about"""

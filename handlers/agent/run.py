@@ -1,4 +1,4 @@
-"""The argument of an agent: a session, and the lease under which it may write."""
+"""The argument of an agent: a session, and the lease under which the agent may write."""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -39,17 +39,18 @@ class Run:
             lease: the session's lease.
             cache: the session's folds; None reads them at the first refresh.
             is_read: `cache` was refreshed under this lease.
-            waiting: opened by `idle`; a worker uses the run's slot for another session meanwhile.
+            waiting: makes the context manager of `idle`; within its block, a worker uses the run's slot for another
+                session.
             bounds: limits and periods.
         """
         self.session, self.lease, self.bounds = session, lease, bounds
         self._cache, self._waiting = cache or CachedSession(session), waiting
         self._position = 0
-        """of the last known entry"""
+        """position of the last known entry"""
         self._read_up_to = 0
         """entries up to here were read, or appended by this run"""
         self._others = 0
-        """entries of other clients have positions up to this one"""
+        """position up to which entries of other clients are known; this run appended every known entry after it"""
         self._preview: Preview | None = None
         self.is_lease_lost = False
         """an append was refused because the lease was lost"""
@@ -89,8 +90,8 @@ class Run:
     async def open_messages(self) -> list[OpenMessage]:
         """Return the messages that are being streamed in the session.
 
-        As of the last refresh, the list has all messages that earlier leases left open. If no loop has begun, or the
-        newest one has ended, it is empty without a request: only loops stream messages.
+        The list contains all messages that earlier leases had left open at the last refresh. Only loops stream
+        messages: if no loop has begun, or the newest loop has ended, the list is empty and no request is made.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -104,18 +105,22 @@ class Run:
 
         Raises:
             Closed: the bus was closed.
-            Unavailable: the server cannot be reached at the start. If it fails later, this waits until it is back.
+            Unavailable: the server cannot be reached at the start. If the server fails later, the wait continues until
+                it is back.
         """
         await self.session.wait_for_wake_up(Cursor(self._read_up_to))
 
     def idle(self) -> AbstractAsyncContextManager[None]:
-        """Return a block for code that only waits: the worker uses this run's slot for another session meanwhile. The
-        end of the block waits for a free slot."""
+        """Return a context manager for code that only waits.
+
+        Within its block, the worker uses this run's slot for another session. The end of the block waits for a free
+        slot.
+        """
         return self._waiting()
 
     @contextmanager
     def showing(self, preview: Preview) -> Generator[None, None, None]:
-        """Within the block, send the pieces of a preview before the messages that this run publishes after them."""
+        """Within the block, send the waiting pieces of `preview` before each message that this run publishes."""
         self._preview = preview
         try:
             yield
@@ -123,7 +128,7 @@ class Run:
             self._preview = None
 
     async def cut_preview(self, message_id: str, turn_id: TurnId, reason: str) -> None:
-        """End a message's preview without the message. Errors are only logged."""
+        """End the preview of a message without publishing the message. Errors are only logged."""
         preview = Preview(self.session, message_id, turn_id, epoch=self.lease.epoch, bounds=self.bounds.preview)
         await preview.cut(reason)
 
@@ -144,8 +149,8 @@ class Run:
         """Append messages that contain their own positions, in one step.
 
         Args:
-            build: returns the messages, given the position of the first. It is called again after each conflict and
-                must have no side effects that add up.
+            build: returns the messages, given the position of the first. `build` is called again after each conflict,
+                so its side effects must not add up.
             key: idempotency key, as for `publish`.
 
         Raises:
@@ -185,17 +190,18 @@ class Run:
 
 Agent = Callable[[Run], Awaitable[None]]
 """An async function that works on a session until nothing is left to do. It may be cancelled at any await. An earlier
-run may have died at any await: the log says how far it got."""
+run may have died at any await: the log shows how far that run got."""
 
 
 @runtime_checkable
 class SnapshotAgent(Protocol):
-    """An agent that starts from its worker's snapshot and returns up to where it has looked."""
+    """An agent that starts from its worker's snapshot and returns the position at which nothing was left to do."""
 
     async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
         """Work on the session, starting from `snapshot`, the run's newest.
 
         Returns:
-            The position at which nothing was left to do, for `Run.is_unchanged_since`. None: the worker looks again.
+            The position at which nothing was left to do, for `Run.is_unchanged_since`. None makes the worker read the
+            session again.
         """
         ...

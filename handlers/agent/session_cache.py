@@ -49,12 +49,13 @@ class SessionCache:
                 self._keep(session, warm)
 
     def first_page(self, session: str) -> FirstPage | None:
-        """Return the page that the next refresh of a cached session begins with; None if it is not in the cache."""
+        """Return the first page of the next refresh of a cached session; None if the session is not in the cache."""
         idle = self._idle.get(session)
         return None if idle is None else idle.warm.first_page()
 
     async def catch_up(self, session: str) -> None:
-        """Read the new entries of a cached session. Errors are ignored: the next holder gets them."""
+        """Read the new entries of a cached session. Errors are ignored: the next `held` block reads again and raises
+        them."""
         idle = self._idle.get(session)
         if idle is None:
             return
@@ -64,7 +65,7 @@ class SessionCache:
             is_good = isinstance(error, Unavailable)
         else:
             is_good = True
-        if self._idle.get(session) is idle:  # not taken meanwhile
+        if self._idle.get(session) is idle:  # `held` has not removed it meanwhile
             self._remove(session)
             if is_good:
                 self._keep(session, idle.warm)
@@ -89,4 +90,4 @@ class SessionCache:
 class _Idle(NamedTuple):
     warm: CachedSession
     entries: int
-    """of the LLM lane"""
+    """number of entries of the LLM lane"""

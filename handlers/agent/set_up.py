@@ -1,4 +1,5 @@
-"""Checks of an agent's model and tools when the agent is made, so that a mistake does not first show in a session."""
+"""Checks of an agent's model and tools when the agent is made, so that a mistake is reported before the first
+session."""
 
 import inspect
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ def check_model(model: object) -> None:
     """Check that an object is a model.
 
     Raises:
-        ModelRefused: it is not.
+        ModelRefused: the object is not a model.
     """
     if isinstance(model, type):
         raise ModelRefused(model.__name__, "is a class: pass an instance of it")
@@ -35,7 +36,7 @@ def check_tools(tools: Iterable[object]) -> None:
     """Check that all objects are tools.
 
     Raises:
-        ToolRefused: one is not.
+        ToolRefused: one of the objects is not a tool.
     """
     for tool in tools:
         name = str(getattr(tool, "__name__", None) or type(tool).__name__)

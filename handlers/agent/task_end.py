@@ -14,15 +14,15 @@ _log = logging.getLogger(__name__)
 
 
 async def end_task(task: asyncio.Future[T], name: str, *, seconds: float) -> bool:
-    """Cancel a task and wait until it has ended. Return whether it has.
+    """Cancel a task and wait until the task has ended. Return whether it ended in time.
 
     The task is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. The wait is
     shielded from cancellation. A task that does not end in time is cancelled once more and abandoned, so code that
-    ignores cancellation blocks nothing.
+    ignores cancellation does not block the caller.
 
     Args:
         task: a task that runs in no cancel scope of the caller.
-        name: of the code in it, for the log.
+        name: name of the code that the task runs, for the log.
         seconds: longest wait.
     """
     if not task.done():
@@ -38,6 +38,6 @@ async def end_task(task: asyncio.Future[T], name: str, *, seconds: float) -> boo
 
 
 def _forget(task: asyncio.Future[T]) -> None:
-    """Retrieve the task's exception, else asyncio logs it."""
+    """Retrieve the task's exception, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
