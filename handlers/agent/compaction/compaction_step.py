@@ -30,7 +30,7 @@ __all__ = ("CompactionStep", "is_changed_since")
 
 @dataclass(frozen=True, slots=True)
 class CompactionStep:
-    """One compaction that was decided."""
+    """One compaction: why and up to where to compact, and the entries to append for it."""
 
     snapshot: SessionSnapshot
     policy: CompactionPolicy
@@ -42,7 +42,7 @@ class CompactionStep:
 
     @property
     def name(self) -> str:
-        """The step's idempotency key: a new one after each compaction."""
+        """Idempotency key of the compaction. Each compaction of a session has another key."""
         if self.decision.command is not None:
             return f"control.{self.decision.command.position}"
         done = sum(isinstance(envelope.message, Compaction) for envelope in self.snapshot.context.entries)
@@ -77,10 +77,10 @@ class CompactionStep:
         return CompactionStarted(loop_id=self._loop_id, estimated_tokens=tokens, message_count=len(context.messages))
 
     def batch(self, context: Context, summary: AssistantMessage, position: int) -> list[Publishable]:
-        """Return the compaction with the events of its end, of the loop's end and of the command's answer.
+        """Return one batch: the compaction, its end event, and, if present, the loop's end and the command's answer.
 
         Args:
-            context: as of the entry before `position`.
+            context: the context as of the entry before `position`.
         """
         tokens = context_tokens(context, self.policy.estimator)
         entry = Compaction(
@@ -112,9 +112,9 @@ class CompactionStep:
         """Return the event for an attempt without a summary.
 
         Args:
-            spent: the answer so far, for its usage.
+            spent: the answer so far, whose usage is recorded.
             reason: must not contain texts of the model or its provider: readers of events may not be allowed to see
-                those.
+                such texts.
             is_interrupted: the attempt does not count as a failure.
         """
         return CompactionFailed(
@@ -129,18 +129,18 @@ class CompactionStep:
     def answered(
         self, outcome: Literal["applied", "repeated", "refused"], reason: str | None = None
     ) -> tuple[AgentEvent, ...]:
-        """Return the answer to the command; empty without a command."""
+        """Return the event that answers the command; empty if the compaction has no command."""
         command = self.decision.command
         return () if command is None else (ControlAnswered(control=command.position, outcome=outcome, reason=reason),)
 
     @property
     def _loop_id(self) -> str:
-        """Id of the loop that ends here, else of the next loop."""
+        """Id of the open loop, which ends with the compaction; if no loop is open, id of the next loop."""
         return self.decision.turn_id.loop_id
 
 
 def is_changed_since(context: Context, since: int) -> bool:
-    """Whether an entry after `since` changes the older context, so that a summary of it is out of date."""
+    """Whether an entry after `since` changes the context up to `since`, so that its summary is out of date."""
     for entry in reversed(context.entries):
         if entry.position <= since:
             return False

@@ -1,8 +1,8 @@
 """The compactor: between two turns, replace the older part of a context by a summary that a model writes.
 
-One append has everything: the summary with its usage, its event, the end of the open loop and the command's answer. A
-worker that dies before has changed nothing, and the step is decided again. Summaries have no preview, as a part of one
-is useless.
+One append contains the summary with its usage, the compaction's event, the end of the open loop and the command's
+answer. If the worker dies before this append, the context is unchanged, and the next worker decides to compact again.
+Summaries have no preview, as a part of a summary is useless.
 """
 
 import logging
@@ -55,18 +55,18 @@ class Compactor:
         """Replace the old part of the session's context by a summary.
 
         An open loop ends with the stop reason `contextCompacted`, and the next loop continues it. An abort ends the
-        attempt. A steer ends it, too, unless the summary is complete. After a cancellation or a crash, the compaction
-        begins again. The usage of its model calls is recorded unless the worker is lost.
+        attempt, and so does a steer unless the summary is complete. After a cancellation or a crash, the compaction
+        begins again. The usage of the model calls is recorded unless the worker is lost.
 
-        After the last failed attempt this answers the command, if there is one, and returns.
+        After the last failed attempt, `compact` answers the command, if there is one, and returns.
 
         Args:
             run: the session and its lease.
             snapshot: the session, without open tool calls.
-            step: why to compact. Its command is answered in the append that holds the summary.
+            step: why to compact. If `step` has a command, the append that holds the summary also answers the command.
 
         Raises:
-            TryAgain: the attempt failed, and another one follows.
+            TryAgain: the attempt failed, and another attempt follows.
             Fenced: the lease was lost.
             BusError: the log cannot be read, or refuses an append.
         """
@@ -129,7 +129,8 @@ class _Attempt:
             _log.info("session %s: the usage of a summary was not recorded: %s", self._run.session.id, error)
 
     async def _record(self, summary: AssistantMessage) -> None:
-        """Append the compaction with its events. Messages that arrived meanwhile are after the cut and stay."""
+        """Append the compaction with its events. Messages that arrived meanwhile follow the summarized part and are
+        kept."""
         for _ in range(self._run.bounds.tries):
             last = (await self._run.session.head()).position
             snapshot = await self._run.refresh()
@@ -137,7 +138,7 @@ class _Attempt:
                 return await self._interrupted("the loop was aborted")
             if is_changed_since(snapshot.context, self._step.snapshot.context.position):
                 return await self._interrupted("the older context was changed meanwhile")
-            with suppress(_ContextOutdated):  # read the new entries first
+            with suppress(_ContextOutdated):  # try again after reading the new entries
                 build = partial(self._batch, snapshot.context, summary, last + 1)
                 await self._run.publish_at(build, key=self._step.name)
                 return None
@@ -149,7 +150,7 @@ class _Attempt:
         return self._step.batch(context, summary, expected)
 
     async def _give_up(self, reason: str) -> None:
-        """Record a failed attempt. The last attempt answers the command.
+        """Record a failed attempt. After the last attempt, also answer the command, if there is one.
 
         Raises:
             TryAgain: another attempt follows.

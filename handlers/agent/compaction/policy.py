@@ -1,4 +1,4 @@
-"""When to compact a session's context, and how much of it stays. Pure."""
+"""When to compact a session's context, and how much of the context is kept. Pure functions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ class CompactionPolicy:
     """When to compact, what to keep, and which model writes the summary."""
 
     window: int | None = None
-    """the model's context window in tokens; None uses the model's own value. If that is unknown too, only a refused
-    request or a command leads to a compaction"""
+    """the model's context window in tokens; None uses the model's own value. If the model's value is unknown too, only
+    a refused request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens of the window that stay free for the answer, at most half of it. Source: seed 000, pi"""
+    """tokens of the window that stay free for the answer, at most half of the window. Source: seed 000, pi"""
     keep_recent: int = 16_384
-    """about how many tokens at the end of the context stay, at most half of the context. Unanswered messages always
-    stay"""
+    """about how many tokens at the end of the context are kept, at most half of the context. Unanswered messages are
+    always kept"""
     model: Model | None = None
     """the model that writes the summary; None means the agent's model"""
     max_tokens: int = 4_096
@@ -36,13 +36,15 @@ class CompactionPolicy:
     instructions: str | None = None
     """what a summary has to keep in addition to the default"""
     attempts: int = 3
-    """attempts at one compaction. Then the loop continues without it, as long as its requests are accepted"""
+    """attempts at one compaction. After the last one fails, the loop continues without a summary, as long as the
+    provider accepts its requests"""
     pause: float = 2.0
     """seconds before the second attempt; doubles each time"""
     drain_seconds: float = 2.0
-    """longest time to read an interrupted summary to its end, for its usage"""
+    """longest time to keep reading an interrupted summary, whose end reports the usage"""
     silence_seconds: float | None = SILENCE_SECONDS
-    """longest time between two events of the model, 300 by default; the attempt then fails. None waits forever"""
+    """longest time between two events of the model, 300 by default; after a longer silence, the attempt fails. None
+    waits forever"""
     clock: Clock = SYSTEM_CLOCK
     """replaced by tests"""
     estimator: TokenEstimator = BY_BYTES
@@ -54,7 +56,7 @@ class CompactionPolicy:
         return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":
-        """Return this policy with `window` and `model` filled in from the agent's model where they are None."""
+        """Return this policy with `window` and `model` taken from the agent's model if they are None."""
         return replace(self, window=self.window or window_of(model), model=self.model or model)
 
 
@@ -68,7 +70,7 @@ def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> boo
     """Return whether to compact before the next model call: the context uses the reserve, or the last request was too
     long for the provider.
 
-    Return False while tool calls are open, and until a model has answered since the last compaction. If a person has
+    Return False while tool calls are open, and while no model has answered since the last compaction. If a person has
     undone the last compaction, return True only if the provider refuses requests.
 
     Args:
@@ -89,9 +91,9 @@ def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> boo
 
 
 def find_cut(context: Context, state: LoopState, policy: CompactionPolicy) -> int | None:
-    """Return the position of the first entry that stays; None if nothing before it needs a summary.
+    """Return the position of the first entry to keep; None if no entry before this position needs a summary.
 
-    Unanswered messages stay, and so does an answer that the loop continues.
+    Unanswered messages are kept, and so is an answer that the loop continues.
     """
     messages = context.messages[1:] if _is_compacted(context) else context.messages
     tokens = min(policy.keep_recent, sum(map(policy.estimator.message, messages)) // 2)
@@ -123,7 +125,7 @@ def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
 
 
 def _is_fresh(context: Context) -> bool:
-    """Whether no model has answered since the last compaction: another one would not shorten the context."""
+    """Whether no model has answered since the last compaction: another compaction would not shorten the context."""
     if not _is_compacted(context):
         return False
     last = next((position for position, answer in _answers(context) if not answer.is_failed), 0)

@@ -1,7 +1,7 @@
-"""The request for a summary: the conversation as one text, and what to keep of it. Pure.
+"""The request for a summary: the conversation as one text, with instructions what to keep. Pure functions.
 
-The conversation is a text and not a list of messages: the model must not continue it and needs none of its tools, and
-it may be another provider's model.
+The conversation is a text and not a list of messages: the summary's model must not continue the conversation and needs
+none of its tools. It may be another provider's model.
 """
 
 import json
@@ -29,13 +29,13 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("summary_request",)
 
 RESULT_CHARACTERS = 2_000
-"""most characters of one tool result: its beginning and its end"""
+"""most characters of one tool result; a longer one is reduced to its beginning and its end"""
 
 LEAST_CHARACTERS = 4_000
-"""smallest limit of the conversation's characters, for small windows"""
+"""least value of the limit on the conversation's characters, used for small windows"""
 
 MOST_CHARACTERS = 400_000
-"""limit of the conversation's characters if the window is unknown"""
+"""limit on the conversation's characters if the window is unknown"""
 
 _ROLE = (
     "You write the notes that an agent works on from when its conversation has become too long to be read whole. "
@@ -66,7 +66,7 @@ def summary_request(
 
     Args:
         before: position of the first entry that stays.
-        window: context window of the summary's model in tokens. A longer conversation loses its middle.
+        window: context window of the summary's model in tokens. The middle of a longer conversation is left out.
         max_tokens: most tokens of the summary.
         instructions: what the summary has to keep in addition to the default.
         key: idempotency key for the provider.
@@ -94,7 +94,11 @@ def summary_request(
 
 
 def _entries_before(path: Sequence[Envelope], position: int) -> Sequence[Envelope]:
-    """Return the entries before a position in path order: an entry that replaces others has a later position."""
+    """Return the entries that precede the entry at `position` in the path.
+
+    Positions cannot be compared: an entry that replaces others has a later position than the entries after it in the
+    path.
+    """
     end = next((index for index, envelope in enumerate(path) if envelope.position == position), len(path))
     return path[:end]
 
@@ -120,7 +124,7 @@ def _parts(envelope: Envelope) -> Iterator[str]:
 
 
 def _lines(message: LlmMessage | None) -> Iterator[str]:
-    """Yield a line for each block, without thinking and failed answers."""
+    """Yield a line for each block of a message. Thinking blocks and failed answers are skipped."""
     match message:
         case None | SystemMessage():
             return
@@ -155,7 +159,8 @@ def _block(block: Block) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and its end with a note of the length that was left out."""
+    """Return the text. If it is longer than `most`, replace its middle by a note with the length of the removed
+    part."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}\n[… {len(text) - most} characters left out …]\n{text[len(text) - most // 2 :]}"

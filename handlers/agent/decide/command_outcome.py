@@ -46,7 +46,7 @@ def find_interrupt(state: LoopState) -> Interrupt | None:
 
 
 def is_aborted(state: LoopState) -> bool:
-    """Whether there is an unanswered abort of the open loop or of any loop."""
+    """Whether an unanswered abort names the open loop, or names no loop and so aborts any."""
     loops = {None, state.loop_id}
     return any(isinstance(each.control, Abort) and each.control.loop_id in loops for each in state.commands)
 
@@ -89,7 +89,7 @@ def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutco
 
 
 def _ends_something(abort: Abort, command: Command, snapshot: SessionSnapshot) -> bool:
-    """Whether there is an open or stopped loop, an open answer, or an unanswered message."""
+    """Whether the abort has something to end: an open or stopped loop, an open answer, or an unanswered message."""
     state, loop = snapshot.loop_state, snapshot.status.loop
     if abort.loop_id is not None:
         stopped = loop.loop_id if loop is not None and state.is_stopped else None
@@ -114,9 +114,10 @@ def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> Com
 
 
 def _is_known(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
-    """Whether the log has an answer with this call, in the turn's session.
+    """Whether an answer in the log contains this call and belongs to the session that the turn id names.
 
-    Only the session of the turn is compared: a turn that continued the answer may have left no message.
+    Only the turn's session is compared, not the whole turn id: a turn that continued the answer may have left no
+    message.
     """
     sessions = {snapshot.context.session}  # a fork also has the turns of its parent
     is_known = False
@@ -132,12 +133,12 @@ def _is_known(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
 
 
 def _open_call_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
-    """Return the answer to an approval, as if its call was in the log."""
+    """Return the answer to an approval or denial, assuming that the log contains the tool call."""
     answer, loop, call = snapshot.loop_state.answer, snapshot.status.loop, control.tool_call_id
     if answer is None or loop is None or all(each.id != call for each in answer.open_calls):
         return LATE
     question = loop.calls_waiting.get(call)
-    # A stopped loop is continued under another turn; the approval may still name the turn that asked.
+    # A stopped loop is continued under another turn id; the approval may still name the turn that asked the person.
     if control.turn_id not in (answer.turn_id, answer.message.turn_id, question and question.turn_id):
         return LATE
     if call in loop.calls_started and question is None:

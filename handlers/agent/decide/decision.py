@@ -43,7 +43,7 @@ class LoopStart(NamedTuple):
     """How a new loop relates to earlier ones."""
 
     parent: str | None
-    """id of the loop that it continues, else of the previous loop; None for the first loop"""
+    """id of the loop that the new loop continues, else of the previous loop; None for the first loop"""
     continuation: Literal["initial", "default", "branch", "compaction"]
 
 
@@ -71,7 +71,7 @@ class AdoptToolCalls:
     """Begin a loop that continues the open tool calls of an earlier loop."""
 
     answer: OpenAnswer
-    """moved to the new loop's first turn"""
+    """the answer with the open calls, moved to the new loop's first turn"""
     start: LoopStart
 
 
@@ -98,9 +98,9 @@ class StopAtLimit:
     """the loop's last turn"""
     reached: Reached
     read_up_to: int
-    """messages up to this position count as answered"""
+    """messages up to this position are answered, except for `deferred`"""
     deferred: tuple[int, ...] = ()
-    """except for those at these positions"""
+    """positions of messages that are not answered although they are at or before `read_up_to`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +110,27 @@ class CompactContext:
     turn_id: TurnId
     """next turn of the open loop; if none is open, first turn of the next loop"""
     is_open: bool
-    """a loop is open: it ends here, and the next loop continues it"""
+    """a loop is open: the compaction ends this loop, and the next loop continues it"""
     command: Command | None = None
     """the command to answer; None if the compaction was started by the length of the context"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Begin a turn, or begin it again, and call the model."""
+    """Begin a turn, or begin an interrupted turn again, and call the model."""
 
     turn_id: TurnId
     start: LoopStart | None
     """how the new loop begins; None if the turn belongs to the open loop"""
     trigger: Literal["user", "subAgent", "continuation", "branch"]
     results: tuple[Position, ...]
-    """the tool results that the turn continues"""
+    """positions of the tool results that the turn continues"""
     prompts: tuple[Position, ...]
-    """the user messages that it answers"""
+    """positions of the user messages that the turn answers"""
     fresh: tuple[Position, ...]
-    """those prompts that no model was shown yet"""
+    """the part of `prompts` that no model was shown yet"""
     deferred: tuple[Position, ...]
-    """messages that the model is not shown yet"""
+    """positions of messages that the model is not shown yet"""
 
 
 Decision = (
@@ -150,7 +150,7 @@ class CompactionRule(Protocol):
     """Decides when a context is compacted."""
 
     def wants(self, snapshot: SessionSnapshot, /) -> bool:
-        """Return whether the next request would be too long, or the last one was. Pure."""
+        """Return whether the next request would be too long, or the last request was too long. Pure."""
         ...
 
 
@@ -171,8 +171,8 @@ def next_decision(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> De
     """Return the next step of the worker that holds the session's lease.
 
     Args:
-        now: seconds UTC, for the time limit. If the newest entry is later, its time is used: the local clock may be
-            behind the server's. Pass infinity after the time limit has cut a call.
+        now: seconds UTC, for the time limit. The newest entry's time is used instead if that is later, as the local
+            clock may be behind the server's. Pass infinity after the time limit has cut a call.
     """
     state = snapshot.loop_state
     if not state.has_work:
@@ -193,9 +193,9 @@ def _before_command(snapshot: SessionSnapshot, rules: LoopRules) -> Decision:
         if waits_for_turn(command.control, state):
             if not state.is_waiting:
                 return RunTools(answer)
-            if isinstance(command.control, Abort):  # its tools wait for a person, so the turn cannot end
+            if isinstance(command.control, Abort):  # the turn's calls wait for a person, so the turn cannot end
                 return FailToolCalls(answer, ABORTED)
-    # A compaction that a later abort would end at once is not begun: it would begin again forever.
+    # If a later abort would end the compaction at once, do not begin it: the compaction would begin again forever.
     if isinstance(command.control, Compact) and rules.compaction is not None and not is_aborted(state):
         return CompactContext(_next_turn(snapshot, rules), state.loop_id is not None, command)
     return HandleCommand(command)
@@ -240,7 +240,8 @@ def _loop_start(snapshot: SessionSnapshot, rules: LoopRules) -> LoopStart:
 
 
 def model_call(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
-    """Return the next model call: of the open loop, or of a loop that begins with it, whether or not there is work."""
+    """Return the next model call, whether or not there is work. If no loop is open, a new loop begins with this
+    call."""
     state, status = snapshot.loop_state, snapshot.status
     start = _loop_start(snapshot, rules) if state.loop_id is None else None
     results = () if state.answer is None else tuple(position for position, _ in state.answer.results)
@@ -258,7 +259,10 @@ def model_call(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
 
 
 def stop_loop_at(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -> StopAtLimit:
-    """Stop an open loop. Messages that a model was shown count as answered; if the loop has called no model, all do."""
+    """Return the step that stops an open loop.
+
+    Messages that a model was shown count as answered. If the loop has called no model, all messages count as answered.
+    """
     state = snapshot.loop_state
     if turn_id.turn_index == 0:
         return StopAtLimit(turn_id, reached, snapshot.context.position, state.deferred)

@@ -1,10 +1,10 @@
 """The state of a session's loop, derived from the folds of both lanes. Pure.
 
-Entries that belong together are appended in one batch. The final answer and the loop's end are in the log together or
-not at all, and so are a turn's last result and the turn's end.
+Entries that belong together are appended in one batch: the final answer with the loop's end, and a turn's last result
+with the turn's end. The log contains both entries of such a pair or neither.
 
-A message that a user sends while the model answers precedes that answer in the log, although the model did not read it.
-The answer's metadata, `READ_UP_TO` and `DEFERRED`, records what the model has read.
+A message that a user sends while the model answers precedes that answer in the log, although the model did not read the
+message. The answer's metadata (`READ_UP_TO` and `DEFERRED`) records what the model has read.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,18 @@ class LoopState:
     read_up_to: int
     """messages up to this position need no answer, except for `prompts` and `deferred`"""
     visible_up_to: int
-    """a model was shown every message up to this position, even if its answer was cut"""
+    """a model was shown every message up to this position, even if the model's answer was cut"""
     prompts: tuple[int, ...]
     """positions of the user messages that the next request answers"""
     deferred: tuple[int, ...]
     """positions of the follow-up messages that wait until the loop has ended"""
     answer: OpenAnswer | None
-    """the answer that the loop continues, in a turn of the open loop if there is one; None if it starts from prompts"""
+    """the answer that the next turn continues; its turn is in the open loop if there is one. None if the next turn
+    starts from prompts"""
     loop_id: str | None
     """id of the session's open loop"""
     is_stopped: bool
-    """the last loop was paused, handed off or compacted, and the next one continues it"""
+    """the last loop was paused, handed off or compacted, and the next loop continues its work"""
     is_waiting: bool
     """every open tool call waits for a person"""
     is_halted: bool
@@ -58,19 +59,19 @@ class LoopState:
         if self.is_halted:
             return False
         if self.is_waiting:
-            # A message after the open answer does not wait for the person; earlier ones do.
+            # A message after the open answer does not wait for the person; earlier messages do.
             return self.answer is not None and any(position > self.answer.position for position in self.prompts)
         return bool(self.prompts) or self.answer is not None or self.is_stopped
 
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """A session as its worker sees it: both lanes, folded up to the same entry."""
+    """A session's state for its worker: both lanes, folded up to the same entry."""
 
     context: Context
-    """of the LLM lane"""
+    """fold of the LLM lane"""
     status: Status
-    """of the extension lane"""
+    """fold of the extension lane"""
 
     @cached_property
     def loop_state(self) -> LoopState:
@@ -79,7 +80,8 @@ class SessionSnapshot:
 
 
 def derive_loop_state(context: Context, status: Status) -> LoopState:
-    """Return the loop state as of these folds. Reads back to the last answer that was not cut."""
+    """Return the loop state as of these folds. The context is searched backwards to the last answer that was not
+    cut."""
     read = _read(context.path)
     answer = open_answer(context.path)
     loop = _open_loop(context.session, status, answer)
@@ -88,7 +90,7 @@ def derive_loop_state(context: Context, status: Status) -> LoopState:
     is_stopped = loop is None and _is_stopped(context, status, answer, read.newest)
     deferred = _follow_ups(read.unread, status.loop) if loop is not None or is_stopped else ()
     prompts = tuple(envelope.position for envelope in read.unread if envelope.position not in deferred)
-    if not prompts and answer is None and not is_stopped:  # nothing else is left in the loop
+    if not prompts and answer is None and not is_stopped:  # the loop has nothing else to do
         prompts, deferred = deferred, ()
     return LoopState(
         read_up_to=read.read_up_to,
@@ -105,7 +107,7 @@ def derive_loop_state(context: Context, status: Status) -> LoopState:
 
 
 class _Read(NamedTuple):
-    """How far models have read the user messages."""
+    """Up to which user messages the models have read."""
 
     read_up_to: int
     visible_up_to: int
@@ -127,7 +129,7 @@ def _read(path: Sequence[Envelope]) -> _Read:
         visible = read_up_to if visible is None else visible
         if isinstance(envelope.message, AssistantMessage) and is_cut(envelope.message):
             continue
-        # Messages that were sent during the answer, or deferred, precede it in the log.
+        # Messages that were deferred, or sent while the model answered, precede the answer in the log.
         unread += left_over(path, envelope)
         return _Read(read_up_to, visible, envelope.position, tuple(reversed(unread)))
     return _Read(0, visible or 0, 0, tuple(reversed(unread)))
@@ -155,7 +157,7 @@ def _open_loop(session: str, status: Status, answer: OpenAnswer | None) -> str |
 
 
 def _in_loop(answer: OpenAnswer, loop_id: str, loop: LoopStatus | None) -> OpenAnswer:
-    """Return the answer in the turn of the open loop in which its tools run."""
+    """Return the answer with the turn of the open loop in which its tools run."""
     own = next((turn_id for turn_id in answer.turn_ids if turn_id.loop_id == loop_id), None)
     newest = None if loop is None else loop.turn
     turn_id = own or newest or TurnId(loop_id=loop_id, turn_index=0)
@@ -163,13 +165,13 @@ def _in_loop(answer: OpenAnswer, loop_id: str, loop: LoopStatus | None) -> OpenA
 
 
 def _is_stopped(context: Context, status: Status, answer: OpenAnswer | None, newest: int) -> bool:
-    """Whether the next loop continues the newest one, which has ended."""
+    """Whether the newest loop has ended and the next loop continues its work."""
     loop = status.loop
     if loop is None or not loop.is_stopped:
         return False
     if answer is not None or loop.ended != "contextCompacted":
         return answer is not None
-    # Its prompts may be in the summary, so they are not unread.
+    # The loop's prompts may be in the summary, so they do not show as unread.
     first = context.path[0] if context.path else None
     return first is not None and isinstance(first.message, Compaction) and newest < first.position
 

@@ -20,9 +20,9 @@ class OpenAnswer(NamedTuple):
     position: int
     message: AssistantMessage
     turn_id: TurnId
-    """the turn that its results belong to: its own, or a turn of the loop that adopted it"""
+    """the turn of the tool results: the answer's own turn, or a turn of the loop that adopted the answer"""
     results: tuple[tuple[int, ToolResultMessage], ...]
-    """with their positions, in the order of the log"""
+    """tool results with their positions, in log order"""
 
     @property
     def calls(self) -> tuple[ToolCallBlock, ...]:
@@ -47,7 +47,8 @@ class OpenAnswer(NamedTuple):
         return bool(self.calls) and (bool(self.open_calls) or not all(result.terminate for _, result in self.results))
 
     def adopted(self, turn_id: TurnId) -> "OpenAnswer":
-        """Return a copy in a turn of another loop, without usage: the loop that called the model has counted it."""
+        """Return a copy for a turn of another loop. The copy has no usage: the loop that called the model has counted
+        it."""
         return self._replace(turn_id=turn_id, message=self.message.model_copy(update={"usage": None}))
 
 
@@ -58,12 +59,12 @@ def is_cut(message: AssistantMessage) -> bool:
 
 
 def wanted_calls(message: AssistantMessage) -> tuple[ToolCallBlock, ...]:
-    """Return the tool calls of an answer that need a result: none if it failed or was cut."""
+    """Return the tool calls of an answer that need a result; none if the answer failed or was cut."""
     return tuple(message.tool_calls()) if message.stop_reason in _TOOL_STOPS else ()
 
 
 def open_answer(path: Sequence[Envelope]) -> OpenAnswer | None:
-    """Return the answer that the next turn continues; None if there is none, or the last one is complete."""
+    """Return the answer that the next turn continues; None if there is no answer, or the last answer is complete."""
     results: list[tuple[int, ToolResultMessage]] = []
     cut: OpenAnswer | None = None
     for envelope in reversed(path):
@@ -79,11 +80,11 @@ def open_answer(path: Sequence[Envelope]) -> OpenAnswer | None:
                 if is_cut(message):
                     cut = cut or answer
                     continue
-                if cut is not None:  # the cut call continued these results
+                if cut is not None:  # the cut model call had these results as its input
                     return cut._replace(results=own) if answer.is_continued else cut
                 return answer if answer.is_continued else None
             case AssistantMessage():
-                return cut  # imported, or a worker's note that the agent failed
+                return cut  # an imported answer, or a worker's record that the agent failed
             case _:
                 pass
     return cut

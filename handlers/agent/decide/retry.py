@@ -28,9 +28,11 @@ def call_again(
     """Return when to call the model again; None if the answer succeeded or its failure is final.
 
     Args:
-        entries: of the LLM lane, before the answer.
-        retry: limits attempts at transient failures. A delay that the provider asks for is kept if it is longer.
-        can_compact: the agent compacts a context that is too long for the model; it is then called once more.
+        entries: the entries of the LLM lane before the answer.
+        retry: limits the attempts after transient failures. If the provider asks for a longer delay, that delay is
+            used.
+        can_compact: whether the agent compacts a context that is too long for the model. The model is then called once
+            more.
         chance: random number from 0 up to 1, see `RetryPolicy.delay`.
     """
     failure = failure_of(message)
@@ -47,7 +49,7 @@ def call_again(
 
 
 def _failed(entries: Sequence[Envelope]) -> Iterator[AssistantMessage]:
-    """Yield the retried answers since the last good one."""
+    """Yield the failed answers that were retried since the last successful answer."""
     for envelope in reversed(entries):
         message = envelope.message
         if not isinstance(message, AssistantMessage):

@@ -57,7 +57,7 @@ class AskPerson(NamedTuple):
 
 
 class AwaitPerson(NamedTuple):
-    """Wait: the person has not answered."""
+    """Wait for the person, who was asked and has not answered."""
 
 
 ToolDecision = StartCall | AnswerCall | AskPerson | AwaitPerson
@@ -79,8 +79,8 @@ def decide_calls(
 def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:
     """Return what to do with one open call that no worker is running.
 
-    A call without `ToolStarted` has not run. A call with it may have run, partly or completely. It runs again if the
-    tool is idempotent; else the tool's `on_unknown` decides.
+    A call without a `ToolStarted` event has not run. A call with this event may have run, partly or completely. Such a
+    call runs again if the tool is idempotent; else the tool's `on_unknown` decides.
 
     Args:
         tool: None if the agent has no tool of this name.
@@ -105,7 +105,7 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
 
 
 def _unknown(call: ToolCallBlock) -> AnswerCall:
-    """Return the result of a call that was started and left no result."""
+    """Return an error result for a call that was started and left no result."""
     return _error(
         call,
         f"Unknown outcome: {call.name} was started, but its worker was lost before a result came. It may have done all,"

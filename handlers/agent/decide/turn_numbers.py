@@ -13,7 +13,7 @@ _MOST_DIGITS = 15
 def new_loop(snapshot: SessionSnapshot, config: str) -> str:
     """Return the id of the session's next loop, `<session>.<config>.<N>`.
 
-    The number of a loop that left neither an answer nor an event is used again.
+    If a loop left neither an answer nor an event, its number is used again.
     """
     context, loop = snapshot.context, snapshot.status.loop
     prefix = f"{context.session}.{config}."
@@ -27,7 +27,7 @@ def new_loop(snapshot: SessionSnapshot, config: str) -> str:
 
 
 def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
-    """Return the turn of an open loop's next model call: one that has begun and has no answer, else a new one."""
+    """Return the turn of an open loop's next model call: a turn that has begun and has no answer, else a new turn."""
     for envelope in reversed(snapshot.context.entries):
         message = envelope.message
         if isinstance(message, AssistantMessage | ToolResultMessage) and message.turn_id is not None:

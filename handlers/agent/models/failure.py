@@ -1,4 +1,4 @@
-"""Why a model call failed, as data in the log, from which any worker decides whether to retry."""
+"""The reason why a model call failed, recorded in the log so that any worker can decide whether to retry."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -32,13 +32,14 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Error codes of the Anthropic and OpenAI APIs: an error in the middle of a stream has HTTP status 200."""
+"""HTTP status for each error code of the Anthropic and OpenAI APIs. An error within a stream arrives with HTTP status
+200, so only its code tells the status."""
 
 _OVERFLOW = frozenset({"context_length_exceeded", "model_context_window_exceeded"})
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
-"""these have the status of a rate limit, but waiting does not help"""
+"""codes with the HTTP status of a rate limit for which waiting does not help"""
 _MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
-"""Gemini's codes for a malformed answer of the model; the next one may be well-formed"""
+"""Gemini's codes for a malformed answer of the model; the next answer may be well-formed"""
 _AGAIN = frozenset({408, 409, 425, 429})
 _NEVER = frozenset({501, 505})
 
@@ -68,7 +69,7 @@ def failure_of(message: AssistantMessage) -> ModelFailure | None:
         return None
     try:
         return ModelFailure.model_validate((message.metadata or {})[FAILURE], strict=False)
-    except (KeyError, ValidationError):  # of a model without this metadata, or imported
+    except (KeyError, ValidationError):  # the model does not set this metadata, or the message was imported
         return ModelFailure(is_overflow=message.is_context_overflow())
 
 
@@ -116,7 +117,7 @@ def _failure(
 ) -> ModelFailure:
     """
     Args:
-        is_transient: used if neither `should_retry` nor the status decides.
+        is_transient: used if neither `should_retry` nor `status` is known.
         should_retry: the provider's header, "true" or "false".
     """
     is_long = says_overflow(text) if status is None else classify_http(status, text) == "contextOverflow"
@@ -137,7 +138,7 @@ def _failure(
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status: `status_code` in the clients of Anthropic and OpenAI, `code` in Google's."""
+    """Return the HTTP status: `status_code` in errors of the Anthropic and OpenAI clients, `code` in Google's."""
     found = (_field(error, "status_code"), _field(error, "code"))
     return next((each for each in found if isinstance(each, int) and not isinstance(each, bool)), None)
 

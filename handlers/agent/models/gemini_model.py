@@ -59,14 +59,16 @@ class GeminiModel(ProviderModel):
 
         del key
         config = types.GenerateContentConfig(
-            # The body replaces the contents below. Passed as parameters, the SDK would coerce it.
+            # The body replaces the `contents` argument below. The SDK would convert the body's values if they were
+            # arguments.
             http_options=types.HttpOptions(extra_body={**body}),
-            # By default the SDK would call tools and continue long answers itself, and the log would have neither.
+            # By default the SDK would call tools and continue long answers itself, and the log would contain neither
+            # the tool calls nor the continuations.
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
             automatic_continuation=False,
         )
         chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
-        # The SDK's iterator leaves its connection open when it is closed by itself.
+        # Closing only the SDK's iterator would leave its connection open.
         async with aclosing(read_ahead(chunks, self._bounds.read_ahead)) as responses:
             async for response in responses:
                 yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

@@ -18,7 +18,7 @@ __all__ = ("DEFAULT_MAX_TOKENS", "SILENCE_SECONDS", "Model", "ModelRequest", "Op
 DEFAULT_MAX_TOKENS = 4096
 
 SILENCE_SECONDS = 300.0
-"""longest time without an event of a model, before the first one or between two"""
+"""longest time to wait for a model's first event, or for its next event"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class ModelRequest:
     max_tokens: int = DEFAULT_MAX_TOKENS
     """most tokens of the answer"""
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
-    """resolved references of the context into the media store, see `resolve_media`"""
+    """references to media in the context, resolved by `resolve_media`"""
     key: str | None = None
-    """Idempotency key for the provider. A call that is repeated because its outcome is unknown has the same key. A call
-    after a failed one has a new key, as a provider may store the answer of a key, even a failure."""
+    """Idempotency key for the provider. If a call is repeated because its outcome is unknown, the key stays the same.
+    After a failed call, the next call has a new key: a provider may store the response for a key, even a failure."""
 
 
 class Model(Protocol):
@@ -88,7 +88,7 @@ class Pricing(Protocol):
     """A model that knows the price of its tokens."""
 
     def price(self, usage: Usage) -> Usage:
-        """Return the usage with its cost, if it has none and the price is known."""
+        """Return the usage with its cost. A cost that `usage` already has is kept. Unknown prices add none."""
         ...
 
 
@@ -97,7 +97,7 @@ class Settling(Protocol):
     """A model whose provider can report the usage of an earlier call."""
 
     async def settle(self, message: AssistantMessage) -> Usage | None:
-        """Return the actual usage of the call that led to a message; None if it is not available, or not yet.
+        """Return the actual usage of the call that led to a message; None if the provider does not report it (yet).
 
         Errors of the provider are not raised. The call may be repeated.
         """

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class OpenAIResponsesModel(ProviderModel):
     """A model of the Responses API. It connects at the first request.
 
-    The usage of a cut call can be requested later, see `settle`, unless `store=False`.
+    The usage of a cut call can be requested later, see `settle`, unless the option `store` is False.
     """
 
     API, provider = "openai-responses", "openai"

@@ -1,9 +1,9 @@
-"""The common part of all adapters: everything but the connection to the provider.
+"""The common part of all adapters: everything except sending the request.
 
 An adapter sends a body and yields the events of the stream as plain JSON. Once an answer has begun, nothing is retried
 here: the text so far becomes a failed message, and the loop decides from the log.
 
-The adapters inherit from one class, as they differ in this one step only.
+The adapters inherit from one class because they differ only in how they send the body.
 """
 
 import logging
@@ -52,7 +52,7 @@ class ProviderModel(ABC):
         self.name = name
         self._api, self._options = PROVIDERS[self.API], options
         self._rates = options.get("rates")
-        # Now and not during an answer: the first call takes a tenth of a second.
+        # Load the price lists now and not during an answer: the first load takes a tenth of a second.
         self._has_lists = are_prices_there()
 
     @property
@@ -82,7 +82,8 @@ class ProviderModel(ABC):
 
     @abstractmethod
     def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
-        """Send the body and yield the events of the answer. Closing or cancelling releases the connection.
+        """Send the body and yield the events of the answer. Closing or cancelling the generator releases the
+        connection.
 
         Args:
             body: the request.
@@ -93,7 +94,7 @@ class ProviderModel(ABC):
         """See `Model.stream`."""
         try:
             form = self._form(request)
-        except (MessageError, SetupError) as error:  # strict mode refused it, or it requires an unknown tool
+        except (MessageError, SetupError) as error:  # refused in strict mode, or a required tool is unknown
             failed = self._api.answer(self.name).message(_error_text(error))
             yield with_failure(failed, ModelFailure())
             return
@@ -123,7 +124,7 @@ class ProviderModel(ABC):
         if answer.is_complete:  # the answer is whole; only the rest of the stream failed
             fault = None
         message = answer.message(fault)
-        # A provider may end an answer with an error and without usage; it cost something if there was any text.
+        # A provider may end an answer with an error and without usage. If the answer had any text, it cost something.
         is_given_up = message.stop_reason == "error" and estimate.output_tokens > 0
         usage = estimate.usage() if not answer.is_counted and (is_cut or is_given_up) else message.usage
         if usage is not None:
@@ -142,7 +143,7 @@ class ProviderModel(ABC):
 
 
 def key_headers(key: str | None) -> dict[str, str]:
-    """Return the header with a call's idempotency key. The SDKs have an option for it but do not send it."""
+    """Return the header with a call's idempotency key. The SDKs have an option for such a key but do not send it."""
     if key is None:
         return {}
     if len(key) > _KEY_LENGTH or not (key.isascii() and key.isprintable()):
@@ -151,7 +152,7 @@ def key_headers(key: str | None) -> dict[str, str]:
 
 
 def _object(event: object) -> Json:
-    """Return an event as a JSON object. SDKs do not check what they received."""
+    """Return an event as a JSON object. Raise DecodeError if it is none: SDKs do not check the events they receive."""
     if not isinstance(event, dict):
         raise DecodeError("", "an event of a stream is a JSON object")
     return cast("Json", event)

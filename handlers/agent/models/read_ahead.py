@@ -1,4 +1,4 @@
-"""An async iterator that reads ahead in a task of its own, and closes its source when it is closed."""
+"""An async generator that reads its source ahead in a separate task. Closing the generator also closes the source."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable
@@ -12,13 +12,14 @@ T = TypeVar("T")
 
 
 async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
-    """Yield the items, which a separate task reads. Closing or cancelling this waits until the source is closed.
+    """Yield the items, which a separate task reads. Closing or cancelling the generator waits until the source is
+    closed.
 
-    Closing an async generator between two items leaves its nested generators, and their connection, to the garbage
-    collector. Cancelling a task while it waits for an item closes them.
+    Closing an async generator between two items leaves the generators nested in it, and the connection, to the garbage
+    collector. Cancelling the task that waits for the next item closes these generators too.
 
     Args:
-        limit: most items in the buffer. One more is read and waits for room.
+        limit: most items in the buffer. One more item is read and waits for room in the buffer.
     """
     send, receive = anyio.create_memory_object_stream[T](limit)
 
@@ -28,7 +29,8 @@ async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, N
                 try:
                     await send.send(item)
                 except (asyncio.CancelledError, anyio.BrokenResourceError):
-                    # Ended between two items. Cancel once more, in the wait for the next item, to close the source.
+                    # The cancellation hit between two items. Cancel again while waiting for the next item, to close the
+                    # source.
                     if (task := asyncio.current_task()) is not None:
                         task.cancel()
 

@@ -24,14 +24,14 @@ class ModelOptions(FormOptions, total=False):
     """The keyword arguments of every adapter, in addition to those of `FormOptions`."""
 
     options: Mapping[str, JsonValue]
-    """more fields of the request's body, such as `temperature` or `thinking`. Objects are merged with ours. They are
-    recorded in the log, so they must not contain secrets"""
+    """more fields of the request's body, such as `temperature` or `thinking`. An object is merged with the object that
+    the adapter writes for the same field. The fields are recorded in the log, so they must not contain secrets"""
     rates: Rates | None
-    """US dollars for a million tokens; by default from the price lists, if they are installed and have the model"""
+    """US dollars for a million tokens; by default from the price lists, if these are installed and contain the model"""
     context_window: int | None
-    """tokens; by default from the price lists"""
+    """most tokens of a request and its answer together; by default from the price lists"""
     max_output: int | None
-    """most tokens of an answer that the model supports; larger requests are reduced to it"""
+    """most tokens of an answer that the model supports; a larger `max_tokens` is reduced to this number"""
 
 
 def form_request(api: Provider, model: str, request: ModelRequest, options: ModelOptions) -> ProviderRequest:
@@ -69,7 +69,8 @@ def written_options(options: ModelOptions) -> Json:
 
 
 def read_options(written: Mapping[str, JsonValue]) -> ModelOptions:
-    """Return the options from the JSON of `written_options`. Unknown ones of newer versions are ignored."""
+    """Return the options from the JSON of `written_options`. Unknown options, written by newer versions, are
+    ignored."""
     options: dict[str, object] = {name: written[name] for name in _PLAIN & written.keys()}
     match written.get("tool_choice"):
         case {"mode": "auto" | "required" | "none" | "named" as mode, "name": str() | None as name}:

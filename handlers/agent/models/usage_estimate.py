@@ -1,4 +1,4 @@
-"""The usage of a call so far, while it is streamed: as reported by the provider, and estimated for the rest."""
+"""The usage of a model call while the answer is streamed: reported by the provider if possible, else estimated."""
 
 import json
 
@@ -48,8 +48,9 @@ class UsageEstimate:
     def usage(self) -> Usage | None:
         """Return the usage so far; None if the call has not begun.
 
-        Reported input is used as it is, else it is estimated. Reported output may lag behind the stream, so the larger
-        of it and the estimate is used. Thinking that the provider does not send cannot be estimated.
+        Input is estimated only if the provider has not reported it. Reported output may lag behind the stream, so the
+        larger of the reported and the estimated number is used. Thinking that the provider does not send cannot be
+        estimated.
         """
         if not self.has_begun:
             return None
@@ -79,7 +80,7 @@ def _input_tokens(request: ModelRequest | None) -> int:
     context = request.context
     tokens = context_tokens(context)
     if any(isinstance(message, AssistantMessage) and message.usage for message in context.messages):
-        return tokens  # based on a provider's count, which includes the tools
+        return tokens  # the count is based on a provider's, which includes the tools
     return tokens + sum(
         BY_BYTES.text(spec.name + spec.description + json.dumps(spec.schema, ensure_ascii=False))
         for spec in request.tools

@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Decimal:
         case ast.Constant(value=bool()):
             raise ArithmeticFault("not a number")
         case ast.Constant(value=int() | float() as number):
-            # The shortest text of a float is what was written, unless it was too large for a float.
+            # `repr` of a float is the number as it was written, unless the number was too large for a float.
             if number == math.inf:
                 raise Overflow
             return +Decimal(repr(number))
@@ -90,7 +90,7 @@ def _power(base: Decimal, exponent: Decimal) -> Decimal:
 
 
 def _text(value: Decimal) -> str:
-    """Return the text of a value: in full if it is short, else with an exponent; without trailing zeros."""
+    """Return a value as text without trailing zeros. A value with many digits is written with an exponent."""
     is_whole = value == value.to_integral_value()
     if is_whole and value.adjusted() < _SHORT:
         return f"{value.to_integral_value():f}"

@@ -1,4 +1,4 @@
-"""What the offline model understands in a text, and its texts for tool results. Pure and deterministic."""
+"""Find the tool calls that a text asks the offline model for, and word its answers. Pure and deterministic."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -37,7 +37,7 @@ class Intent(NamedTuple):
 
 
 def find_intents(text: str, tools: Collection[str]) -> list[Intent]:
-    """Return the calls of available tools that a text asks for, in its order; at most `MOST`."""
+    """Return the tool calls that a text asks for, limited to available tools and to `MOST` calls."""
     found: list[Intent] = []
     if "calculate" in tools:
         found += [Intent("calculate", {"expression": each}, each) for each in _expressions(text)]
@@ -67,7 +67,7 @@ def result_text(tool: str | None, arguments: JsonValue, result: ToolResultMessag
 
 
 def reflection(text: str, tools: Mapping[str, str]) -> str:
-    """Return an answer that quotes a text which asks for no tool, and lists what can be asked."""
+    """Return the answer to a text that asks for no tool: quote the text, and list what the user can ask."""
     words = " ".join(text.split())
     short = words if len(words) <= 80 else f"{words[:77].rstrip()}..."
     read = f"You wrote: “{short}”. " if short else "I read no text. "

@@ -1,4 +1,4 @@
-"""A model without a provider. It calls tools, and the same conversation gives the same answer."""
+"""A model that needs no provider. The model calls tools, and gives the same answer to the same conversation."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("OFFLINE_RATES", "OfflineModel")
 
 OFFLINE_RATES = Rates(input=Decimal(1), output=Decimal(5))
-"""fictional, so that turns have a cost to show; the cost's source says so"""
+"""fictional prices, so that turns have a cost to show; the cost's source says that it is made up"""
 
 PRICE_SOURCE = "offline (made up)"
 
@@ -33,7 +33,7 @@ class OfflineModel:
 
     provider = "offline"
     context_window: int | None = None
-    """None: it reads back to the last question only"""
+    """None: the model reads only the last question and what follows it"""
 
     def __init__(self, *, name: str = "offline-1", delay: float = 0.03) -> None:
         """
@@ -113,7 +113,7 @@ def _reply(text: str, tools: Sequence[ToolSpec], position: int) -> tuple[Block, 
         return (ThinkingBlock(text=thought), TextBlock(text=reflection(text, known)))
     thought = f"This asks for {_listed([intent.subject for intent in intents])}; I call {_listed(_names(intents))}."
     numbers = count(1)
-    # The position makes the ids unique in a session, and the same if the call is made again.
+    # With the position, ids are unique in a session, and the same if the model is called again for the same context.
     calls = (
         ToolCallBlock(id=f"call-{position}-{next(numbers)}", name=i.tool, arguments=dict(i.arguments)) for i in intents
     )
