@@ -1,6 +1,6 @@
-"""A recorder for loops that people write themselves: it writes what a worker would write, in the same order.
+"""A recorder for agent loops that users write themselves. It appends the same entries as a worker, in the same order.
 
-Start with `recorder.py`. What is next in a session follows from its log, by the worker's own decisions (`decide`), and
-each step is appended by the worker's own functions (`turn`, `tools`). So every view shows an own loop as it shows a
-worker's, and a loop that died anywhere goes on where its log ends.
+Start with `recorder.py`. The next step of a session is decided from its log by the code that a worker uses (`decide`),
+and appended by the functions that a worker uses (`turn`, `tools`). So every view shows a user's loop like a worker's
+loop, and a loop whose process died continues where the log ends.
 """

@@ -17,7 +17,7 @@ __all__ = ("NamedModel", "NamedTool", "as_model", "as_tools")
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that the own loop calls. See `Model`."""
+    """A model that the user's loop calls. See `Model`."""
 
     provider: str
     name: str
@@ -27,12 +27,12 @@ class NamedModel:
         """Raise RecorderMisused: the recorder calls no model."""
         del request
         raise RecorderMisused(f"the recorder does not call the model {self.name}")
-        yield  # which makes it the generator that a model's stream is
+        yield  # makes this function an async generator, like the `stream` of every model
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTool:
-    """A tool that the own loop runs. See `Tool`: a call that was started and left no result is not run again."""
+    """A tool that the user's loop runs. See `Tool`. A call that was started and left no result is not run again."""
 
     spec: ToolSpec
     idempotent: bool = False
@@ -46,7 +46,7 @@ class NamedTool:
         return self.spec.name
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """False: the loop's author decides when a person is asked."""
+        """Return False: the user's loop asks a person with `RecordedTurn.approval`."""
         del call
         return False
 
@@ -57,7 +57,7 @@ class NamedTool:
 
 
 def as_model(model: Model | str, provider: str) -> Model:
-    """Return the model, or what is known of a model of that name."""
+    """Return `model`; for a name, return a `NamedModel` with that name and `provider`."""
     return NamedModel(provider, model) if isinstance(model, str) else model
 
 

@@ -1,4 +1,4 @@
-"""The tool calls of a recorded answer: which are open, which run, and which a person has approved."""
+"""The tool calls of a recorded answer: open calls, running calls, and calls that wait for a person."""
 
 from collections.abc import Iterable
 
@@ -39,7 +39,7 @@ class OpenCalls:
 
     @property
     def open(self) -> tuple[ToolCallBlock, ...]:
-        """Those without a result, in the order of the answer. A model that gives two calls one id gets one result."""
+        """The calls without a result, in the order of the answer. Calls with the same id share one result."""
         found = {call.id: call for call in reversed(self._answer.open_calls) if not self._results.has(call.id)}
         return tuple(reversed(found.values()))
 
@@ -53,7 +53,7 @@ class OpenCalls:
         )
 
     def key(self, call: ToolCallBlock) -> str:
-        """Return the name of a call that is the same at every attempt. Source: `ToolContext.key`."""
+        """Return the idempotency key of a call, which is the same at every attempt. Source: `ToolContext.key`."""
         origin = self._answer.message.turn_id
         is_own = origin is not None and origin.session == self._loop.run.session.id
         return f"{origin if is_own else self._answer.turn_id}.{self._results.place(call.id)}"
@@ -75,7 +75,9 @@ class OpenCalls:
         await self._loop.run.publish(event.as_extension())
 
     async def end(self, *results: ToolResultMessage) -> None:
-        """Append results, and with the last one of the answer the end of the turn. Those that are there stay.
+        """Append tool results. The result of the answer's last open call is appended together with the end of the turn.
+
+        Results for calls that already have one in the log are ignored.
 
         Raises:
             Fenced: the lease is lost.
@@ -88,23 +90,25 @@ class OpenCalls:
             self._running.difference_update(result.tool_call_id for result in results)
 
     async def fail(self, text: str, calls: Iterable[ToolCallBlock] | None = None) -> None:
-        """Answer calls with an error, by default all that are open. Raises the errors of `end`."""
+        """Record an error as the result of `calls`; None means all open calls. Raises the errors of `end`."""
         await self.end(*(failed(call, text) for call in (self.open if calls is None else calls)))
 
     async def fail_running(self) -> None:
-        """Answer the calls that were started and stopped. Raises the errors of `end`."""
+        """Record an error as the result of each call that was started and has no result. Raises the errors of `end`."""
         stopped = [call for call in self.open if call.id in self._running]
         await self.end(*(failed(call, _STOPPED.format(call.name)) for call in stopped))
 
     async def ask(self, call: ToolCallBlock) -> bool | None:
-        """Ask a person whether a call may run, and wait for the answer. It is asked once, also after a crash.
+        """Ask a person whether a call may run, and wait for the answer. The question is recorded once, even after a
+        crash.
 
         Returns:
-            Whether it may run. If not, its result is recorded. None: the loop was ended meanwhile.
+            True if the call may run. False if not: the call's result is then recorded. None if the loop has ended
+            meanwhile.
 
         Raises:
             Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses.
+            BusError: the log cannot be read, or refuses an append.
         """
         loop, turn_id = self._loop, self._answer.turn_id
         while True:
@@ -127,7 +131,7 @@ class OpenCalls:
                 continue
             decision = next_decision(snapshot, loop.settings, loop.settings.clock.time())
             if isinstance(decision, FailToolCalls) and find_interrupt(snapshot.loop_state) is None:
-                await self.fail(decision.text)  # a user said something else, or ends the loop after this turn
+                await self.fail(decision.text)  # a user sent a message, or a command ends the loop after this turn
             if self._results.has(call_id):
                 return False
             await loop.run.wait_for_wake_up()

@@ -40,7 +40,7 @@ class TurnStart(NamedTuple):
 
     snapshot: SessionSnapshot
     step: CallModel | OpenAnswer
-    """a model call whose start is recorded; or the answer of a turn that was left before its tools had run"""
+    """a model call whose start is recorded; or the answer of a turn whose process died before all its tools had run"""
     key: str
 
 
@@ -50,13 +50,13 @@ class OpenTurn:
     def __init__(self, loop: RecordedLoop, settings: LoopSettings, start: TurnStart) -> None:
         """
         Args:
-            settings: the model that is asked, and what it is offered.
+            settings: the model to call, with the tools and the token limit that it is offered.
         """
         run, step = loop.run, start.step
         self.start, self._loop = start, loop
         self.id = step.turn_id
         self.is_over = False
-        """whether nothing more of it is recorded"""
+        """whether the turn's end is recorded, so that nothing more of the turn is appended"""
         self.message: AssistantMessage | None = None
         self.calls: OpenCalls | None = None
         deferred = step.deferred if isinstance(step, CallModel) else ()
@@ -88,7 +88,7 @@ class OpenTurn:
         self._previewing = asyncio.create_task(preview.run())
 
     async def end_preview(self) -> None:
-        """Send the remaining pieces: none may come after the whole message."""
+        """Send the remaining pieces now: no piece may be sent after the whole message."""
         if self._previewing is None:
             return
         await self.preview.flush()
@@ -98,7 +98,7 @@ class OpenTurn:
         self._previewing = None
 
     async def read_answer(self) -> None:
-        """Read the answer that the log has for this turn."""
+        """Read this turn's answer from the log, and its open tool calls."""
         snapshot = await self._loop.run.refresh()
         for envelope in reversed(snapshot.context.entries):
             if isinstance(envelope.message, AssistantMessage) and envelope.message.turn_id == self.id:
@@ -122,12 +122,12 @@ class OpenTurn:
         """Record how the block ended.
 
         Args:
-            error: what ended the block.
-            is_cut: it was cancelled from here.
+            error: the exception or cancellation that ended the block; None if the block ended normally or `is_cut`.
+            is_cut: whether a command or a lost lease cancelled the block.
 
         Raises:
             Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses; not if the block ended by an error of its own.
+            BusError: the log cannot be read, or refuses an append. If `error` is set, this error is only logged.
         """
         run = self._loop.run
         self._losing.cancel()
@@ -151,7 +151,7 @@ class OpenTurn:
         await self.end_preview()
 
     async def _end_as_it_is(self, *, is_cut: bool) -> None:
-        """Record the end of the block, or that a command cut it."""
+        """Record the end of a block without an exception, or that a command cut the block."""
         interrupt = self.watch.interrupt
         if is_cut and self._loop.lease.is_lost:
             self._loop.check_lease()
@@ -164,7 +164,7 @@ class OpenTurn:
 
     @property
     def _is_done(self) -> bool:
-        """Return whether no part of the turn is open."""
+        """Whether the turn is complete: it is over, or has an answer without open tool calls."""
         return self.is_over or (self.message is not None and not (self.calls and self.calls.open))
 
     async def _obey(self, interrupt: Interrupt) -> None:

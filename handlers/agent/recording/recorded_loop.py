@@ -1,4 +1,4 @@
-"""The loop of a recorder: its next step by the rules of a worker, and the steps that need neither model nor tools."""
+"""The loop of a recorder: decides the next step like a worker, and carries out steps that need no model or tool."""
 
 import anyio
 
@@ -40,13 +40,13 @@ class RecordedLoop:
         """
         self.run, self.lease, self.settings = run, lease, settings
         self.writing = anyio.Lock()
-        """one task at a time reads the log and appends what follows from it"""
+        """held by the task that reads the log and appends the next step, so that only one task does so at a time"""
 
     async def next_step(self) -> tuple[Decision, SessionSnapshot]:
         """Answer the commands that are due, and return the next decision.
 
-        It is `CallModel`, `RunTools`, `AdoptToolCalls`, or `Idle` if there is no work. After a cancellation the next
-        call does the rest.
+        The decision is `CallModel`, `RunTools`, `AdoptToolCalls`, or `Idle` if there is no work. If this is cancelled,
+        the next call continues with the remaining commands.
 
         Raises:
             Fenced: the lease is lost.
@@ -77,7 +77,8 @@ class RecordedLoop:
                 await apply_command(self.run, snapshot, decision.command)
 
     def rules(self, name: str) -> ToolRules:
-        """Return the rules of a tool. A call of an unknown tool is not run twice."""
+        """Return the rules of a tool. For an unknown tool, return rules under which a started call does not run
+        again."""
         return self.settings.tools.get(name) or NamedTool(ToolSpec(name, "", {}))
 
     def check_lease(self) -> None:
@@ -91,7 +92,8 @@ class RecordedLoop:
         return next_decision(snapshot, self.settings, self.settings.clock.time()), snapshot
 
     async def _answer_lost(self, answer: OpenAnswer, snapshot: SessionSnapshot) -> bool:
-        """Answer the calls that need no run: those that were denied, and those that a lost process had started."""
+        """Record results for calls that must not run: calls that were denied, and calls that a lost process had
+        started."""
         rules = {call.name: self.rules(call.name) for call in answer.calls}
         decided = decide_calls(answer, rules, snapshot.status)
         found = [decision.result for _, decision in decided.values() if isinstance(decision, AnswerCall)]

@@ -1,4 +1,4 @@
-"""One tool call of a recorded turn. Its start is recorded before it runs, and its result afterwards."""
+"""One tool call of a recorded turn. The call's start is recorded before it runs, and its result afterwards."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ class RecordedTool:
         """
         Args:
             call: the call.
-            key: see the attribute.
+            key: see the attribute `key`.
             start: records the start of the call.
             end: records its result.
             tell: publishes progress.
@@ -71,7 +71,7 @@ class RecordedTool:
         """Record the result. The last result of an answer also ends the turn.
 
         An exception becomes the result, marked as an error, and is logged. A cancelled block records no result; the end
-        of its turn does.
+        of the turn's block records one.
         """
         if error is None:
             await self._end(self._message())

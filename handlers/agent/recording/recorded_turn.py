@@ -1,4 +1,4 @@
-"""One turn of an own loop: a model call with its tools, recorded as it happens."""
+"""One turn of a loop that a user writes: a model call with its tools, recorded as they happen."""
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -44,7 +44,7 @@ class RecordedTurn:
     ) -> None:
         """
         Args:
-            settings: the model, and the tools that it is offered.
+            settings: the model, and the tools that the model is offered.
             begin: records the start of the turn.
             end: called at the end of the block.
         """
@@ -70,7 +70,8 @@ class RecordedTurn:
 
     @property
     def message(self) -> AssistantMessage | None:
-        """The recorded answer; None until there is one. A turn that comes back after a crash may begin with it."""
+        """The recorded answer; None before `answer` was called. A turn that is continued after a crash may already have
+        one."""
         return self._open.message
 
     @property
@@ -82,10 +83,12 @@ class RecordedTurn:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def piece(self, event: str | ModelEvent) -> None:
-        """Show a piece of the answer to live followers, without waiting. It may be sent together with later pieces.
+        """Show a piece of the answer to live followers, without waiting. A piece may be sent together with later
+        pieces.
 
         Args:
-            event: a piece of text; or an event that a model of `lanebus.agent` streams: a piece, usage, the message.
+            event: a piece of text; or an event from the stream of a `lanebus.agent` model: a piece, usage or the
+                message.
         """
         turn = self._open
         if turn.message is not None:
@@ -98,9 +101,9 @@ class RecordedTurn:
     async def answer(
         self, message: AssistantMessage | str | None = None, *, usage: Usage | None = None
     ) -> AssistantMessage:
-        """Record the model's answer. If it calls no tool, the turn and its loop end with it.
+        """Record the model's answer. An answer without tool calls also ends the turn and its loop.
 
-        An answer is recorded once. If the turn already has one, this returns that one.
+        An answer is recorded once. If the turn already has an answer, this returns the recorded answer.
 
         Args:
             message: the answer, or its text. None means the text of the pieces.
@@ -112,7 +115,7 @@ class RecordedTurn:
         Raises:
             RecorderMisused: the turn has failed, or the block is not open.
             Fenced: the lease is lost.
-            BusError: as for `Session.publish`. After `OutcomeUnknown` or `Unavailable`, call it again.
+            BusError: as for `Session.publish`. After `OutcomeUnknown` or `Unavailable`, call `answer` again.
         """
         turn = self._open
         if turn.message is None:
@@ -164,7 +167,7 @@ class RecordedTurn:
     # --- tools ------------------------------------------------------------------------------------------------------
 
     def tool(self, call: ToolCallBlock) -> RecordedTool:
-        """Return a tool call to run, for `async with`. Several may be open at a time.
+        """Return a tool call to run in an `async with` block. Several such blocks may be open at a time.
 
             async with turn.tool(call) as tool:
                 tool.result = await run(call)
@@ -208,7 +211,7 @@ class RecordedTurn:
             call: the call, from `calls`.
 
         Returns:
-            True if the call may run. If not, its result is already recorded.
+            True if the call may run. If False, the call's result is already recorded.
 
         Raises:
             RecorderMisused: the answer has no such call, or the call has a result.
@@ -217,7 +220,7 @@ class RecordedTurn:
         """
         calls = self._calls
         answer = await calls.ask(calls.find(call.id))
-        if answer is None:  # paused, or handed off: a later turn continues with the call
+        if answer is None:  # the loop was paused or handed off: a later turn continues with the call
             self._open.is_over = True
             self._open.watch.scope.cancel()
             await checkpoint()

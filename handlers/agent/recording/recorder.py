@@ -49,7 +49,7 @@ _UNLIMITED = LoopLimits(turns=None)
 
 
 class Recorder:
-    """Records an agent loop that you write yourself. Turns, usage, status and the page show it as a worker's.
+    """Records an agent loop that you write yourself. Turns, usage, status and the page show it like a worker's loop.
 
         async with Recorder(session, agent="my-agent") as recorder:
             while await recorder.wait_for_work():
@@ -59,15 +59,16 @@ class Recorder:
                         async with turn.tool(call) as tool:
                             tool.result = await run(call)
 
-    Ordering: the log alone decides what comes next, by the same rules as in a worker. An answer without tool calls is
-    appended in one step with the ends of its turn and loop. So is the last tool result with the end of its turn.
+    Ordering: the log alone decides the next step, by the same rules as in a worker. An answer without tool calls is
+    appended in one step with the ends of its turn and loop. The last tool result is appended in one step with the end
+    of its turn.
 
-    Idempotency: each append has a key made from its subject. A step that is repeated after a crash adds nothing.
+    Idempotency: each append has a key made from what it records. A step that is repeated after a crash adds nothing.
 
     One loop per session: the block holds the session's lease, so no worker runs the session. Once the lease is lost,
     every write raises `Fenced`.
 
-    Cancellation: see `RecordedTurn`. The end of the block leaves an open loop open; the next recorder continues it.
+    Cancellation: see `RecordedTurn`. At the end of the block an open loop stays open; the next recorder continues it.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class Recorder:
             session: the session to run.
             agent: name of the agent in the events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
-            lease: from `Session.lease`; the block enters or re-enters it. None makes one with the agent's name, for
-                30 seconds without a renewal, and waits as long as another holder has the session.
-            limits: limits of one loop; by default there are none. At a limit the loop ends, as in a worker.
+            lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
+                lasts 30 seconds without a renewal. It waits for as long as another holder has the session.
+            limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
         """
@@ -100,14 +101,14 @@ class Recorder:
         self._loop: RecordedLoop | None = None
         self._stack = AsyncExitStack()
         self._next: tuple[Decision, SessionSnapshot] | None = None
-        """found by `wait_for_work`, and not begun yet"""
+        """decision and snapshot that `wait_for_work` has found, for the next turn; None if there are none"""
         self._is_in_turn = False
         self._left_at = -1
-        """where a turn ended that had recorded nothing"""
+        """log position at which a turn with open tool calls began; unchanged if that turn appended nothing"""
         self._waiting = anyio.CancelScope()
 
     async def __aenter__(self) -> Self:
-        """Acquire the lease and read the session. Record the partial answer of a lost process, if there is one.
+        """Acquire the lease and read the session. Record the partial answers of lost processes.
 
         Raises:
             LeaseHeld: another holder has had the session for as long as the lease waits.
@@ -136,7 +137,7 @@ class Recorder:
         Commands are answered meanwhile, once each and in the order of the log. An abort ends the open loop. After a
         pause there is no work until the session is resumed.
 
-        A cancelled call leaves no command half answered. The next call continues.
+        If the call is cancelled, each command is answered completely or not at all. The next call continues.
 
         Args:
             seconds: longest wait. None means unlimited; 0 checks once.
@@ -145,7 +146,7 @@ class Recorder:
             True if there is work; False if there was none within `seconds`.
 
         Raises:
-            NoProgress: the previous turn neither ran nor answered its tool calls, so the next one would be the same.
+            NoProgress: the previous turn neither ran nor answered its tool calls, so the next turn would do the same.
             Fenced: the lease is lost.
             Closed: the bus was closed.
             BusError: the log cannot be read, or refuses an append.
@@ -174,17 +175,19 @@ class Recorder:
         tools: Sequence[Tool | ToolSpec] | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> RecordedTurn:
-        """Return the next turn of the loop, for `async with`. It begins a loop if none is open.
+        """Return the next turn of the loop, for `async with`. If no loop is open, the turn begins a loop.
 
-        The turn answers all unanswered messages. It also begins if there are none, so call `wait_for_work` first.
-        After a crash the interrupted turn comes back. If the model had not answered, it begins again. Otherwise it has
-        its `message`, and the calls without a result.
+        The turn answers all unanswered messages. It also begins if there are no such messages, so call `wait_for_work`
+        first.
+
+        After a crash, the interrupted turn is continued. If the model had not answered, the turn begins again.
+        Otherwise the turn has its `message`, and `calls` has the calls without a result.
 
         Args:
             model: name of the model, or a model of `lanebus.agent`, whose prices are then used.
             provider: name of the provider, such as "openai", if `model` is a name. Thinking is sent back only to the
-                provider that it came from.
-            tools: the tools that the model is offered. They are recorded once per change. None records none.
+                provider that produced it.
+            tools: the tools that the model is offered, recorded whenever they change. None records no tools.
             max_tokens: most tokens of the answer, recorded with the tools.
         """
         known = as_model(model, provider)
@@ -204,7 +207,7 @@ class Recorder:
     async def end(
         self, stop_reason: Literal["stop", "userStop", "maxTurns", "guardRail", "error"] = "stop", text: str = "done"
     ) -> None:
-        """End the open loop between two turns. Do nothing if none is open.
+        """End the open loop between two turns. Do nothing if no loop is open.
 
         A loop also ends by itself: with an answer that calls no tool, at a limit, or by a command.
 
@@ -263,7 +266,7 @@ class Recorder:
         if snapshot.status.halted is not None:
             raise LoopHalted(self._session.id, snapshot.status.halted)
         answer = snapshot.loop_state.answer
-        if answer is not None and answer.open_calls:  # each waits for a person
+        if answer is not None and answer.open_calls:  # each of these calls waits for a person
             return RunTools(answer)
         return model_call(snapshot, settings)
 

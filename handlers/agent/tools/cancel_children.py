@@ -18,9 +18,10 @@ _KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
 
 
 async def cancel_children(run: Run, status: Status) -> None:
-    """Abort the child sessions of the newest turn whose calls ended without them, because of an abort or a steer.
+    """Abort the child sessions of the newest turn whose tool calls have ended without the child's result.
 
-    Call this before the command is answered: then it is repeated after a crash. A repeat adds nothing.
+    Calls end like this after an abort or a steer. Abort the children before that command is answered, so that a crash
+    repeats it. A repeat adds nothing.
 
     Raises:
         Fenced: the lease was lost.

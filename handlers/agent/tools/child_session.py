@@ -27,18 +27,18 @@ class ChildOutcome(NamedTuple):
 
     stop_reason: StopReason
     text: str
-    """its last answer"""
+    """the child's last answer"""
     loop_id: str | None
-    """the loop that ended; None if none has"""
+    """id of the child's loop that ended; None if no loop has ended"""
     fault: str | None = None
     """text of the failure, if known"""
 
 
 def child_id(parent: str, key: str) -> str:
-    """Return the id of a child session: the beginning of the parent's id, and a digest of id and key.
+    """Return the id of a child session: the beginning of the parent's id, and a digest of `parent` and `key`.
 
     Args:
-        key: of the call, unique in the parent.
+        key: identifies the tool call; unique in the parent.
     """
     digest = blake2b(f"{parent}\n{key}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{parent[:_PARENT_CHARACTERS]}-{digest}"
@@ -51,7 +51,7 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
         SessionErased: the child was erased.
         BusError: as for `Session.publish`.
     """
-    with suppress(SessionClosed):  # its outcome is in its log
+    with suppress(SessionClosed):  # `wait_child` reads the closed child's outcome
         await child.publish(link.as_extension(), UserMessage.text(task), key=_KEY)
 
 
@@ -63,7 +63,7 @@ async def wait_child(child: Session) -> ChildOutcome:
 
     Raises:
         SessionErased: the child was erased.
-        LogRolledBack: the child's log has lost its end. Call this again.
+        LogRolledBack: the child's log has lost its newest entries. Call `wait_child` again.
         StreamError: as for `Session.follow`.
         Unavailable: as for `Session.follow`.
     """
@@ -72,7 +72,7 @@ async def wait_child(child: Session) -> ChildOutcome:
         async for envelope in entries:
             match envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
-                    # Without a turn: the worker's record that the agent failed.
+                    # An answer without a turn is the worker's record that the agent failed.
                     return ChildOutcome("error", "", None, fault)
                 case AssistantMessage() | UserMessage() as message:
                     answer.add(message)

@@ -10,9 +10,9 @@ _ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\(.*?\))?:(?:\s+(.*))?")
 
 
 def read_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Split a docstring into the description and a description of each parameter.
+    """Split a docstring into the function's description and a description of each parameter.
 
-    If any line of the parameter section is not understood, the description is the whole text.
+    If a line of the parameter section cannot be parsed, return the whole text as the description.
 
     Args:
         text: the docstring, as `inspect.getdoc` returns it.

@@ -13,14 +13,15 @@ __all__ = ("closing_message",)
 
 
 def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) -> AssistantMessage | None:
-    """Return the final message of a loop whose tool results all have `terminate` set; None if it would be blank.
+    """Return the final message of a loop whose tool results all have `terminate` set; None if the message would be
+    blank.
 
-    Its text has one line for each result: the `terminate_message`, else the result's text. It has no model and no
-    usage, and its read position is that of the answer.
+    The message's text has one line for each result: the `terminate_message`, else the result's text. The message has no
+    model and no usage. Its read position is the position of `answer`.
 
     Args:
         answer: the answer that called the tools.
-        results: of all its calls, in the order of the calls.
+        results: the results of all calls of `answer`, in the order of the calls.
 
     Source: seed 000, `terminate_message`.
     """

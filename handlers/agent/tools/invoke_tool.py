@@ -17,15 +17,15 @@ _log = logging.getLogger(__name__)
 async def invoke_tool(
     tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
 ) -> ToolResultMessage:
-    """Run a tool until it returns a result, its time is over, or this is cancelled.
+    """Run a tool until it returns a result, reaches its timeout, or `invoke_tool` is cancelled.
 
     The tool is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. A result that
-    it returns during the clean-up counts, even if this was cancelled. A tool that does not end is abandoned.
+    the tool returns during the clean-up is returned, even after a cancellation. A tool that does not end is abandoned.
 
     Args:
         clean_up_seconds: longest wait for a cancelled tool.
     """
-    # A task and no cancel scope: a scope would also cancel each await of the tool's clean-up.
+    # A task and not a cancel scope: a scope would also cancel each await of the tool's clean-up.
     task = asyncio.ensure_future(tool.run(call, context))
     try:
         await asyncio.wait((task,), timeout=tool.timeout)
@@ -61,7 +61,7 @@ async def _stop(
 
 
 def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
-    """Return the tool's result, or an error if it is no result of this call."""
+    """Return the tool's result, or an error result if `result` is not the result message of this call."""
     if not isinstance(result, ToolResultMessage):
         return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
     return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")

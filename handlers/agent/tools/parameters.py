@@ -55,7 +55,7 @@ class Parameters:
             if parameter.kind in _ANY_NUMBER:
                 raise ParameterRefused(str(getattr(function, "__name__", function)), str(parameter).partition(":")[0])
         self._positional = tuple(name for name, each in parameters.items() if each.kind is each.POSITIONAL_ONLY)
-        # Fields have generated names: a parameter called `copy` or `json` would hide a method of the model.
+        # Fields have generated names: a parameter called `copy` or `json` would hide a method of the pydantic model.
         self._names = {f"argument_{place}": name for place, name in enumerate(parameters)}
         fields = {field: (hints.get(name, JsonValue), _field(parameters[name])) for field, name in self._names.items()}
         model = create_model("Arguments", __base__=_Arguments, **fields)  # type: ignore[call-overload]  # its stub wants Any
@@ -78,7 +78,7 @@ class Parameters:
         return {name: getattr(values, field) for field, name in self._names.items()}
 
     def bound(self, function: Function, context: object, arguments: Mapping[str, object]) -> Callable[[], object]:
-        """Return the function with its context, if it takes one, and its arguments from `read`."""
+        """Return the function bound to its arguments from `read`, and to the context if the function takes one."""
         named = {name: value for name, value in arguments.items() if name not in self._positional}
         if self._context_name is not None:
             named[self._context_name] = context
@@ -98,13 +98,13 @@ def _schema(arguments: type[_Arguments], described: Mapping[str, str]) -> dict[s
     if isinstance(properties, dict):
         for name, value in properties.items():
             if isinstance(value, dict):
-                value.pop("title", None)  # made from the name by pydantic, and redundant
+                value.pop("title", None)  # redundant: pydantic makes the title from the name
                 if name in described:
                     value.setdefault("description", described[name])
     return schema
 
 
 def _faults(error: ValidationError) -> str:
-    """Return each error with the name of its argument, without the values, which may be long."""
+    """Return each error with the name of its argument. The values are left out, as they may be long."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in faults)

@@ -1,4 +1,4 @@
-"""Append the results of an answer's tool calls; the last one also ends the turn."""
+"""Append the results of an answer's tool calls. The last result also ends the turn."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ __all__ = ("Results",)
 
 
 class Results:
-    """The results of one answer: those in the log, and those that are appended."""
+    """The results of one answer's tool calls: results in the log, and results to append."""
 
     def __init__(self, run: Run, answer: OpenAnswer, usage: Usage) -> None:
         """
         Args:
             answer: the answer that called the tools.
-            usage: of the loop, including this answer.
+            usage: total usage of the loop, including this answer.
         """
         self._run, self._answer, self._usage = run, answer, usage
         self._calls = {call.id: call for call in reversed(answer.calls)}
@@ -41,10 +41,10 @@ class Results:
         return call_id in self._recorded
 
     async def append(self, *results: ToolResultMessage) -> Receipt:
-        """Append results in one step. The turn's last result also ends the turn, and the loop too if all results have
-        `terminate` set.
+        """Append results in one step. The turn's last result also ends the turn.
 
-        A result that is too large for the log is replaced by an error.
+        If all results of the turn have `terminate` set, the last result also ends the loop. A result that is too large
+        for the log is replaced by an error.
 
         Args:
             results: in the order of their calls.
@@ -77,7 +77,7 @@ class Results:
                 batch += self._ending({**self._recorded, **recorded})
             return batch
 
-        # The index and not the id: providers may repeat ids.
+        # The key contains the call's index and not its id: providers may repeat ids.
         place = self.place(stamped[0].tool_call_id)
         receipt = await self._run.publish_at(build, key=f"{self._answer.turn_id}.result.{place}")
         if receipt.is_duplicate:  # only the first result is known to be in the log
@@ -106,7 +106,7 @@ class Results:
     def _too_large(self, result: ToolResultMessage, error: MessageTooLarge) -> ToolResultMessage:
         text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
         small = failed(self._calls[result.tool_call_id], text)
-        return small.model_copy(update={"metadata": result.metadata})  # the tool's metadata stays valid
+        return small.model_copy(update={"metadata": result.metadata})  # keep the tool's metadata
 
     def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
         """Return the entries that follow the last result of a turn."""

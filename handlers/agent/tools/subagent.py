@@ -1,13 +1,14 @@
 """A tool that runs another agent in a session of its own, the child session.
 
-The child's log begins with a link to the parent and the task. Any worker that knows the agent's name runs it. The
-result of the call is the child's last answer. Both logs contain the link, so each leads to the other.
+The child's log begins with a link to the parent and the task. Any worker that knows the agent's name can run the child.
+The result of the call is the child's last answer. Both logs contain the link, so each of the two sessions can be found
+from the other.
 
 The child's id is made from the parent's id and the call, and its first publish has an idempotency key. So a call that
-is repeated after a crash waits for the same child, and no work is done twice. Stopping a worker does not stop a child;
-ending the parent's call does, see `cancel_children`.
+is repeated after a crash waits for the same child, and no work is done twice. Stopping a worker does not stop a child.
+Ending the parent's tool call does, see `cancel_children`.
 
-Closing or erasing a parent does not affect its children. They are ordinary sessions, which
+Closing or erasing a parent does not affect its children. Children are ordinary sessions, which
 `lanebus.handlers.projections.links` finds.
 """
 
@@ -52,7 +53,7 @@ class SubAgent:
     idempotent = True
     on_unknown: Literal["tell"] = "tell"
     timeout: float | None = None
-    """None: `seconds` also aborts the child, which a time-out of the call would not"""
+    """None, as a time-out of the call would not abort the child; the argument `seconds` does"""
     is_sequential = False
 
     def __init__(
@@ -70,9 +71,9 @@ class SubAgent:
             name: name of the tool and of the agent. Workers find the agent by this name.
             agent: the agent; None if workers of another process run it.
             description: the tool's description for the model.
-            max_depth: most sessions above a child; deeper calls get an error.
+            max_depth: most ancestor sessions of a child; calls that would exceed this get an error.
             max_children: most calls of this tool in one turn; further calls get an error.
-            seconds: longest time of a task; the child is then aborted. None means no limit.
+            seconds: longest time of a task; a child that takes longer is aborted. None means no limit.
         """
         self.name, self.agent = name, agent
         self.max_depth, self.max_children, self.seconds = max_depth, max_children, seconds
@@ -89,7 +90,7 @@ class SubAgent:
         )
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Return False: starting a child needs no approval, but its own tools may."""
+        """Return False: starting a child needs no approval. The child's own tools may need one."""
         del call
         return False
 
@@ -115,10 +116,10 @@ def bound_tools(
 
 
 def agents_of(tools: Iterable[object]) -> dict[str, Agent]:
-    """Return the agents of sub-agent tools by name, including nested ones: a worker has to know them all.
+    """Return the agents of sub-agent tools by name, including nested agents. A worker has to know all of these agents.
 
     Raises:
-        DuplicateAgent: two have the same name.
+        DuplicateAgent: two agents have the same name.
     """
     found: dict[str, Agent] = {}
     for each in tools:
@@ -187,7 +188,7 @@ class _Bound:
     async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> ChildOutcome:
         while True:
             try:
-                # Link it in the parent's log before the child exists.
+                # Append the link to the parent's log before the child exists.
                 await self._run.publish(link.as_extension(), key=f"{key}.linked")
                 await begin_child(child, link, task)
                 async with self._run.idle():

@@ -20,15 +20,15 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("TOOL_SECONDS", "FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
 
 OnUnknown = Literal["tell", "ask"]
-"""What to do with a call that was started and whose outcome is unknown. "tell": the model gets an error that says so.
-"ask": a person decides whether the call runs again."""
+"""What to do with a call that was started and whose outcome is unknown. "tell": the model gets an error saying that the
+outcome is unknown. "ask": a person decides whether the call runs again."""
 
 TOOL_SECONDS = 600.0
 """default time-out of a call, in seconds"""
 
 Approval = bool | Callable[..., bool]
-"""Whether a person is asked before a call runs. A function returns this: it takes any of the tool's own parameters, by
-their names, and gets the validated arguments."""
+"""Whether a person is asked before a call runs. A function decides for each call: its parameters are any of the tool's
+own, by the same names, and it gets the validated arguments."""
 
 _IS_ASYNC = "is async, so its result counts as true: make it a plain function"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -45,10 +45,11 @@ class ToolContext:
     session: str
     turn_id: TurnId
     call_id: str
-    """the provider's id of the call; it may be repeated in another turn"""
+    """the provider's id of the call; another turn may have a call with the same id"""
     progress: _Progress
-    """`await progress(text)` shows a text to the user. It is best effort and not part of the result, and does nothing
-    after the call has ended. From a sync function: `anyio.from_thread.run(context.progress, "half")`"""
+    """`await progress(text)` shows a text to the user. Delivery is best effort, the text is not part of the result, and
+    a call of `progress` after the tool call has ended does nothing. From a sync function:
+    `anyio.from_thread.run(context.progress, "half")`"""
     place: int = 0
     """index of the call in its turn, from 0"""
     attempt: int = 1
@@ -79,8 +80,8 @@ class Tool(Protocol):
 
     @property
     def idempotent(self) -> bool:
-        """Whether a call may run again under the same `ToolContext.key`. Only then is a call repeated whose worker was
-        lost."""
+        """Whether a call may run again under the same `ToolContext.key`. If True, a call whose worker was lost is
+        repeated."""
         ...
 
     @property
@@ -90,7 +91,7 @@ class Tool(Protocol):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that a call may take. None means no limit; the loop's time limit does not stop it either."""
+        """Seconds that a call may take. None means no limit; the loop's time limit does not stop the call either."""
         ...
 
     @property
@@ -105,7 +106,8 @@ class Tool(Protocol):
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
         """Run the call and return its result. Failures are results too, with `is_error` set.
 
-        It may be cancelled at any await. It then has a short time to clean up; a result that it still returns counts.
+        The run may be cancelled at any await. It then has a short time to clean up; a result returned in this time is
+        used.
         """
         ...
 
@@ -135,7 +137,7 @@ class FunctionTool:
             NameError: an annotation contains an unknown name.
             OptionUnknown: an option is not one of `tool`.
             ParameterRefused: the function takes `*args` or `**kwargs`.
-            ApprovalRefused: `approval` is an async function, or takes a parameter that the function has not.
+            ApprovalRefused: `approval` is an async function, or takes a parameter that the function does not have.
         """
         self._function = function
         self._parameters = Parameters(function, ToolContext)
@@ -186,17 +188,17 @@ class FunctionTool:
         """Return the names of the arguments that an approval function takes.
 
         Raises:
-            ApprovalRefused: it is async, or takes a parameter that the tool has not.
+            ApprovalRefused: `approval` is async, or takes a parameter that the tool does not have.
         """
         if _is_async(approval):
             raise ApprovalRefused(self.name, _IS_ASYNC)
         try:
             parameters = inspect.signature(approval).parameters
-        except ValueError:  # of some functions that are written in C
+        except ValueError:  # some functions that are written in C have no signature
             raise ApprovalRefused(self.name, "has unknown parameters: wrap it in a function of your own") from None
         names = self._parameters.names
         for parameter in parameters.values():
-            # Also one with a default: a misspelt name would never get its argument.
+            # Reject unknown parameters with a default too: a misspelt name would never get its argument.
             if parameter.kind not in _NAMED or parameter.name not in names:
                 known = ", ".join(names) or "none"
                 reason = f"has the parameter {parameter.name!r}: it may take the tool's own, by name, which are {known}"
@@ -204,7 +206,7 @@ class FunctionTool:
         return tuple(parameters)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """Run the call. A sync function runs in a thread, which is abandoned if this is cancelled."""
+        """Run the call. A sync function runs in a thread; if the call is cancelled, this thread is abandoned."""
         arguments = self._parameters.read(call)
         if isinstance(arguments, str):
             return failed(call, f"Invalid arguments: {arguments}")
@@ -212,7 +214,7 @@ class FunctionTool:
         try:
             is_async = inspect.iscoroutinefunction(self._function)
             output = function() if is_async else await run_sync(function, abandon_on_cancel=True)
-            if inspect.isawaitable(output):  # also of a sync function that wraps an async one
+            if inspect.isawaitable(output):  # a sync function that wraps an async one also returns an awaitable
                 output = await cast("Awaitable[object]", output)
             return result_of(call, output)
         except Exception as error:  # noqa: BLE001  # any error becomes a result for the model
@@ -220,7 +222,7 @@ class FunctionTool:
 
 
 def _is_async(function: object) -> bool:
-    """Whether it is an async function, or an object with an async `__call__`."""
+    """Whether `function` is an async function, or an object with an async `__call__`."""
     called = getattr(function, "__call__", None)  # noqa: B004  # to inspect it, not to test for it
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
@@ -244,18 +246,20 @@ def tool(
         description: the description for the model; by default the docstring.
         idempotent: a call may run again, because it only reads or uses `ToolContext.key` for its side effects. False
             by default: a call that was running when its worker was lost does not run again.
-        on_unknown: what to do with such a call. "tell", the default: the model gets an error that its outcome is
-            unknown. "ask": a person decides whether it runs again.
-        approval: True asks a person before each call. A function decides for each call: it takes any of the tool's
-            parameters, by the same names, and gets the validated arguments. It must not be async. False by default.
+        on_unknown: what to do with a call whose worker was lost, if the tool is not idempotent. "tell", the default:
+            the model gets an error saying that the call's outcome is unknown. "ask": a person decides whether it runs
+            again.
+        approval: True asks a person before each call. A function decides for each call: its parameters are any of the
+            tool's, by the same names, and it gets the validated arguments. The function must not be async. False by
+            default.
         timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
-            it either. The thread of a sync function cannot be stopped and is abandoned.
+            the call either. The thread of a sync function cannot be stopped and is abandoned.
         sequential: each call runs alone, after the other calls of its turn. False by default.
 
     Raises:
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
-        ApprovalRefused: `approval` is an async function, or takes a parameter that the tool has not.
-        OptionUnknown: an argument is not one of these.
+        ApprovalRefused: `approval` is an async function, or takes a parameter that the tool does not have.
+        OptionUnknown: an argument has a name that is not listed above.
     """
     if function is not None:
         return FunctionTool(function, **options)

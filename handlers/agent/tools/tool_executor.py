@@ -1,7 +1,7 @@
 """Run the tool calls of one answer concurrently, and append the results in the order of the calls.
 
 The start of a call is recorded before its tool runs. So a worker that takes the session over knows which calls have not
-run. For started calls without a result, the tool says whether they may run again.
+run. For a started call without a result, the tool's settings decide whether the call runs again.
 """
 
 import logging
@@ -42,20 +42,20 @@ _log = logging.getLogger(__name__)
 async def run_tools(
     run: Run, tools: Mapping[str, Tool], answer: OpenAnswer, snapshot: SessionSnapshot, deadline: Deadline | None = None
 ) -> bool:
-    """Run one step of an answer's open calls: the concurrent calls, else the first of the sequential ones.
+    """Run one step of an answer's open calls: the concurrent calls, else the first of the sequential calls.
 
-    Calls that need an approval are put to a person; the others do not wait for it.
+    A person is asked about calls that need an approval; the other calls do not wait for this approval.
 
-    Results are appended in the order of the calls. The turn's last result ends the turn in the same append, and the
+    Results are appended in the order of the calls. The append of the turn's last result also ends the turn, and the
     loop too if all results have `terminate` set.
 
-    An interrupt stops the tools. The results so far are kept, and all other calls of the answer get an error in the
-    same append. If this is cancelled, it stops the tools and records the results so far.
+    An interrupt stops the tools. The results so far are kept, and all other calls of the answer get an error, in one
+    append. If `run_tools` is cancelled, it stops the tools and records the results so far.
 
     Args:
         snapshot: the session as of the answer or later, read under this run's lease.
-        deadline: stops the tools like an interrupt. It is ignored in a step with a tool whose `timeout` is None, and if
-            a person was asked about a call of the answer.
+        deadline: stops the tools like an interrupt. The deadline is ignored if a tool of the step has no `timeout`, or
+            if a person was asked about a call of the answer.
 
     Returns:
         Whether the deadline has stopped the tools.
@@ -103,7 +103,10 @@ def _may_be_late(step: _Step, tools: Mapping[str, Tool], snapshot: SessionSnapsh
 
 
 def _this_step(decided: _Step, tools: Mapping[str, Tool]) -> _Step:
-    """Return the calls of this step, without those that wait. Sequential calls run one per step, after all others."""
+    """Return the calls of this step, without calls that wait for a person.
+
+    Sequential calls run one per step, after all other calls.
+    """
     started = {id: call for id, (call, decision) in decided.items() if isinstance(decision, StartCall)}
     sequential = [id for id, call in started.items() if tools[call.name].is_sequential]
     others = {id: each for id, each in decided.items() if id not in sequential and not isinstance(each[1], AwaitPerson)}
@@ -133,7 +136,8 @@ class _Batch:
             self._done[id].set()
 
     async def begin(self) -> bool:
-        """Record the calls that start and the questions to a person. Return False if another run has recorded them."""
+        """Record the start of calls and the questions to a person. Return False if another run has already recorded
+        these."""
         recorded = [
             (call, decision) for call, decision in self._step.values() if isinstance(decision, StartCall | AskPerson)
         ]
@@ -168,7 +172,7 @@ class _Batch:
                 except Exception as error:  # noqa: BLE001  # raised below: a group would wrap it
                     failure = error
                     tasks.cancel_scope.cancel()
-                for done in self._done.values():  # also of stopped calls, which ends the recording
+                for done in self._done.values():  # also for stopped calls, so that `record` ends
                     done.set()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(self._run.bounds.last_words, shield=True):
@@ -199,9 +203,10 @@ class _Batch:
         return await until_interrupted(self._run, work, self._deadline)
 
     async def _call(self, call: ToolCallBlock, start: StartCall) -> None:
-        """Run one tool. Its errors do not affect the other calls."""
+        """Run one tool. An error of the tool does not affect the other calls."""
         run, turn_id, asked_in = self._run, self._answer.turn_id, self._answer.message.turn_id
-        # A fork runs its parent's calls as its own. A loop that continues after a pause runs the same calls.
+        # The keys of calls differ between a fork and its parent, and are the same for a loop that continues after a
+        # pause.
         is_own = asked_in is not None and asked_in.session == run.session.id
         progress = _Progress(run, turn_id, call)
         context = ToolContext(
@@ -231,13 +236,14 @@ class _Batch:
             await self._log.append(self._results[id])
 
     async def _close(self, text: str) -> None:
-        """Record a result for each call of the answer that has none in the log."""
+        """Record a result for each call of the answer that has no result in the log."""
         calls = {call.id: call for call in self._answer.open_calls if not self._log.has(call.id)}
         if calls:
             await self._log.append(*(self._results.get(id) or failed(call, text) for id, call in calls.items()))
 
     async def _record_finished(self) -> None:
-        """Record the results so far. If a cancelled append has succeeded after all, a repeat adds nothing."""
+        """Record the results so far. If a cancelled append had succeeded on the server, repeating that append adds
+        nothing."""
         try:
             for id in self._done:
                 if id in self._results and not self._log.has(id):
@@ -259,7 +265,7 @@ class _Progress:
     def __init__(self, run: Run, turn_id: TurnId, call: ToolCallBlock) -> None:
         self._run, self._turn_id, self._call = run, turn_id, call
         self.is_over = False
-        """the call has ended: later texts, such as those of an abandoned thread, are dropped"""
+        """the call has ended: later texts, such as texts of an abandoned thread, are dropped"""
 
     async def __call__(self, text: str) -> None:
         if self.is_over:
@@ -267,5 +273,5 @@ class _Progress:
         event = Progress(turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
         try:
             await self._run.publish(event.as_extension())
-        except BusError as error:  # the append of the result raises the same error
+        except BusError as error:  # not raised: the append of the result raises the same error
             _log.debug("progress of %s was not published: %s", self._call.id, error)

@@ -29,7 +29,7 @@ class ToolReply:
     terminate: bool = False
     """end the loop without another model call, if all results of the turn have this set"""
     terminate_message: str | None = None
-    """line of the loop's final message in that case; None means the content"""
+    """line of the loop's final message if `terminate` ends the loop; None means the content"""
     handoff: str | None = None
     """reason for which the session is handed to a person at the end of the turn; None means no handoff"""
     child_loop_id: str | None = None
