@@ -1,4 +1,4 @@
-"""The record of an answer: one append with the message and everything that it ends."""
+"""The record of an answer: one append with the message and the ends of its turn and loop."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,8 +23,11 @@ _OWN = frozenset({AGAIN, CUT, DEFERRED, READ_UP_TO})
 
 
 def answer_id(run: Run, turn_id: TurnId) -> str:
-    """Return the id of a turn's answer and of its preview. It contains the lease's epoch, so the preview of a turn that
-    begins again is not mistaken for the one that was cut."""
+    """Return the id of a turn's answer and of its preview.
+
+    The id contains the lease's epoch. So if a turn begins again, its new preview is not mistaken for the earlier
+    preview that was cut.
+    """
     return f"{turn_id}.{run.lease.epoch}"
 
 
@@ -35,7 +38,8 @@ def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
 
 
 def reading_metadata(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:
-    """Return metadata that records how far a model has read, except for the `deferred` positions."""
+    """Return metadata for an answer: the position up to which the model has read, and the `deferred` positions that it
+    was not shown."""
     metadata: dict[str, JsonValue] = {READ_UP_TO: read_up_to}
     left: list[JsonValue] = [position for position in deferred if position <= read_up_to]
     if left:
@@ -60,25 +64,25 @@ async def record_answer(
     """Append a turn's answer once. A repeat adds nothing, even with another message.
 
     Args:
-        context: what the model has read, except for deferred messages.
+        context: the context that the model has read, except for deferred messages.
         read_up_to: messages up to this position count as read; None means the whole context.
         deferred: positions that the model was not shown.
         flag: metadata key that keeps the loop open after a failed answer: `CUT` or `AGAIN`. None sets no flag.
         is_over: end the loop if the answer calls no tool and has no flag.
-        message_id: of the preview that the answer ends; None means this run's preview.
-        also: events for the same append.
+        message_id: id of the preview that the answer ends; None means this run's preview.
+        also: more events for the same append.
         instead: returns the message to append if the answer is over the size limit.
 
     Raises:
         Fenced: the lease was lost.
-        MessageTooLarge: the answer is over the limit, and so is the message of `instead`.
+        MessageTooLarge: the answer is over the size limit, and so is the message from `instead`.
         BusError: as for `Session.publish`.
     """
     message_id = message_id or answer_id(run, turn_id)
     own = reading_metadata(context.position if read_up_to is None else read_up_to, deferred)
 
     async def append(message: AssistantMessage) -> Receipt:
-        # Drop these keys if an adapter has set them: only the loop may set them.
+        # Drop the loop's own keys if a model's adapter has set them.
         adapters = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
         metadata = {**adapters, **own} if flag is None else {**adapters, **own, flag: True}
         whole = message.model_copy(

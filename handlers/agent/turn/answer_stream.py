@@ -1,7 +1,8 @@
-"""The stream of one model call: read by a task of its own, previewed, and cut by a command or a deadline.
+"""Read the stream of one model call in a separate task, preview it, and cut it at a command or a deadline.
 
 After a cut, the stream is still read for a short time, without a preview. Providers report the usage at the end of a
-stream, and generated tokens cost money even if they are not read. A worker that stops records an estimate at once.
+stream, and generated tokens cost money even if the stream is closed. A worker that is stopped does not read on: it
+records an estimate at once.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class StreamEnd(NamedTuple):
     """How a model's stream ended."""
 
     interrupt: Interrupt | Late | None = None
-    """the command or deadline that cut it"""
+    """the command or deadline that cut the stream; None if the model ended it"""
     fault: str | None = None
     """text of the error that the adapter raised"""
 
@@ -52,10 +53,10 @@ async def stream_response(
     Errors of the adapter are returned as `StreamEnd.fault` and never raised.
 
     Args:
-        run: its session is watched for commands.
+        run: the run whose session is watched for commands.
         response: collects the events.
-        drain_seconds: longest time to keep reading a cut stream, for its usage.
-        deadline: cuts the stream. Each event restarts its time-out for silence.
+        drain_seconds: longest time to keep reading a cut stream, whose end reports the usage.
+        deadline: cuts the stream. Each event of the stream restarts the deadline's time-out for silence.
         preview: shows the pieces as they arrive; None shows nothing.
     """
     fault: str | None = None
@@ -90,7 +91,7 @@ async def stream_response(
 
 
 class ModelStream:
-    """A stream that is read by a task of its own, so cancelling a caller of `wait` does not stop the reading."""
+    """A stream that a separate task reads, so cancelling a caller of `wait` does not stop the reading."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class ModelStream:
         """later events are ignored"""
 
     async def wait(self) -> None:
-        """Wait until the stream has ended. It can be cancelled and called again.
+        """Wait until the stream has ended. The wait can be cancelled, and `wait` called again.
 
         Raises:
             Exception: the error that the model or `on_event` raised.
@@ -121,13 +122,13 @@ class ModelStream:
         """From the next event on, collect only the usage of the call.
 
         Args:
-            tokens: most tokens that the model may still generate; the stream is then closed.
+            tokens: most further tokens that the model may generate; after these, the stream is closed.
         """
         if self._limit is None:
             self._limit = self._response.output_tokens + tokens
 
     async def drain(self, *, seconds: float, tokens: int) -> bool:
-        """Mute the stream and read it to its end, for its usage. Errors of the model are ignored.
+        """Mute the stream and read it to its end, to learn the usage. Errors of the model are ignored.
 
         Args:
             seconds: longest time to wait for the end.
@@ -173,13 +174,14 @@ async def model_stream(
     *,
     clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up,
 ) -> AsyncGenerator[ModelStream, None]:
-    """Read a model's events for the length of the block, and close them at its end.
+    """Read a model's events during the block, and close the model's stream at the end of the block.
 
     A model that ignores its cancellation is abandoned, and its later events are ignored.
 
     Args:
         response: collects every event.
-        on_event: called with each event before the stream is muted, after `response`. It must not block.
+        on_event: called with each event until the stream is muted, after `response` has collected it. It must not
+            block.
         clean_up_seconds: longest wait for a cancelled model.
     """
     stream = ModelStream(events, response, on_event)

@@ -26,7 +26,7 @@ def ended_event(
     """Return the event that ends an open loop now.
 
     Args:
-        turns: its number of turns; None counts them in the log.
+        turns: the loop's number of turns; None takes the number from the log.
     """
     return AgentEnded(
         loop_id=loop_id,
@@ -37,7 +37,7 @@ def ended_event(
 
 
 async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> None:
-    """End a loop at its limit, with a note for the next model call. Source of the note: seed 001."""
+    """End a loop at its limit, and append a note for the next model call. Source of the note: seed 001."""
     loop_id = step.turn_id.loop_id
     note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
     ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)
@@ -69,7 +69,7 @@ async def reject_input(
 async def abort_loop(run: Run, snapshot: SessionSnapshot, abort: Abort, answered: ControlAnswered) -> None:
     """End the open turn and loop. Messages before the command count as answered.
 
-    An empty answer records that in the LLM lane; no model reads it.
+    An empty answer records this in the LLM lane; no model reads this answer.
     """
     answer = _empty_answer("aborted", ABORTED, answered.control)
     stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
@@ -85,7 +85,7 @@ async def fail_loop(
     key: str | None = None,
     also: Sequence[AgentEvent] = (),
 ) -> None:
-    """End the open turn and loop because the agent failed. Its prompts count as answered and are not retried.
+    """End the open turn and loop because the agent failed. The loop's prompts count as answered and are not retried.
 
     Args:
         read_up_to: messages up to this position count as answered; None means all.
@@ -116,7 +116,7 @@ async def _end(
     key: str,
     also: Sequence[AgentEvent],
 ) -> None:
-    """Append an empty answer, and with it the end of the turn and the loop if one is open."""
+    """Append an empty answer. If a loop is open, also append the ends of its turn and of the loop."""
     state, loop = snapshot.loop_state, snapshot.status.loop
     loop_id = state.loop_id or (loop.loop_id if loop is not None and state.is_stopped else None)
     turn_id = None if loop_id is None else next_turn(snapshot, loop_id)

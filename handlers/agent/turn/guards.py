@@ -22,7 +22,7 @@ class Warn(NamedTuple):
 
 Guard = Callable[[Sequence[UserMessage]], Awaitable[Reject | Warn | None]]
 """An async function that checks the user messages that no model has read yet. It returns None to accept them. After a
-crash it may be called with the same messages again."""
+crash the guard may be called with the same messages again."""
 
 
 class GuardVerdict(NamedTuple):

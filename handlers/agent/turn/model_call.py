@@ -1,4 +1,4 @@
-"""One model call, after the start of its turn was recorded: stream the response and record it."""
+"""One model call: stream the response and record it. The start of its turn is already recorded."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("Progress", "call_model")
 
 Progress = Literal["over", "open", "late"]
-"""State of a loop after a step. over: it has ended. open: it continues. late: its time limit has cut the call."""
+"""State of a loop after a step. over: the loop has ended. open: the loop continues. late: the loop's time limit has cut
+the call."""
 
 _STOPPED = "the worker was stopped"
 
@@ -53,15 +54,15 @@ async def call_model(
 ) -> Progress:
     """Call the model and record its response. Return the state of the loop.
 
-    A model that is silent for too long counts as a transient failure: the text so far is recorded and the model is
-    called again. If this is cancelled while the model answers, the text so far is recorded, and the next worker begins
-    a new turn.
+    If the model is silent for too long, this is a transient failure: the text so far is recorded and the model is
+    called again. If `call_model` is cancelled while the model answers, the text so far is recorded, and the next worker
+    begins a new turn.
 
     Args:
         snapshot: the context that the model is shown, except for messages that `step` defers.
         tools: the tools that the model may call.
         key: idempotency key for the provider.
-        media: resolved references of the context into the media store.
+        media: references to media in the context, resolved by `resolve_media`.
         left: seconds until the loop's time limit cuts the call; None means no limit.
 
     Raises:
@@ -136,8 +137,9 @@ class _ModelCall:
         return "over" if is_new and again is None and not wanted_calls(message) else "open"
 
     async def record_partial(self) -> None:
-        """Record the text so far. If the answer itself was appended already, its key makes this add nothing."""
-        if self._response.is_empty:  # the turn leaves no answer, and is begun again as it is
+        """Record the text so far. If the answer was already appended, its idempotency key makes this append add
+        nothing."""
+        if self._response.is_empty:  # without an answer in the log, the same turn begins again
             await self.turn.cut_preview(_STOPPED)
             return
         try:
@@ -146,6 +148,6 @@ class _ModelCall:
             else:
                 await self.turn.append(self._response.cut("aborted", _STOPPED), flag=CUT)
         except TryAgain:
-            pass  # recorded: the next worker calls the model again
+            pass  # the failure is recorded: the next worker calls the model again
         except BusError as error:
             _log.info("session %s: what was said until now is lost: %s", self._run.session.id, error)

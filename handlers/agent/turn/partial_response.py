@@ -15,7 +15,7 @@ _WRONG_EVENT = 'the model yielded a value of type {}: yield Piece("text", …), 
 
 
 class PartialResponse:
-    """Collects a model's events. `whole` is the complete response, once the model has sent it."""
+    """Collects a model's events. `whole` is the complete response; None until the model has sent it."""
 
     def __init__(self, model: Model, request: ModelRequest | None = None) -> None:
         """
@@ -27,7 +27,7 @@ class PartialResponse:
         self._estimate = UsageEstimate(request)
         self._texts: dict[int, tuple[Piece, list[str]]] = {}
         self._last: AssistantMessage | None = None
-        """the complete answer, even if it arrived after the cut"""
+        """the complete answer, even if it arrived after the stream was cut"""
         self._response_id: str | None = None
         self.whole: AssistantMessage | None = None
 
@@ -43,12 +43,12 @@ class PartialResponse:
 
     @property
     def output_tokens(self) -> int:
-        """An estimate of the output tokens so far, including those after the cut."""
+        """An estimate of the output tokens so far, including tokens that arrived after the stream was cut."""
         return self._estimate.output_tokens
 
     @property
     def content(self) -> tuple[Block, ...]:
-        """The text and the thinking so far; tool calls are left out, as they may not be complete."""
+        """The text and the thinking so far; tool calls are left out, as a tool call may be incomplete."""
         return cut_content((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
 
     def add(self, event: ModelEvent) -> None:
@@ -80,11 +80,11 @@ class PartialResponse:
                 self._response_id = response_id
             case AssistantMessage():
                 self._last = event
-            case _:  # of an adapter without type checks
+            case _:  # possible with an adapter that is not type-checked
                 raise TypeError(_WRONG_EVENT.format(type(event).__name__))
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
-        """Return the text so far as a message that failed. Its usage is an estimate unless the provider reported it."""
+        """Return the text so far as a failed message. The usage is an estimate unless the provider has reported it."""
         return self._failed(stop_reason, reason, self.content)
 
     def without_content(self, reason: str) -> AssistantMessage:
@@ -111,7 +111,7 @@ class PartialResponse:
 
 
 def cut_content(blocks: Iterable[tuple[str, str]]) -> tuple[Block, ...]:
-    """Return the blocks of a cut message, without tool calls, which are incomplete.
+    """Return the blocks of a cut message. Tool calls are left out, as they are incomplete.
 
     Args:
         blocks: kind and text of each block so far.

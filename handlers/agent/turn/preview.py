@@ -1,4 +1,4 @@
-"""The live preview of an answer: joins small pieces into deltas and sends them from a task of its own."""
+"""The live preview of an answer: joins small pieces into deltas and sends the deltas from a separate task."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -34,10 +34,10 @@ class _Run(NamedTuple):
 
 
 class Preview:
-    """The preview of one message. It always shows a gap-free beginning of the message.
+    """The preview of one message. At any time, it shows the beginning of the message without gaps.
 
-    `add` never blocks: pieces that cannot be sent yet are joined with the next ones, so the buffer is bounded by the
-    message. If a piece cannot be sent at all, the preview ends there; the whole message follows.
+    `add` never blocks: pieces that cannot be sent yet are joined with the next pieces, so the buffer is no larger than
+    the message. If a piece cannot be sent at all, the preview ends before this piece; the whole message follows.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Preview:
     ) -> None:
         """
         Args:
-            epoch: of the lease. Once the lease is lost, the server refuses deltas.
-            begin: starts `run` at the first piece; a message without pieces needs no task.
+            epoch: the epoch of the lease. Once the lease is lost, the server refuses deltas.
+            begin: called at the first piece to start `run`, so that a message without pieces needs no task.
         """
         self._begin, self._bounds = begin, bounds
         self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
         self._runs: list[_Run] = []
         self._characters, self._unsent_characters = 0, 0
         self._added, self._shown = 0, 0
-        """numbers of pieces"""
+        """number of pieces that were added, and of pieces that were sent or dropped"""
         self._is_over = self._is_ended = False
         self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
         self._sending = anyio.CancelScope(shield=True)
@@ -94,7 +94,7 @@ class Preview:
                 await self._moved.wait()
 
     async def cut(self, reason: str) -> None:
-        """End the preview without a message. Errors are only logged."""
+        """End the preview of a message that is not published. Errors are only logged."""
         delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
         try:
             await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end)
@@ -104,8 +104,8 @@ class Preview:
     async def run(self) -> None:
         """Send pieces until `end`.
 
-        It is shielded while pieces are in flight: they could arrive after the end of their message, which would then
-        count as open again.
+        While pieces are in flight, `run` is shielded from cancellation. Otherwise pieces could arrive after the end of
+        the message, which would then count as open again.
         """
         with self._sending:
             while not self._is_ended:
@@ -161,9 +161,9 @@ async def open_preview(
     epoch: int | None = None,
     bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
 ) -> AsyncGenerator[Preview, None]:
-    """Open a preview for the length of the block. At its end all pieces are sent or dropped.
+    """Open a preview for the length of the block. At the end of the block, all pieces have been sent or dropped.
 
-    The block must not raise: its errors would be wrapped in a group.
+    The block must not raise: its errors would be wrapped in an exception group.
     """
     async with anyio.create_task_group() as tasks:
 

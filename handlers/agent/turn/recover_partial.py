@@ -1,4 +1,4 @@
-"""Record the partial answer of a lost worker when another worker takes the session over, so that its preview ends."""
+"""Record the partial answer of a lost worker when another worker takes the session over, which ends the preview."""
 
 import logging
 
@@ -21,12 +21,12 @@ _log = logging.getLogger(__name__)
 async def record_lost(run: Run) -> bool:
     """Record the partial answers of workers that had the session's lease before this run.
 
-    They cannot add to them: the server refuses previews and publishes under a lease that was taken over. The loop stays
-    open, as after a stopped worker, and its next turn answers the same prompts. If this is cancelled or crashes, a
-    repeat continues it.
+    Those workers can no longer add to their answers: the server refuses previews and publishes under a lease that was
+    taken over. The loop stays open, as after a stopped worker, and its next turn answers the same prompts. If
+    `record_lost` is cancelled or crashes, the next call records the rest.
 
     Returns:
-        Whether there were any. The session then has to be read again.
+        True if a partial answer was recorded. The caller then has to read the session again.
 
     Raises:
         Fenced: the lease was lost.
@@ -57,11 +57,11 @@ async def _record(run: Run, snapshot: SessionSnapshot, partial: OpenMessage, tur
         snapshot.context,
         turn_id,
         message,
-        # The log does not say how far this model had read, only how far earlier ones had.
+        # The log does not say how far this model had read, only how far the models of earlier answers had.
         read_up_to=state.visible_up_to if is_left else None,
         deferred=state.deferred,
         flag=CUT if is_left else None,
-        # If everything was answered meanwhile, the text is recorded and the loop has ended.
+        # If everything was answered meanwhile, the loop has ended and only the text is recorded.
         is_over=not snapshot.status.is_over(turn_id.loop_id),
         message_id=partial.message_id,
         instead=lambda error: message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"}),

@@ -1,4 +1,5 @@
-"""The definition of a request in the log: the tools and options besides the context, and their hash."""
+"""The definition of a request in the log: everything besides the context, that is the tools and options, and a hash of
+these."""
 
 import logging
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ class Offer(NamedTuple):
 
     tools: tuple[ToolSpec, ...]
     definition: RequestDefined | None
-    """None if it cannot be written into the log"""
+    """None if the tools and options cannot be written into the log"""
 
 
 def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> RequestDefined | None:
-    """Return the event that defines these requests besides their context; None if it cannot be JSON. Pure."""
+    """Return the event that records the tools and options of a request; None if these cannot be JSON. Pure."""
     optioned = model if isinstance(model, Optioned) else None
     try:
         definition = RequestDefined(
@@ -51,7 +52,7 @@ def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> 
 
 
 class Definitions:
-    """Caches the last definition until the tools change."""
+    """Keeps the last definition until the tools change."""
 
     def __init__(self) -> None:
         self._last: Offer | None = None
@@ -65,5 +66,5 @@ class Definitions:
         return self._last
 
     def leave_out(self, offer: Offer) -> None:
-        """Cache the offer without its definition, which is too large for the log."""
+        """Keep the offer without its definition, which is too large for the log."""
         self._last = offer._replace(definition=None)

@@ -34,9 +34,9 @@ class AskedRequest:
     """The request of one model call, rebuilt from the log."""
 
     request: ModelRequest
-    """without tools if there is no definition"""
+    """the request; it has no tools if `definition` is None"""
     definition: RequestDefined | None
-    """its tools and options; None if the log has none, for example from an older version"""
+    """tools and options of the request; None if the log has none, for example because an older version wrote it"""
 
     def form(self) -> ProviderRequest | None:
         """Return the body that the model's adapter sent; None if the log does not name the adapter."""
@@ -52,10 +52,10 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
 
     Args:
         session: the session, or a fork of it.
-        turn_id: the turn, which may be of the parent.
+        turn_id: the turn; in a fork, it may be a turn of the parent.
 
     Raises:
-        RequestUnknown: no model was called in the turn, or the log does not have its tools.
+        RequestUnknown: no model was called in the turn, or the log does not have the request's tools.
         StreamError: as for `Session.read`.
         Unavailable: as for `Session.read` and `resolve_media`.
         SetupError: as for `resolve_media`.
@@ -67,7 +67,7 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
 
 
 async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
-    """Return the request like `rebuild_request`, with its definition. Without one, the request has no tools.
+    """Return the request like `rebuild_request`, with its definition. Without a definition, the request has no tools.
 
     Raises:
         RequestUnknown: no model was called in the turn.
@@ -101,9 +101,9 @@ class _Call:
     position: int
     event: MessageStarted
     offered: str | None
-    """hash of its definition"""
+    """hash of the request's definition"""
     incarnation: str
-    """the log's incarnation in which it was appended"""
+    """the log's incarnation in which `event` was appended"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,20 @@ class _Events:
     calls: Sequence[_Call]
 
     def call_of(self, answer: Envelope | None) -> _Call | None:
-        """Return the call that led to the answer, else the last one."""
+        """Return the call that led to `answer`; if there is none, the last call."""
         name = answer.message.id if answer is not None and isinstance(answer.message, AssistantMessage) else None
         own = [each for each in self.calls if each.event.message_id == name]
         return next(iter(own or self.calls[-1:]), None)
 
     def definition_of(self, call: _Call | None) -> RequestDefined | None:
-        """Return the definition of a call; None if the log has none or it was trimmed."""
+        """Return the definition of a call; None if the log has no definition, or it was trimmed."""
         return None if call is None or call.offered is None else self.definitions.get(call.offered)
 
 
 async def _events(session: Session, turn_id: TurnId, head: SessionHead) -> _Events:
     try:
         return await _read_events(session, turn_id, START, head.position)
-    except CursorTrimmed:  # the rest may be enough
+    except CursorTrimmed:  # the entries that were not trimmed may be enough
         return await _read_events(session, turn_id, head.cursor_at(head.trimmed), head.position)
 
 
@@ -160,13 +160,15 @@ async def _answer_of(session: Session, turn_id: TurnId, until: int) -> Envelope 
 
 
 def _has_read_position(answer: Envelope) -> bool:
-    """Whether the answer records how far its model had read. The empty answer that ends a loop has no id."""
+    """Whether the answer records how far its model had read. An empty answer that ends a loop, which has no id, does
+    not."""
     is_answer = isinstance(answer.message, AssistantMessage) and answer.message.id is not None
     return is_answer and read_position(answer) not in {None, answer.position}
 
 
 def _shown(call: _Call | None, answer: Envelope | None) -> tuple[int, frozenset[int]]:
-    """Return the position up to which the model was shown the session, and the positions that it was not shown."""
+    """Return the position up to which the model was shown the session, and the positions before it that the model was
+    not shown."""
     if call is not None and call.event.shown is not None:
         return call.event.shown, frozenset(call.event.held or ())
     if answer is not None and _has_read_position(answer):

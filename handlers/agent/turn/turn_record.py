@@ -52,7 +52,8 @@ class TurnRecord:
         return not receipt.is_duplicate
 
     async def append_cut(self, interrupt: Interrupt) -> bool:
-        """Append a response that a command has cut. The oldest command is answered in the same append.
+        """Append a response that a command has cut. If the command is the oldest unanswered one, the same append
+        answers it.
 
         Returns:
             True if the loop is over.
@@ -67,6 +68,6 @@ class TurnRecord:
         return False
 
     async def cut_preview(self, reason: str) -> None:
-        """End the preview without a message. A failure is logged only."""
+        """End the preview of a message that is not published. Errors are only logged."""
         turn_id = self._step.turn_id
         await self._run.cut_preview(answer_id(self._run, turn_id), turn_id, reason)

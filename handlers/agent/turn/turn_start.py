@@ -1,4 +1,5 @@
-"""Record the start of a turn before the model is called, so that another worker knows that it may have been called."""
+"""Record the start of a turn before the model is called, so that another worker knows that the model may have been
+called."""
 
 import logging
 from collections.abc import Sequence
@@ -35,15 +36,16 @@ async def start_turn(
     *,
     warnings: tuple[str, ...] = (),
 ) -> str:
-    """Record that a turn begins and the model is called. If the turn began before and was cut, end its old preview.
+    """Record that a turn begins and the model is called. If the turn began earlier and was cut, end its old preview.
 
     Args:
-        snapshot: what the model is shown. With warnings, it is shown everything up to them.
-        offer: the tools and options. Their definition is appended too unless it is the log's newest one.
+        snapshot: the session as the model is shown it. With warnings, the model is shown everything up to the warnings.
+        offer: the tools and options. Their definition is appended too, unless the log's newest definition is the same.
         warnings: the guards' warnings about the prompts.
 
     Returns:
-        The idempotency key of the model call. It is the same for each begin of the turn, and unique over all logs.
+        The idempotency key of the model call. The key stays the same if the turn begins again, and is unique over all
+        logs.
     """
     try:
         return await _start(run, snapshot, settings, step, offer, warnings=warnings)
@@ -114,7 +116,7 @@ async def _start_again(
             case _:
                 pass
     again: list[Publishable] = [speaking.as_extension()]
-    # A prompt arrived since, or the previous worker had other tools or options.
+    # A prompt has arrived since the turn began, or the previous worker had other tools or options.
     if offered != turn.request or not known.issuperset(turn.prompts):
         again[:0] = (*defined, turn.as_extension())
     await run.publish(*again, key=f"{turn_id}.started.{run.lease.epoch}")
@@ -128,6 +130,7 @@ def _event(message: object) -> AgentEvent | None:
 
 
 def _warning(text: str, step: CallModel) -> UserMessage:
-    """Source of the text: seed 001, which appends it to the user message."""
+    """Return a guard's warning as a note to the model. Source of the text: seed 001, which appends it to the user
+    message."""
     note = UserMessage.text(f"[Warning: {text}]").with_turn_id(step.turn_id)
     return note.model_copy(update={"metadata": {WARNING: list(step.fresh)}})

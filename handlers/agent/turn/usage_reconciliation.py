@@ -1,4 +1,4 @@
-"""Ask providers for the actual usage of cut calls, and record it."""
+"""Ask providers for the actual usage of cut model calls, and record this usage."""
 
 import logging
 from collections import OrderedDict
@@ -23,9 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
-    """Return the answer in an entry if its usage is an estimate and its provider can be asked for it; else None.
+    """Return the answer in an entry if its usage is an estimate and `model` can ask the provider for the actual usage.
 
-    A fork contains its parent's answers; only the parent asks for those.
+    Return None for other entries.
+
+    A fork contains its parent's answers; only the parent asks for their usage.
     """
     message = envelope.message
     is_open = (
@@ -41,13 +43,13 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
 
 
 async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
-    """Ask the provider for the usage of a recorded answer, and record it. Return whether it is recorded now.
+    """Ask the provider for the usage of a recorded answer, and record the usage. Return whether it is recorded now.
 
-    Repeats and concurrent runs record it once. The message itself does not change.
+    Repeated and concurrent calls record the usage once. The recorded answer does not change.
 
     Args:
         model: the model that was called.
-        envelope: the answer's entry, of the run's own session.
+        envelope: the answer's entry, which must be in the run's own session.
 
     Raises:
         Fenced: the lease was lost.
@@ -67,15 +69,17 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
 
 
 class UsageReconciler:
-    """Asks for the usage of a session's cut calls after each run, until it is known."""
+    """Asks for the usage of a session's cut model calls after each run, until the usage is known."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._tries: OrderedDict[tuple[str, int], int] = OrderedDict()
-        """session and position → number of requests by this process"""
+        """number of requests by this process, by session and position of the answer"""
 
     async def reconcile_open(self, run: Run) -> None:
-        """Ask for all estimates of the session, until a time limit or a wake-up of the session. It can be cancelled.
+        """Ask the provider for the usage of every answer in the session whose usage is an estimate.
+
+        Stop after `RunBounds.settle` seconds, or when the session is woken. The call can be cancelled.
 
         Errors other than a lost lease are only logged: the next run asks again.
 

@@ -1,4 +1,4 @@
-"""The context that a model is shown: without deferred messages. Pure."""
+"""The context that a model is shown, which lacks the deferred messages. Pure."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,9 +10,9 @@ __all__ = ("visible_context",)
 
 
 def visible_context(context: Context, deferred: Collection[int]) -> Context:
-    """Return the context without the messages at these positions.
+    """Return the context without the messages at the positions in `deferred`.
 
-    With the answer's metadata, `READ_UP_TO` and `DEFERRED`, this rebuilds the context of a request from the log.
+    With the `READ_UP_TO` and `DEFERRED` metadata of an answer, this function rebuilds the context of its request.
     """
     if not deferred:
         return context

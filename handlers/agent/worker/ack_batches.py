@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class AckBatcher:
-    """Releases leases and acks work in the background. Sessions do not wait for it.
+    """Releases leases and acks work in the background, so that sessions do not wait.
 
     A lease that is not released expires. Work that is not acked is delivered again, with nothing left to do.
     """
@@ -44,7 +44,7 @@ class AckBatcher:
         """Ack work with the next batch.
 
         Args:
-            read_up_to: position up to which its session was read.
+            read_up_to: position up to which the work's session was read.
         """
         self._done.append(work)
         self._read_up_to[work.session] = read_up_to
@@ -59,20 +59,21 @@ class AckBatcher:
                 self._acknowledged(works)
 
     async def flush(self) -> Sequence[Work]:
-        """Send everything now. If it is cancelled, the batch is kept for the next call.
+        """Send everything now. If `flush` is cancelled, the batch is kept for the next call.
 
         Returns:
-            The work that was acked. If the server was unreachable, it is delivered again.
+            The work that was acked. If the server was unreachable, this work is delivered again.
         """
         async with self._one_at_a_time:
             leases, works, read_up_to = self._released, self._done, self._read_up_to
             self._released, self._done, self._read_up_to = [], [], {}
             self._some = asyncio.Event()
             try:
-                # In this order: a worker that gets the session for a new message finds its lease free.
+                # Release first: a worker that then gets the session for a new message finds its lease free.
                 if leases:
                     await self._release(leases)
-                # Also if that failed: work that is not acked stays with this worker for as long as it lives.
+                # Ack even if the release failed: otherwise the work stays with this worker for as long as the worker
+                # lives.
                 await self._consumer.ack(*works, seen=read_up_to)
             except Unavailable as error:
                 _log.info("%d units of work were not acked: %s", len(works), error)

@@ -18,14 +18,15 @@ def agents_below(agent: Agent) -> Mapping[str, Agent]:
 
 
 class AgentRegistry:
-    """Finds the agent of a session: the sub-agent that it was begun for, else the worker's own agent."""
+    """Finds the agent of a session: the sub-agent named in the session's link, else the worker's own agent."""
 
     def __init__(self, own: Agent, named: Mapping[str, Agent]) -> None:
         self._own, self._named = own, named
         self._unknown: set[str] = set()
 
     def of(self, status: Status) -> Agent | None:
-        """Return the agent of a session; None if this worker does not know it. Each unknown name is logged once."""
+        """Return the agent of a session; None if this worker does not know the agent. Each unknown name is logged
+        once."""
         if status.link is None:
             return self._own
         name = status.link.agent

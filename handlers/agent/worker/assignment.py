@@ -1,4 +1,4 @@
-"""The work of one session at a worker: acknowledge it, retry it later, or return it to the group."""
+"""The work of one session at a worker, which acks the work, retries it later, or returns it to the group."""
 
 import asyncio
 from typing import NamedTuple
@@ -12,21 +12,21 @@ __all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
 
 
 class Done(NamedTuple):
-    """Means that this worker has nothing left to do in the session.
+    """This worker has nothing left to do in the session.
 
     The caller releases the lease, and acks the work unless the session was woken meanwhile.
     """
 
     lease: Lease | None = None
-    """to release"""
+    """the lease to release; None if none is held"""
 
 
 class Left(NamedTuple):
-    """The work was returned to the group; another worker gets it, or the same one later."""
+    """The work was returned to the group; another worker gets it, or the same worker later."""
 
 
 class Later(NamedTuple):
-    """Try again at this worker."""
+    """This worker tries again later."""
 
     seconds: float
 
@@ -40,16 +40,18 @@ def error_text(error: Exception) -> str:
 
 
 class Assignment:
-    """The current work of a session. It changes while the task runs: the session may be delivered again, or be claimed
-    by another worker."""
+    """The current work of a session.
+
+    The work changes while the task runs: the session may be delivered again, or another worker may claim it.
+    """
 
     def __init__(self, services: WorkerServices) -> None:
         self._services = services
         self.work: Work | None = None
         self.granted: Lease | None = None
-        """delivered with the work and not used yet"""
+        """the lease that was delivered with the work and is not used yet"""
         self.woken = asyncio.Event()
-        """set when the session is delivered again, and when the worker stops"""
+        """set when the session is delivered again, or when the worker stops"""
         self.read_up_to = 0
         """position up to which the session was read and left nothing to do"""
         self.attempt = 1
@@ -68,7 +70,7 @@ class Assignment:
             self.work = None
 
     def done(self, lease: Lease, read_up_to: int) -> Done:
-        """Note that nothing is left to do up to a position, and return the outcome."""
+        """Record that nothing is left to do up to `read_up_to`, and return the outcome."""
         self.backoff.reset()
         self.read_up_to = read_up_to
         return Done(lease)
@@ -88,7 +90,7 @@ class Assignment:
         Args:
             error: why the work is given up.
             raw: the message at which the agent failed, encoded.
-            read_up_to: messages up to this position count as done.
+            read_up_to: messages up to this position need no more work.
         """
         if (work := self.work) is not None:
             reason, attempts = error_text(error), self.attempt
@@ -96,7 +98,7 @@ class Assignment:
             self.drop(work)
 
     async def reschedule(self, lease: Lease, delay: float, reason: str, *, attempts: int) -> Left:
-        """Nack the work with a delay, and let the session rest until then.
+        """Nack the work with a delay, and let the session rest until the delay has passed.
 
         Args:
             lease: the session's lease, which is released.
@@ -104,7 +106,7 @@ class Assignment:
             reason: recorded with the work.
             attempts: failed attempts so far.
         """
-        # In this order: the work is due after the rest has ended.
+        # Release first, so that the work is due only after the rest has ended.
         await self._services.leases.release((lease,), rest=delay)
         work, self.work = self.work, None
         if work is not None:

@@ -11,7 +11,7 @@ __all__ = ("in_background",)
 
 @asynccontextmanager
 async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> AsyncGenerator[None, None]:
-    """Run a function during the block. The end of the block cancels it and waits until it has ended.
+    """Run a function during the block. The end of the block cancels the function and waits until it has ended.
 
     An error of the block or of the function is raised as it is, never in an exception group. An error of the function
     cancels the block. If both fail, the block's error is raised.
@@ -22,7 +22,7 @@ async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> Asy
             tasks.start_soon(run)
             try:
                 yield
-            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised below,
                 failure = error  # outside of the task group, which would wrap it in an exception group
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:

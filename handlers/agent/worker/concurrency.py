@@ -1,4 +1,4 @@
-"""The limit of sessions that a worker runs concurrently."""
+"""The limit on the number of sessions that a worker runs concurrently."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,13 +20,13 @@ class ConcurrencyLimiter:
         return self._semaphore.value
 
     async def wait_free(self) -> None:
-        """Wait until a slot is free, without taking it. Waiters are served in order."""
+        """Wait until a slot is free, without taking the slot. Waiters are served in order."""
         if not self._semaphore.value:
             await self._semaphore.acquire()
             self._semaphore.release()
 
     def slot(self) -> "Slot":
-        """Return the slot of a new session. It is taken at once if one is free."""
+        """Return the slot object of a new session. If a slot is free, it is already taken for the session."""
         return Slot(self._semaphore)
 
 
@@ -36,7 +36,7 @@ class Slot:
     def __init__(self, semaphore: anyio.Semaphore) -> None:
         self._semaphore = semaphore
         self._blocks = 0
-        """open blocks of `lent`"""
+        """number of open `lent` blocks"""
         self._is_taken = semaphore.value > 0
         if self._is_taken:
             semaphore.acquire_nowait()
@@ -57,8 +57,8 @@ class Slot:
     async def lent(self) -> AsyncGenerator[None, None]:
         """Release the slot for the length of the block.
 
-        Blocks may overlap; the slot is taken again at the end of the last one. A block that is cancelled or raises does
-        not take it again, so that clean-up does not wait for other sessions.
+        Blocks may overlap; the slot is taken again at the end of the last block. A block that is cancelled or raises
+        does not take it again, so that clean-up does not wait for other sessions.
         """
         self._blocks += 1
         self.give_back()

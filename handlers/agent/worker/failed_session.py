@@ -20,15 +20,15 @@ async def give_up(
 ) -> Done:
     """Record that the agent failed. The messages at which it failed count as answered and are not retried.
 
-    The session stops even if more is left to do, such as a command that the agent cannot handle either. The session's
-    next wake-up, including one since its last read, retries that.
+    The session stops even if more is left to do, such as another command that the agent cannot handle. The next wake-up
+    of the session, or one since its last read, retries what is left.
 
     Args:
-        run: its lease is released.
+        run: the session's run, whose lease is released.
         snapshot: the session with which the agent was called.
         error: the agent's error.
-        assignment: its work becomes a dead letter.
-        counts: counts it in `given_up`.
+        assignment: the session's work, which becomes a dead letter.
+        counts: the worker's counters; `given_up` is increased.
     """
     prompts = snapshot.loop_state.prompts
     raw = b""
@@ -50,13 +50,13 @@ async def give_up(
 async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment, counts: WorkerCounts) -> Done:
     """Record that the session can no longer be read. Its prompts count as answered.
 
-    No worker can build a context from the rest of the log, and without this entry the user would see nothing.
+    No worker can build a context from the rest of the log. Without the recorded entry, the user would see no failure.
     """
     head = (await run.session.head()).position
     failed = AssistantMessage(
         stop_reason="error", error_message=error_text(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
-    # The key is the position that woke the session: if this append is repeated, the head has moved.
+    # The key has the position that woke the session and not the head: if this append is repeated, the head has moved.
     await run.publish(failed, key=f"unreadable.{head if assignment.work is None else assignment.work.position}")
     counts.given_up += 1
     await assignment.dead_letter(error, read_up_to=head)

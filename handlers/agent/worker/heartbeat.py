@@ -1,4 +1,4 @@
-"""A worker's heartbeat: renews all its leases and its work together, a few times in each period."""
+"""A worker's heartbeat: renews all leases and work of the worker together, a few times in each period."""
 
 import logging
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 class _Held:
     lease: Lease
     renewed: float
-    """when the last successful renewal was sent, by the local clock; the lease lasts a little longer"""
+    """time at which the last successful renewal was sent, by the local clock; on the server the lease lasts a little
+    longer"""
     lost: Callable[[], None]
 
 
@@ -43,7 +44,7 @@ class Heartbeat:
     ) -> None:
         """
         Args:
-            seconds: after a silence of this length, other workers take the sessions over.
+            seconds: if this worker is silent for so long, other workers take its sessions over.
             gone: called with work that another worker has claimed.
             beats: renewals in each period of `seconds`.
         """
@@ -59,7 +60,7 @@ class Heartbeat:
         """Renew a lease for the length of the block.
 
         Args:
-            asked: when it was requested, by the event loop's clock.
+            asked: time at which the lease was requested, by the event loop's clock.
             lost: called once if the lease expired, or if the server was unreachable for longer than the lease.
         """
         held = self._held[lease.session] = _Held(lease, asked, lost)
@@ -88,7 +89,8 @@ class Heartbeat:
             with anyio.fail_after(self._pause):
                 lost = {*await self._leases.renew([each.lease for each in held], self._seconds)}
         except (Unavailable, TimeoutError):
-            # End only leases that were not renewed for that long. After a pause the server knows better.
+            # End only leases that were not renewed for `seconds`. After a pause of this process, the server knows
+            # better.
             late = anyio.current_time() - self._seconds
             self._end([each for each in held if each.renewed < late])
             return

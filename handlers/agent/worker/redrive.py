@@ -1,4 +1,4 @@
-"""A redriven dead letter: the messages at which its agent failed become unanswered again."""
+"""A redriven dead letter: the messages at which the agent failed become unanswered again."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ SHORTEST_CUT = 64
 """characters; a stored reason of at least this length may have been truncated"""
 
 Reopening = tuple[AssistantMessage, int]
-"""An empty answer, which no model reads, and the position of the failed answer that it reverts."""
+"""An empty answer, which no model reads, and the position of the failed answer that the empty answer reverts."""
 
 
 def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
-    """Return an answer that makes the messages unread again that a failure had counted as answered. Pure.
+    """Return an empty answer after which the messages at which the agent failed count as unread again. Pure.
 
     Args:
         path: the session's context path.
@@ -42,7 +42,7 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
 
 
 def _is_same(reason: str, stored: str) -> bool:
-    """Whether a stored reason, which may be truncated anywhere, is this one."""
+    """Whether `stored` is `reason`, or a truncated form of it."""
     beginning = stored.rstrip("\ufffd")
     return bool(beginning) and (reason == stored or (len(stored) >= SHORTEST_CUT and reason.startswith(beginning)))
 

@@ -20,7 +20,7 @@ class WorkerServices:
     """The parts of one worker."""
 
     owner: str
-    """the name under which it takes leases"""
+    """the name under which the worker takes leases"""
     heartbeat_seconds: float
     agents: AgentRegistry
     retry: RetryPolicy

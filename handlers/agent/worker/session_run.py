@@ -36,7 +36,7 @@ class SessionRun:
     def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
         """
         Args:
-            cache: the session's folds, which `run` refreshes.
+            cache: the session's folds; `run.refresh` updates these.
         """
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
 
@@ -44,10 +44,10 @@ class SessionRun:
         """Call the agent until the session has nothing left to do, or must be retried or returned.
 
         Args:
-            is_read: the run's snapshot was read after the lease was acquired. False reads the session first.
+            is_read: whether the run's snapshot was read after the lease was acquired. False reads the session first.
 
         Returns:
-            What to do with the work of the group.
+            What to do with the session's work in the consumer group.
 
         Raises:
             Fenced: the lease was lost.
@@ -67,7 +67,7 @@ class SessionRun:
         if assignment.attempt > self._max_attempts:
             error = RuntimeError(f"{assignment.attempt - 1} attempts ended without an outcome")
             return await self._give_up(snapshot, error)
-        last_position, ignored = -1, 0  # of the last call; runs that ignored the oldest command
+        last_position, ignored = -1, 0  # of the last call; calls that ignored the oldest command
         oldest: tuple[Command, ...] = ()
         while True:
             agent = self._services.agents.of(snapshot.status) if snapshot.loop_state.has_work else None
@@ -82,7 +82,8 @@ class SessionRun:
             ignored = ignored + 1 if commands and commands[:1] == oldest else 0
             oldest = commands[:1]
             if commands and (run.position == last_position or ignored >= self._services.bounds.ignored):
-                # An agent that is a function may not know commands, and would be called for them forever.
+                # An agent that is a function may not handle commands, and would be called for the same commands
+                # forever.
                 await refuse(run, commands, "this agent answers no commands")
             elif run.position == last_position:
                 return await self._give_up(snapshot, RuntimeError("the agent appended nothing"))
@@ -95,7 +96,7 @@ class SessionRun:
     @property
     def _max_attempts(self) -> int:
         """Most attempts of a session that kills its workers. If the work was retried after an error, the attempts of
-        the retry policy are added, as no worker died of those."""
+        the retry policy are added, as those killed no worker."""
         work, deaths = self._assignment.work, self._services.bounds.deaths
         return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
 
@@ -136,7 +137,8 @@ class SessionRun:
         return await give_up(self._run, snapshot, error, self._assignment, self._services.counts)
 
     async def _reopen(self, snapshot: SessionSnapshot) -> bool:
-        """If the work is a redriven dead letter, make its prompts unanswered again. Return whether it was."""
+        """If the work is a redriven dead letter, make the session's prompts unanswered again. Return whether that was
+        done."""
         work = self._assignment.work
         if work is None or not work.is_retry or work.attempt > 1:
             return False

@@ -1,11 +1,12 @@
 """The task of one session at a worker, from the delivery of its work until nothing is left to do.
 
 A session is delivered to one worker of a group at a time. Its task reads the log until nothing is left to do, and acks
-the position up to which it read. A later message has the session delivered again, so none is lost in between.
+the position up to which it read. A message after this position makes the group deliver the session again, so no message
+is lost.
 
 Another owner may still have the lease: a worker that died or seems dead, another group, or a program of the user. The
-task then nacks the work until the lease expires. The request is stored with the lease: its release wakes the session,
-which is then delivered at once.
+task then nacks the work until the lease expires. The server stores the refused request with the lease. When the owner
+releases the lease, the session is woken and delivered at once.
 """
 
 import asyncio
@@ -50,21 +51,21 @@ class SessionTask:
     ) -> None:
         """
         Args:
-            ended: called when no more work may be added.
+            ended: called when no more work may be added to this task.
         """
         self.session = session
         self._services, self._slot, self._ended = services, slot, ended
         self._assignment = Assignment(services)
         self._lease: Lease | None = None
-        """the lease in use"""
+        """the lease under which the session runs"""
         self._scope: anyio.CancelScope | None = None
         """cancels the work under the lease"""
         self._all = anyio.CancelScope()
-        """cancels the task, but for the return of its work"""
+        """cancels the task, except for the return of its work to the group"""
         self._is_stopping = False
 
     def add(self, work: Work) -> None:
-        """Add work of the session, in place of earlier work."""
+        """Replace the session's work by newer work."""
         self._assignment.add(work)
 
     def drop(self, work: Work) -> None:
@@ -72,7 +73,7 @@ class SessionTask:
         self._assignment.drop(work)
 
     def stop(self) -> None:
-        """Do not wait any more: return the work unless the session is running."""
+        """Stop waiting: a task that waits returns its work, and a running session continues."""
         self._is_stopping = True
         self._assignment.woken.set()
 
@@ -81,7 +82,8 @@ class SessionTask:
         self._all.cancel()
 
     async def serve(self) -> None:
-        """Work on the session until nothing is left to do, then ack its work. If it is cancelled, return the work."""
+        """Work on the session until nothing is left to do, then ack its work. If cancelled, return the work to the
+        group."""
         is_ended = False
         try:
             with self._all:
@@ -120,7 +122,7 @@ class SessionTask:
                         with anyio.move_on_after(seconds):
                             await assignment.woken.wait()
                     if self._is_stopping or assignment.work is None:
-                        return assignment.work is None  # another worker has claimed it
+                        return assignment.work is None  # without work, another worker has claimed it
                     await self._slot.take()
 
     async def _try(self) -> WorkOutcome:
@@ -141,13 +143,13 @@ class SessionTask:
 
     async def _try_with(self, cache: CachedSession) -> WorkOutcome:
         assignment = self._assignment
-        # Everything that woke the session so far is in the log, which is read below.
+        # The log, which is read below, already contains everything that has woken the session so far.
         assignment.woken, assignment.read_up_to = asyncio.Event(), 0
         if assignment.granted is not None and assignment.work is not None:
             lease, assignment.granted = (
                 assignment.granted,
                 None,
-            )  # good for one attempt
+            )  # use the granted lease for one attempt
             return await self._hold(lease, assignment.work.asked, assignment.work.page, cache)
         asked = anyio.current_time()
         answer, page = await self._take(cache, also_resting=False)
@@ -172,18 +174,18 @@ class SessionTask:
         return answer, page
 
     async def _hold(self, lease: Lease, asked: float, page: FirstPage | None, cache: CachedSession) -> WorkOutcome:
-        """Read and work under a lease. It is released when the task ends, or here after an error.
+        """Read and work under a lease. The lease is released when the task ends, or after an error at once.
 
         Args:
-            asked: when the lease was requested, by the event loop's clock.
-            page: the page that was read in the same step.
+            asked: time at which the lease was requested, by the event loop's clock.
+            page: the first page of the next refresh, read in the same step.
         """
         services, assignment = self._services, self._assignment
         assignment.attempt = 1 if assignment.work is None else assignment.work.attempt
         outcome: WorkOutcome | None = None
         self._lease = lease
         try:
-            # The scope is the inner block: a lost lease cancels the work, but not the code after it.
+            # The scope is the inner block: a lost lease cancels the work in it, but not the code after it.
             with services.heartbeat.holding(lease, asked, self._lose_lease), anyio.CancelScope() as self._scope:
                 is_read = False
                 with suppress(CursorTrimmed, ArchiveDamaged):  # the run gets the same error and records it for the user
@@ -199,7 +201,7 @@ class SessionTask:
             services.acks.release(lease)
             raise
         self._lease = None
-        return outcome or assignment.later()  # another worker has the lease, or may have it
+        return outcome or assignment.later()  # another worker has the lease, or may have the lease
 
     def _lose_lease(self) -> None:
         self._services.counts.leases_lost += 1

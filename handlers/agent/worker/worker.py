@@ -1,4 +1,4 @@
-"""A worker: fetches sessions that have work, and runs one loop for each, many concurrently."""
+"""A worker, which fetches sessions that have work and runs their loops concurrently."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ DRAIN_SECONDS = 30.0
 """seconds for which a stopping worker finishes its sessions"""
 
 RETRY = RetryPolicy(attempts=3, base=0.5, longest=60.0)
-"""For errors of an agent other than failed model calls, which `AgentLoop` retries."""
+"""Retry policy for errors that an agent raises. `AgentLoop` itself retries failed model calls."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 class Worker:
     """Runs an agent on the sessions of a bus that have work.
 
-    `async with Worker(bus, agent):` runs it in the background of a block. A program that does nothing else awaits
-    `run`.
+    `async with Worker(bus, agent):` runs the worker in the background of a block. A program that does nothing else
+    awaits `run`.
     """
 
     def __init__(
@@ -70,16 +70,17 @@ class Worker:
         """
         Args:
             bus: the bus.
-            agent: the agent of sessions without a parent session. Its sub-agents run too.
+            agent: the agent of sessions without a parent session. The agent's sub-agents run too.
             agents: more agents by name, for child sessions. Sessions of unknown agents are skipped.
-            group: consumer group. Its workers share the sessions; use another group for another agent.
-            name: the worker's name, unique in its group. A restarted worker of the same name gets its unfinished work
-                at once. None makes a name of host and process id.
+            group: consumer group. The workers of a group share the sessions; use another group for another agent.
+            name: the worker's name, unique in its group. A restarted worker with the same name gets the unfinished work
+                of that name at once. None makes a name from host and process id.
             start: where a new group begins: "beginning" with every session that ever woke a worker, or "now".
             concurrency: most sessions that run at a time.
-            heartbeat: seconds without a sign of life after which other workers take its sessions over.
-            drain_seconds: longest time that `stop` lets sessions finish; the rest is returned to the group.
-            retry: retries of a session whose agent raised.
+            heartbeat: seconds without a heartbeat after which other workers take the sessions of this worker over.
+            drain_seconds: longest time that running sessions have to finish after `stop`; unfinished sessions are
+                returned to the group.
+            retry: retry policy for a session whose agent raised an error.
             bounds: limits and periods that rarely need another value.
         """
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
@@ -110,7 +111,7 @@ class Worker:
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}
         self._done: Sequence[Work] = ()
-        """the last acked work, while no session was running"""
+        """the last acked work; set while no session was running"""
         self._is_idle = anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
@@ -138,10 +139,10 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`.
 
-        If it is cancelled, partial answers are recorded and the sessions are returned to the group.
+        If `run` is cancelled, partial answers are recorded and the sessions are returned to the group.
 
-        A session that fails never ends the worker. It is retried as `retry` says; then the failure is recorded in its
-        log and its work becomes a dead letter.
+        A session that fails never ends the worker. The session is retried according to `retry`. After the last attempt,
+        the failure is recorded in the session's log, and its work becomes a dead letter.
         """
         try:
             async with anyio.create_task_group() as tasks:
@@ -158,7 +159,8 @@ class Worker:
                 await self._leave()
 
     def stop(self) -> None:
-        """Fetch no more work, finish the running sessions, and end `run`. A second call returns them at once."""
+        """Fetch no more work, finish the running sessions, and end `run`. A second call returns the running sessions to
+        the group at once."""
         if self._stopping.is_set():
             self._handing_back.set()
         self._stopping.set()
@@ -170,7 +172,7 @@ class Worker:
             if self._stopping.is_set():
                 return
             while True:
-                # Back-pressure: without a free slot, work is left to other workers.
+                # Back-pressure: a worker without a free slot leaves work to other workers.
                 await self._slots.wait_free()
                 for work in await self._consumer.fetch(max(self._slots.free, 1)):
                     self._give(work, group)
@@ -207,7 +209,7 @@ class Worker:
                     await self._services.cache.catch_up(work.session)
 
     async def _drain(self) -> None:
-        """After `stop`: end waiting tasks at once, and running ones after `drain_seconds`."""
+        """After `stop`, end waiting tasks at once, and running tasks after `drain_seconds`."""
         await self._stopping.wait()
         for task in tuple(self._tasks.values()):
             task.stop()
@@ -217,7 +219,8 @@ class Worker:
             task.nack()
 
     async def _leave(self) -> None:
-        """Send the last acks and leave the group, so other workers need not wait for this one."""
+        """Send the last acks and leave the group, so that other workers need not wait until this worker counts as
+        dead."""
         _log.info("worker %s ends: %s", self.name, self.counts)
         try:
             await self._acks.flush()
