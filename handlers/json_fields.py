@@ -1,4 +1,4 @@
-"""Checked access to the fields of other programs' JSON. Every error names the path of the field."""
+"""Checked access to the fields of JSON from other programs. Every error names the path of the field."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -52,8 +52,8 @@ def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: st
 
     Args:
         value: the value.
-        path: its path, for the error.
-        limit: the value must be below it. None means unlimited.
+        path: path of the value, for the error.
+        limit: the value must be less than `limit`. None means unlimited.
         wants: description of the expected value, for the error.
 
     Raises:
@@ -65,7 +65,7 @@ def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: st
 
 
 def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
-    """Return a model made from its fields. Our rules may be stricter than those of the other program.
+    """Return a model made from its fields. The model's rules may be stricter than those of the other program.
 
     Raises:
         DecodeError: a field is not valid; its path is below `path`.
@@ -78,6 +78,7 @@ def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
 
 
 def first_fault(error: ValidationError) -> tuple[list[str], str]:
-    """Return the path of the first fault, as names, and its reason. The reason repeats nothing of the value."""
+    """Return the path of the first fault, as names, and the reason of the fault. The reason does not contain the
+    value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return [*map(str, first["loc"])], first["msg"]

@@ -1,4 +1,4 @@
-"""Compact JSON text, put together without parsing again what is JSON already."""
+"""Write compact JSON, and insert JSON text into an object without parsing the text."""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ __all__ = ("compact", "spliced")
 
 
 def compact(value: object) -> str:
-    """A value as one line of JSON, not escaped to ASCII."""
+    """Return a value as one line of JSON, not escaped to ASCII."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def spliced(values: Mapping[str, object], name: str, text: str) -> str:
-    """An object of these values, one or more, and of a last one that is JSON text.
+    """Return a JSON object with `values`, at least one, and a last field `name` whose value is the JSON `text`.
 
-    A message writes its own JSON: to parse it and write it again costs ten times as much.
+    A message writes its own JSON. Parsing this JSON to write it again would cost ten times as much.
     """
     return f'{compact(values)[:-1]},"{name}":{text}}}'

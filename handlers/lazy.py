@@ -1,4 +1,4 @@
-"""A mapping that makes each value at its first access. Reading the names imports nothing."""
+"""A mapping that makes each value when it is first accessed. Reading the names imports nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -9,7 +9,8 @@ T = TypeVar("T")
 
 
 class Lazy(Mapping[str, T]):
-    """Name → value, made once at its first access. `name in table` and iteration make nothing."""
+    """A mapping from names to values. A value is made once, at its first access; `name in table` and iteration make
+    none."""
 
     def __init__(self, makers: Mapping[str, Callable[[], T]]) -> None:
         self._makers = dict(makers)

@@ -1,4 +1,4 @@
-"""Find a Python object by a text of the command line: `module:attribute` or `path/to/file.py:attribute`."""
+"""Find a Python object by a command-line argument: `module:attribute` or `path/to/file.py:attribute`."""
 
 import importlib
 import importlib.util
@@ -11,7 +11,8 @@ __all__ = ("TargetNotFound", "load_object")
 
 
 class TargetNotFound(Exception):
-    """The text leads to no object. The caller turns it into an error of its own. Fields: `reason`, what is missing."""
+    """The target names no object. The caller converts this error into one of its own. Fields: `reason`, what is
+    missing."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -25,10 +26,10 @@ def load_object(target: str, *, example: str) -> object:
 
     Args:
         target: the text. The attribute may have dots.
-        example: a valid target. The error for a text of another form shows it.
+        example: a valid target, shown in the error if `target` has another form.
 
     Raises:
-        TargetNotFound: the text has another form, or there is no such module, file or attribute.
+        TargetNotFound: `target` has another form, or there is no such module, file or attribute.
         Exception: any error that the module raises while it is imported.
     """
     module_name, _, attribute = target.rpartition(":")
@@ -48,7 +49,7 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module exists, and imports another one that does not
+            raise  # the module exists, and imports a module that does not exist
         raise TargetNotFound(f"there is no module {error.name!r}") from None
 
 

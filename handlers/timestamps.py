@@ -1,4 +1,4 @@
-"""Moments in ISO 8601 as whole milliseconds since 1970, and back."""
+"""Convert moments between ISO 8601 text, datetimes and whole milliseconds since 1970."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,10 +10,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_datetime(text: str, path: str, standard: str = "ISO 8601") -> datetime:
-    """The moment that a text is, with a zone only where it names one.
+    """Return the moment in a text. The result has a time zone only if the text names one.
 
     Raises:
-        DecodeError: it is none; its reason names the `standard`.
+        DecodeError: the text is not a moment; the reason contains `standard`.
     """
     try:
         return datetime.fromisoformat(text)
@@ -22,12 +22,12 @@ def parse_datetime(text: str, path: str, standard: str = "ISO 8601") -> datetime
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """Milliseconds UTC; what is finer is cut. A moment without a zone is UTC."""
+    """Return a moment in milliseconds UTC, rounded down. A moment without a time zone is taken as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    # In whole numbers: timestamp() is a float, which may name the millisecond before.
+    # Integer division: timestamp() is a float, which may round to the previous millisecond.
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
 def datetime_of(milliseconds: int) -> datetime:
-    """The moment in UTC. Raises OverflowError: it is in no calendar."""
+    """Return the moment in UTC. Raise OverflowError if datetime cannot represent it."""
     return _EPOCH + timedelta(milliseconds=milliseconds)

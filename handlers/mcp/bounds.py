@@ -12,17 +12,18 @@ class McpBounds:
     attempts: int = 3
     """attempts to connect before a call fails"""
     pause: float = 0.25
-    """pause before the second attempt; four times as long before each further one"""
+    """pause before the second attempt; each further pause is four times as long as the previous one"""
     quiet: float = 5.0
-    """after all attempts failed, how long calls fail at once without a new attempt"""
+    """time after failed attempts during which calls fail at once, without a new attempt to connect"""
     idle: float = 60.0
-    """after this time without a call, the connection is checked before the next one, as its loss may go unnoticed"""
+    """after this time without a call, the connection is checked before the next call, as a lost connection may go
+    unnoticed"""
     close: float = 5.0
     """time limit for closing a connection"""
     listen_pause: float = 5.0
     """pause before a lost stream of list changes is opened again; doubles each time, up to `listen_most`"""
     listen_most: float = 60.0
-    """longest such pause"""
+    """longest pause before a lost stream of list changes is opened again"""
     pages: int = 1_000
     """most pages of a server's list of tools; a longer list counts as endless and is refused"""
     grace: float = 6.0

@@ -1,4 +1,5 @@
-"""Call the tools of an MCP server, over a connection of our own or a session of the user. Imports the SDK."""
+"""Call the tools of an MCP server, over a connection that lanebus opens or a session that the user opened. Imports the
+SDK."""
 
 import json
 import logging
@@ -51,11 +52,11 @@ class McpCaller:
         connect_seconds: float,
         bounds: McpBounds = DEFAULT_MCP_BOUNDS,
     ) -> None:
-        """Set the server. Does not connect yet.
+        """Store the server. `refresh` or the first call connects.
 
         Args:
             server: see `McpServer`.
-            tasks: task group for connections. Await `close` before it ends.
+            tasks: task group for connections. Await `close` before the group ends.
             catalog: receives each list of tools from the server.
             connect_seconds: time limit for one attempt to connect and list the tools.
             bounds: limits and periods.
@@ -73,7 +74,7 @@ class McpCaller:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for the model; None if it has none or is not connected."""
+        """The server's instructions for the model; None if the server has none or is not connected."""
         client = self._session or (self._connection and self._connection.client)
         return client.instructions if client else None
 
@@ -96,7 +97,7 @@ class McpCaller:
             self._take(listed)
 
     async def wait_ready(self) -> CallFailed | None:
-        """Wait until there is a working connection. Return the failure if there is none."""
+        """Wait until the connection works. Return the failure if the server cannot be reached, else None."""
         if self._connection is None:
             return None
         try:
@@ -109,12 +110,12 @@ class McpCaller:
     async def call(
         self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: ProgressReporter
     ) -> types.CallToolResult | CallFailed:
-        """Call a tool once. Await `wait_ready` first. Cancelling it sends a cancellation to the server.
+        """Call a tool once. Await `wait_ready` first. Cancelling the call sends a cancellation to the server.
 
         Args:
             name: the server's name of the tool.
-            arguments: of the call.
-            meta: sent as `_meta`.
+            arguments: the arguments of the call.
+            meta: data to send as `_meta`.
             on_progress: receives the server's progress notifications.
         """
         connection = self._connection
@@ -145,7 +146,7 @@ class McpCaller:
         try:
             if client is not None:
                 return await client.call_tool(name, arguments, progress_callback=on_progress, meta=typed_meta)
-            assert self._session is not None  # noqa: S101  # there is a client or a session
+            assert self._session is not None  # noqa: S101  # either a client or a session is set
             answer = await self._session.call_tool(
                 name, arguments, progress_callback=on_progress, meta=typed_meta, allow_input_required=True
             )
@@ -158,7 +159,7 @@ class McpCaller:
         return CallFailed(_refusal_text(answer)) if isinstance(answer, types.InputRequiredResult) else answer
 
     async def close(self) -> None:
-        """Close the connection. A session of the user stays open."""
+        """Close the connection. A session that the user opened stays open."""
         if self._connection is not None:
             await self._connection.close()
 
@@ -177,12 +178,13 @@ def _client(server: str | StdioServerParameters) -> Client:
     own = "0"
     with suppress(PackageNotFoundError):  # run from a checkout that is not installed
         own = version("lanebus")
-    # Without the SDK's cache, which would answer with an old list of tools.
+    # Turn off the SDK's cache, which would answer with an old list of tools.
     return Client(server, client_info=types.Implementation(name="lanebus", version=own), cache=None)
 
 
 def _label(server: "McpServer") -> str:
-    """Return the server's name for logs and errors, without user names, queries and arguments: they may be secret."""
+    """Return the server's name for logs and errors, without its parts that may be secret: user names, queries and
+    arguments."""
     match server:
         case str():
             try:

@@ -1,7 +1,7 @@
-"""A connection to an MCP server that reconnects when it was lost. Imports the SDK, which is slow to import.
+"""A connection to an MCP server that is opened again after it was lost. Imports the SDK, which is slow to import.
 
-A task of its own opens and closes the client: cancel scopes must be left by the task that entered them, and callers may
-be cancelled at any time.
+A separate task opens and closes the client. A cancel scope must be left by the task that entered it, and callers may be
+cancelled at any time.
 """
 
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class _OpenClient(NamedTuple):
     client: Client
     release: anyio.Event
-    """asks its task to close it"""
+    """set to ask the client's task to close the client"""
     closed: anyio.Event
 
 
@@ -52,11 +52,11 @@ class McpConnection:
         seconds: float,
         bounds: McpBounds = DEFAULT_MCP_BOUNDS,
     ) -> None:
-        """Set the server. Does not connect yet.
+        """Store the server. `get` connects.
 
         Args:
             make: returns a client that is not connected.
-            tasks: task group for connections. Await `close` before it ends.
+            tasks: task group for connections. Await `close` before the group ends.
             take: receives each list of tools from the server.
             label: name of the server in logs and errors.
             seconds: time limit for one attempt to connect and list the tools.
@@ -68,10 +68,10 @@ class McpConnection:
         self._renewal: _Renewal | None = None
         self._is_doubted = False
         self._answered = 0.0
-        """when the server answered last, on the event loop's clock"""
+        """time of the server's last answer, by the event loop's clock"""
         self._calls = 0
         self._quiet: tuple[float, str] = (0.0, "")
-        """until when no attempt is made, and why"""
+        """time until which no attempt to connect is made, and the reason of the last failure"""
         self._list = ListFollower(take, label=label, seconds=seconds, bounds=bounds)
         self._is_closed = False
 
@@ -81,7 +81,7 @@ class McpConnection:
         return self._open.client if self._open else None
 
     def doubt(self) -> None:
-        """Have the next call check first whether the server still answers."""
+        """Make the next `get` check whether the server still answers."""
         self._is_doubted = True
 
     @contextmanager
@@ -95,7 +95,7 @@ class McpConnection:
             self._answered = anyio.current_time()
 
     async def get(self) -> Client:
-        """Return a connected client, the current one or a new one.
+        """Return a connected client: the current client if it works, else a new one.
 
         If the call is cancelled, the attempt to connect continues for other callers.
 
@@ -108,7 +108,7 @@ class McpConnection:
             return self._open.client
         renewal = self._renewal
         if renewal is None and not self._is_closed:
-            # In its own task: callers with short time limits would otherwise never find out that the server hangs.
+            # In a separate task: callers with short time limits would otherwise never find out that the server hangs.
             renewal = self._renewal = _Renewal()
             self._tasks.start_soon(self._renew, renewal)
         if renewal is not None:
@@ -133,15 +133,16 @@ class McpConnection:
             renewal.done.set()
 
     async def close(self) -> None:
-        """Close the connection for good. A server process that it started ends."""
+        """Close the connection for good. A server process that the client started ends."""
         self._is_closed = True
         with anyio.move_on_after(self._bounds.close, shield=True):
             await self._drop()
 
     async def _still_answers(self, client: Client) -> bool:
-        """Request the tool list, store it, and return whether the server answered.
+        """Request the tool list, store the list, and return whether the server answered.
 
-        Every MCP version has this request. A timeout counts as an answer while calls are running.
+        The request for the list is used because every MCP version has it. While calls are running, a timeout counts as
+        an answer.
         """
         try:
             with anyio.fail_after(self._seconds):
@@ -180,7 +181,7 @@ class McpConnection:
         raise McpUnavailable(self._label, reason) from cause
 
     async def _hold(self, *, task_status: TaskStatus[tuple[_OpenClient, Sequence[types.Tool]]]) -> None:
-        """Open a connection, and keep it open until it breaks or is released."""
+        """Open a connection, and keep it open until the connection breaks or `release` is set."""
         opened: _OpenClient | None = None
         client = self._make()
         client.message_handler = self._list.handler(client.message_handler)
@@ -195,7 +196,7 @@ class McpConnection:
                     tasks.cancel_scope.cancel()
         except Exception as error:
             if opened is None:
-                raise  # in `_connect`, which waits for `started`
+                raise  # raised in `_connect`, which waits for `started`
             _log.info("the MCP server %s: the connection broke: %s", self._label, reason_of(error))
         finally:
             if opened is not None:

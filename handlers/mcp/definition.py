@@ -17,19 +17,19 @@ __all__ = ("Catalog", "Definition", "Hints")
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """A server's claims about a tool's effects. They may be wrong; `mcp_tools` decides whether to trust them.
+    """A server's claims about a tool's effects. The claims may be wrong; `mcp_tools` decides whether to trust them.
 
     None means that the server makes no claim.
     """
 
     read_only: bool | None = None
-    """it changes nothing"""
+    """the tool changes nothing"""
     destructive: bool | None = None
-    """it may destroy data"""
+    """the tool may destroy data"""
     idempotent: bool | None = None
     """a repeated call with the same arguments has no further effect"""
     open_world: bool | None = None
-    """it works on things outside of the server, like a web search"""
+    """the tool works on things outside of the server, like a web search"""
 
     @property
     def is_repeatable(self) -> bool:
@@ -38,7 +38,8 @@ class Hints:
 
     @property
     def is_destructive(self) -> bool:
-        """Whether the tool may destroy data. True without a claim. Source: the MCP specification's defaults."""
+        """Whether the tool may destroy data. True if the server makes no claim. Source: the MCP specification's
+        defaults."""
         return not self.read_only and self.destructive is not False
 
 
@@ -49,11 +50,11 @@ class Definition:
     server_name: str
     """the server's name of the tool, without prefix"""
     spec: ToolSpec
-    """name, description and schema for the model; the schema is the server's, unchanged"""
+    """name, description and schema for the model; the schema is unchanged from the server"""
     title: str | None = None
     """name for people; None if the server gives none"""
     hints: Hints = Hints()
-    """the server's claims about its effects"""
+    """the server's claims about the tool's effects"""
 
     @classmethod
     def read(cls, listed: "types.Tool", prefix: str = "") -> "Definition":
@@ -61,7 +62,7 @@ class Definition:
 
         Args:
             listed: the tool, as the SDK returns it.
-            prefix: put before its name for the model.
+            prefix: text put before the tool's name for the model.
         """
         annotations = listed.annotations
         hints = Hints()
@@ -79,7 +80,7 @@ class Definition:
 
 
 class Catalog:
-    """The tools in a server's last list, limited to those in `only`."""
+    """The tools in a server's last list, limited to the names in `only`."""
 
     def __init__(self, prefix: str = "", only: Iterable[str] | None = None) -> None:
         """Start with an empty list. See `mcp_tools` for the arguments."""
@@ -88,7 +89,7 @@ class Catalog:
         self._present: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the server's names of the tools, in its order."""
+        """Iterate over the server's names of the tools, in the order of the server's list."""
         return iter(self._present)
 
     def __getitem__(self, server_name: str) -> Definition:
@@ -101,10 +102,10 @@ class Catalog:
         return (self.only or frozenset()).difference(self._present)
 
     def replace(self, listed: Iterable["types.Tool"]) -> bool:
-        """Replace the list with a newer one, and return whether it differs.
+        """Replace the list with a newer list, and return whether the two differ.
 
         Raises:
-            DuplicateTool: two tools have the same name. The list was not replaced.
+            DuplicateTool: two tools have the same name. The old list is kept.
         """
         definitions: dict[str, Definition] = {}
         for tool in listed:

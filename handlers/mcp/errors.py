@@ -8,7 +8,7 @@ __all__ = ("McpToolMissing", "McpUnavailable")
 
 
 class McpToolMissing(SetupError):
-    """The server does not list a tool in `only`.
+    """`only` names a tool that the server does not list.
 
     Fields: `names`, the missing names; `server`, see `McpUnavailable`.
     """

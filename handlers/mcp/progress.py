@@ -13,7 +13,8 @@ Publish = Callable[[str], Awaitable[None]]
 
 
 class ProgressReporter:
-    """Receives progress without waiting. If it comes faster than it is published, only the newest is published."""
+    """Receives progress without waiting. If progress arrives faster than it can be published, only the newest is
+    published."""
 
     def __init__(self, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> None:
         """`pause`: see `McpBounds.progress_pause`."""
@@ -41,7 +42,7 @@ class ProgressReporter:
 async def reporting(
     publish: Publish, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause
 ) -> AsyncGenerator[ProgressReporter, None]:
-    """Yield a `ProgressReporter`, and publish what it receives during the block.
+    """Yield a `ProgressReporter`, and publish the progress that it receives during the block.
 
     Progress that is unpublished at the end of the block is dropped: the tool's result replaces it. The block must not
     raise: its errors would be wrapped in an exception group.

@@ -1,7 +1,7 @@
 """Convert a tool's result from an MCP server to a message. Pure: nothing opens a path or fetches a URL.
 
-Content without a matching block becomes text that describes it, so the model knows of it. Data for programs (`_meta`,
-annotations) goes into the private metadata.
+Content without a matching block becomes a text that describes the content, so that the model knows of it. Data for
+programs (`_meta`, annotations) goes into the private metadata.
 """
 
 import base64
@@ -33,7 +33,7 @@ def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolR
     """Return the message for a result of a call.
 
     Raises:
-        pydantic.ValidationError: its JSON holds values that messages cannot, such as an infinite number.
+        pydantic.ValidationError: the result's JSON contains a value that messages cannot, such as an infinite number.
     """
     structured = cast("JsonValue", result.structured_content)
     content = [block for part in result.content for block in _blocks(part)]
@@ -66,7 +66,7 @@ def _blocks(part: "types.ContentBlock") -> list[Block]:
 def _media(data: str, mime_type: str | None, what: str, filename: str | None = None) -> list[Block]:
     """Return the blocks for inline media.
 
-    The type that the bytes show decides, not the claimed one. Empty data, or data that is not base64, becomes a text
+    The type is determined from the bytes, not from `mime_type`. Empty data, or data that is not base64, becomes a text
     note. Bytes of no known type become a note and a `DataBlock`.
     """
     claimed = (mime_type or "").partition(";")[0].strip().lower()
@@ -79,14 +79,14 @@ def _media(data: str, mime_type: str | None, what: str, filename: str | None = N
         return [TextBlock(text=f"[{description}, left out: it is empty]")]
     media = MediaRef.from_bytes(content, mime_type=claimed or None, filename=filename)
     if sniff(content) is None and not is_what_it_claims(content, claimed):
-        # A provider would refuse every request of the session that contains it.
+        # A provider would refuse every request of the session that contains such a block.
         note = TextBlock(text=f"[{description}, not shown: its {len(content)} bytes are of no such type]")
         return [note, DataBlock(mime_type=claimed or "application/octet-stream", media=media)]
     return [media_block(media)]
 
 
 def _link(link: "types.ResourceLink") -> Block:
-    """Return a link as text. Only a web address also becomes a reference, which a user may open."""
+    """Return a link as text. A web address also becomes a reference that a user may open."""
     name = link.title or link.name
     details = ", ".join(filter(None, (link.mime_type, "" if link.size is None else f"{link.size} bytes")))
     description = f": {link.description}" if link.description else ""
@@ -118,7 +118,8 @@ def _is_uri(text: str) -> bool:
 
 
 def _metadata(result: "types.CallToolResult") -> dict[str, JsonValue] | None:
-    """Return the data besides the content: `meta` of the result, and in `blocks` annotations and `_meta` per part."""
+    """Return the data besides the content: `meta` from the result, and `blocks` with annotations and `_meta` of each
+    part."""
     metadata: dict[str, JsonValue] = {}
     meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(_SERVER)}
     if meta:

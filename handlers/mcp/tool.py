@@ -48,7 +48,7 @@ class McpTool:
     """A tool of an MCP server. Its name, description and schema follow the server's list."""
 
     is_sequential = False
-    """Calls may run concurrently. A server that cannot do that queues them."""
+    """Calls may run concurrently. A server that cannot run calls concurrently queues them."""
 
     def __init__(
         self, server_name: str, catalog: Catalog, caller: _Caller, *, trust: Trust, seconds: float | None
@@ -84,7 +84,7 @@ class McpTool:
 
     @property
     def idempotent(self) -> bool:
-        """Whether to run it again if it is unknown whether it ran: the server is trusted and says that this is safe."""
+        """Whether to repeat a call that may have run: true if the server is trusted and claims that this is safe."""
         return self._trust.hints and self.hints.is_repeatable
 
     @property
@@ -94,22 +94,24 @@ class McpTool:
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which the agent may abandon a call. The call's own, earlier time-out has a better message."""
+        """Seconds after which the agent may abandon a call. `run` itself stops earlier, with a better message."""
         return None if self._seconds is None else self._seconds + self._caller.bounds.grace
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Whether a person must approve the call. Only a trusted server's claim that it is harmless counts."""
+        """Whether a person must approve the call. Approval is not needed if a trusted server declares the tool
+        harmless."""
         del call
         return self._trust.approve_destructive and (not self._trust.hints or self.hints.is_destructive)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
         """Call the tool and return its result. Every failure is returned as a result that is marked as an error.
 
-        Cancelling it sends a cancellation to the server, which takes up to five seconds if the server does not read.
+        Cancelling the call sends a cancellation to the server. This takes up to five seconds if the server does not
+        read.
 
         Args:
             call: the call of the model.
-            context: of the call; its `progress` publishes the server's progress.
+            context: the context of the call; its `progress` publishes the progress that the server reports.
         """
         if call.arguments_raw is not None:
             return failed(call, f"Invalid arguments: not JSON: {call.arguments_raw[:200]}")

@@ -1,4 +1,4 @@
-"""List a server's tools, and list them again when they change. Imports the SDK."""
+"""List a server's tools, and list the tools again when they change. Imports the SDK."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ("ListFollower", "Take", "list_tools", "reason_of")
 
 Take = Callable[[Sequence[types.Tool]], None]
-"""Receives each list of the server's tools. It may raise only for the first one."""
+"""A function that receives each list of the server's tools. It may raise only for the first list."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class ListFollower:
     """Lists a server's tools whenever the server notifies of a change."""
 
     def __init__(self, take: Take, *, label: str, seconds: float, bounds: McpBounds = DEFAULT_MCP_BOUNDS) -> None:
-        """Set where lists go.
+        """Store the receiver of lists.
 
         Args:
             take: receives each list.
@@ -84,7 +84,7 @@ class ListFollower:
                     async with client.listen(tools_list_changed=True) as events:
                         async for _ in events:
                             self._changed.set()
-            except (RuntimeError, MCPError) as error:  # the server has an older protocol, or refuses
+            except (RuntimeError, MCPError) as error:  # the server has an older protocol, or refuses to listen
                 _log.debug("the MCP server %s sends no change notifications: %s", self._label, error)
                 return
             await backoff.wait()
@@ -100,7 +100,7 @@ async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
 
     Raises:
         MCPError: the server refused, or the connection was lost.
-        ValueError: the list has more pages.
+        ValueError: the list has more than `pages` pages.
         pydantic.ValidationError: the list is malformed.
     """
     tools: list[types.Tool] = []

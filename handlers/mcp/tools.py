@@ -20,7 +20,8 @@ __all__ = ("McpTools", "mcp_tools")
 
 
 class McpTools(Sequence[McpTool]):
-    """The tools that a server has now, in its order. The sequence changes when the server's list changes."""
+    """The tools in a server's current list, in the list's order. The sequence changes when the server's list
+    changes."""
 
     def __init__(self, caller: "McpCaller", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
         """Use `mcp_tools` instead."""
@@ -35,11 +36,11 @@ class McpTools(Sequence[McpTool]):
     async def refresh(self) -> None:
         """Ask the server for its tools.
 
-        This is rarely needed: a server that notifies of changes is asked at once. A session of your own is asked only
-        here, because its notifications go to your handlers.
+        This is rarely needed: after a change notification, the server is asked automatically. A session of your own is
+        asked only here, because its notifications go to your handlers.
 
         Raises:
-            DuplicateTool: two tools have the same name, in the first list. A later list with duplicates is ignored.
+            DuplicateTool: two tools of the first list have the same name. A later list with duplicates is ignored.
             McpUnavailable: the server does not answer.
         """
         await self._caller.refresh()
@@ -78,19 +79,19 @@ async def mcp_tools(
 ) -> AsyncGenerator[McpTools, None]:
     """Connect to an MCP server for the duration of an `async with` block, and return its tools.
 
-    If the connection is lost, calls on it return an error as their result. The next call connects again.
+    If the connection is lost, the result of running calls is an error. The next call connects again.
 
-    Requests of a server to its client (sampling, elicitation, roots) are refused. If a tool needs one, its result is an
-    error that names it.
+    Requests of a server to its client (sampling, elicitation, roots) are refused. If a tool needs such a request, the
+    tool's result is an error that names the request.
 
     Args:
         server: see `McpServer`.
         prefix: put before each tool's name, to keep the names of several servers apart.
-        only: the server's names of the tools to use. None means all, including tools that it adds later.
-        trust_hints: trust the server's claims about its tools' effects. A tool that it calls read-only or idempotent is
-            then run again if a worker died during a call. The claims may be wrong.
-        approve_destructive: require a person's approval of each call, unless the hints are trusted and say that the
-            tool destroys nothing.
+        only: the server's names of the tools to use. None means all, including tools that the server adds later.
+        trust_hints: trust the server's claims about its tools' effects. If a worker dies during a call, a tool that the
+            server declares read-only or idempotent is then run again. The claims may be wrong.
+        approve_destructive: require a person's approval of each call, unless the server's claims are trusted and say
+            that the tool destroys nothing.
         on_unknown: what to do if it is unknown whether a call ran: "tell" the model, or "ask" a person.
         call_seconds: time limit of a call, including a new connection if needed. None means no limit.
         connect_seconds: time limit of one attempt to connect and list the tools.
@@ -98,7 +99,7 @@ async def mcp_tools(
 
     Raises:
         DuplicateTool: two tools of the server have the same name.
-        McpToolMissing: the server does not list a tool in `only`.
+        McpToolMissing: `only` names a tool that the server does not list.
         McpUnavailable: the server cannot be started or reached.
         MissingExtra: the MCP SDK is not installed.
     """

@@ -1,4 +1,4 @@
-"""The values that `lanebus top` shows, and their JSON: groups, sessions with their workers, and rates."""
+"""The values that `lanebus top` shows: groups, sessions with workers, and rates. Converts these values to JSON."""
 
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -24,7 +24,7 @@ class Pace:
     dollars: Decimal | None
     """US dollars per minute; None if no turn has a known cost"""
     is_estimate: bool
-    """turns, tokens and dollars are extrapolated, because not all sessions with publishes were read"""
+    """whether turns, tokens and dollars are extrapolated, because not all sessions with publishes were read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,20 +35,20 @@ class SessionStatus:
     group: str | None
     """group of `worker`"""
     worker: str | None
-    """the consumer that has its work; None if no consumer has"""
+    """the consumer that has the session's work; None if no consumer has it"""
     owner: str | None
-    """owner of its lease; None if there is none"""
+    """owner of the session's lease; None if there is no lease"""
     epoch: int
     """epoch of the last lease"""
     seconds_left: float | None
-    """seconds until its lease expires; 0 or less if it has expired, None if there is none"""
+    """seconds until the lease expires; 0 or less if the lease has expired, None if there is no lease"""
     position: int
-    """last position"""
+    """last position of the session"""
     doing: Doing
     loop_id: str | None
-    """id of its loop; None if no loop runs"""
+    """id of the session's loop; None if no loop runs"""
     turn: int | None
-    """index of the current turn; None if there is none"""
+    """index of the current turn; None outside a turn"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

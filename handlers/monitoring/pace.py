@@ -15,18 +15,18 @@ WINDOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened between two looks."""
+    """The publishes and ended turns between two looks."""
 
     seconds: float
     publishes: int
     looked_into: int
-    """publishes in the sessions whose entries were read; `turns` comes from these sessions"""
+    """number of publishes in the sessions whose entries were read; `turns` comes from these sessions"""
     turns: tuple[Usage, ...]
     """usage of each turn that ended"""
 
     @property
     def factor(self) -> float:
-        """All publishes divided by those that were looked into: scales `turns` up to an estimate. At least 1."""
+        """`publishes` divided by `looked_into`, at least 1. Multiplying by it extrapolates `turns` to all sessions."""
         return max(self.publishes / self.looked_into, 1.0) if self.looked_into else 1.0
 
 

@@ -1,7 +1,7 @@
-"""Look at a bus repeatedly, at a cost that does not grow with what is stored.
+"""Look at a bus repeatedly. The cost of a look does not grow with the number of stored sessions.
 
-A look reads the status of the groups, the leases of the sessions they work on, and the newest entries of sessions that
-were published to since the last look. It never lists all sessions.
+A look reads the status of the groups, the leases of the sessions that workers run, and the newest entries of sessions
+with publishes since the last look. It never lists all sessions.
 """
 
 from collections import OrderedDict
@@ -37,17 +37,18 @@ class WatcherBounds:
     """How much one look reads."""
 
     shown: int = 100
-    """sessions in an overview"""
+    """most sessions in an overview"""
     looked_into: int = 64
-    """sessions with new publishes that one look reads"""
+    """most sessions with new publishes that one look reads"""
     at_a_time: int = 8
-    """sessions that are read concurrently"""
+    """most sessions that are read concurrently"""
     reach: int = 400
-    """positions before the last one to read, in a session that is read for the first time"""
+    """number of positions to read before the session's last position, when a session is read for the first time"""
     first_reach: int = 32
-    """positions to read before the first new publish: a pointer names its last entry, and it may have several"""
+    """number of positions to read before the first new pointer: a pointer names the last entry of a publish, which may
+    have several entries"""
     remembered: int = 500
-    """sessions whose status is kept between looks"""
+    """most sessions whose status is kept between looks"""
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class _Place(NamedTuple):
 
 
 class Watcher:
-    """Returns overviews of a bus. It writes nothing."""
+    """Reads overviews of a bus. Writes nothing to the bus."""
 
     def __init__(self, bus: Bus, groups: Sequence[str] = (), bounds: WatcherBounds | None = None) -> None:
         """Watch a bus.
@@ -97,7 +98,7 @@ class Watcher:
         shown = [*in_hand, *self._kept(in_hand)][: self._bounds.shown]
         leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
         await self._read(leases.values(), activity, 0.0 if before is None else before.time)
-        named = [*in_hand, *self._kept(in_hand)]  # again, as sessions just read may now wait for a person
+        named = [*in_hand, *self._kept(in_hand)]  # once more: sessions just read may now wait for a person
         shown = [name for name in named if name in leases][: self._bounds.shown]
         pace = None if before is None else self._pace(before, activity, changed)
         self._activity = activity
@@ -126,7 +127,7 @@ class Watcher:
         return [name for name in kept if name not in in_hand][::-1]
 
     async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
-        """Read these sessions up to the positions of their leases."""
+        """Read the session of each lease, up to the lease's position."""
         limit = anyio.CapacityLimiter(self._bounds.at_a_time)
         failures: list[Unavailable] = []
 
@@ -151,7 +152,7 @@ class Watcher:
         watched = self._watched.pop(name, None) or _Watched()
         watched.turns.clear()
         span = activity.sessions.get(name)
-        since = 0.0 if watched.position else since  # in a session read before, every entry after that is new
+        since = 0.0 if watched.position else since  # a known session's unread entries are all new
         # A pointer names the last position of a publish, which may have begun earlier.
         wanted = last - self._bounds.reach
         if span is not None:

@@ -1,4 +1,4 @@
-"""Serve the web page of a bus, and its HTTP API. Needs the extra `serve`.
+"""Serve the web page of a bus and the page's HTTP API. Needs the extra `serve`.
 
 Start with `server.py`. `routes.py` holds the API, `auth.py` the guard that checks every request.
 """

@@ -1,4 +1,4 @@
-"""Build the web application: the routes, and the guard before them."""
+"""Build the web application: the routes, and the guard that checks requests before any route."""
 
 from collections.abc import Iterable
 
@@ -33,9 +33,9 @@ def create_app(
         bus: the bus.
         token: token that allows everything; not empty. Clients send it as a bearer token, or as the cookie that
             `/?token=…` sets.
-        reader_token: token that allows only reading; None means that there is none.
+        reader_token: token that allows only reading; None means that no such token exists.
         allowed_hosts: accepted `Host` headers, with ports; see `local_hosts`.
-        closing: when it is set, open event streams send a `bye` frame and end.
+        closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
 
     Raises:

@@ -1,9 +1,9 @@
 """Check every request before it reaches a route.
 
-A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name that resolves to it. So
-the guard checks three things:
+A page of another site in the user's browser can reach 127.0.0.1, directly or through a host name that resolves to this
+address. So the guard checks three things:
 
-- The `Host` header is a known one. This stops DNS rebinding.
+- The `Host` header names a known host. This stops DNS rebinding.
 - The request comes from the server's own page or from no page. This stops cross-site request forgery.
 - The request carries the start token, which is printed only to the terminal, or the reader's token.
 """
@@ -39,7 +39,8 @@ def local_hosts(port: int) -> frozenset[str]:
 
 
 def cookie_name(host: str) -> str:
-    """Return the name of a server's cookie. It contains the port, because browsers share cookies between ports."""
+    """Return the name of a server's cookie. The name contains the port, because browsers share cookies between
+    ports."""
     return f"lanebus_{_COOKIE_SAFE.sub('_', host.lower()).strip('_')}"
 
 
@@ -69,7 +70,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI connection. Web sockets are refused: the server has none."""
+        """Handle an ASGI connection. Web sockets are refused, as the server does not use them."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -83,7 +84,7 @@ class Guard:
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
             return refuse(403, "host_refused", "this server does not accept this host name: allow it with --allow-host")
-        # Requests of the page name its own origin. "null" and all other origins are refused.
+        # A request from the page has the page's own origin. "null" and all other origins are refused.
         if any(origin.lower() not in {f"http://{host}", f"https://{host}"} for origin in headers.getlist("origin")):
             return refuse(403, "origin_refused", "requests from other sites are refused: use the page of this server")
         # "same-site" is refused too: for a browser, all ports of localhost are one site.
@@ -141,7 +142,8 @@ class Guard:
         try:
             await (self._refusal(scope) or self._app)(scope, receive, send_with_headers)
         except Exception:
-            # Handled here, because an outer handler would answer without the headers. The error goes to the log.
+            # Answer here, because an outer handler would answer without the headers. The error is raised again, so that
+            # it is logged.
             if not is_started:
                 reply = refuse(500, "internal", "internal error: see the log of the server")
                 await reply(scope, receive, send_with_headers)

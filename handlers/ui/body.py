@@ -1,4 +1,4 @@
-"""Read request bodies: only JSON, and never more than the limit into memory."""
+"""Read request bodies: only JSON, and never more than the limit is kept in memory."""
 
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
@@ -34,7 +34,7 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
 
 
 def _too_large(*, will_end: bool) -> HTTPException:
-    # On a kept connection, the server reads and drops the rest of the body, endlessly if it has no end. Closing the
-    # connection avoids that, but a client that still sends may then miss the response. So a body of known, moderate
-    # size is read to its end.
+    # If the connection is kept open, the server reads and drops the rest of the body, forever if the body has no end.
+    # Closing the connection avoids this, but a client that is still sending may then miss the response. So a body of
+    # known, moderate size is read to its end.
     return HTTPException(413, "Body too large", headers=None if will_end else {"Connection": "close"})

@@ -15,25 +15,27 @@ class UiBounds:
     """pause between two heartbeats on an event stream"""
     send: float = 30.0
     """A client that accepts no data for so long is disconnected, and resumes after its last event id. Until then the
-    server holds one frame for it, no queue."""
+    server keeps one frame for the client, and no queue."""
     retry: float = 2.0
-    """pause of a browser before it reconnects a lost event stream"""
+    """time that a browser waits before it reconnects a lost event stream"""
     farewell: float = 1.0
-    """longest time to send the last frame of a stream"""
+    """longest time that sending the last frame of a stream may take"""
     grace: int = 3
-    """longest wait for running requests when the server ends; streams end by themselves"""
+    """longest wait for running requests when the server ends; event streams end at once"""
     body_bytes: int = 1_000_000
     """most bytes of a request's body"""
     dropped_bytes: int = 16_000_000
-    """A body that is too large but announces at most this is read to its end, so that its client gets the response."""
+    """A body that is too large is read to its end if it announces at most this many bytes, so that its client gets the
+    response."""
     page_entries: int = 1_000
     """most entries in one answer of `entries`"""
     sessions: int = 500
-    """most sessions in one answer: the most recently active"""
+    """most sessions in one answer, which has the most recently active sessions"""
     turns: int = 200
-    """most turns in one answer: the newest. A long session has thousands, and the page asks after each turn."""
+    """most turns in one answer, which has the newest turns. A long session has thousands, and the page requests them
+    after each turn."""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
-    """bounds of the states kept in memory, which let the page read only new entries"""
+    """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
 
 
 DEFAULT_UI_BOUNDS = UiBounds()

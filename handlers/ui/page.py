@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 __all__ = ("Asset", "PageFiles", "load_page")
 
-# Not `mimetypes`: its type of .js depends on the machine, and with nosniff a wrong type breaks the page.
+# Not `mimetypes`: its type for .js depends on the machine, and with nosniff a wrong type breaks the page.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -34,7 +34,7 @@ class PageFiles(NamedTuple):
 
     document: Asset
     assets: Mapping[str, Asset]
-    """path below /static/ → file. Only these are served, so no path can leave the folder."""
+    """files by path below /static/. Only these files are served, so no path can leave the folder."""
     headers: tuple[tuple[str, str], ...]
     """headers of every response, such as the Content-Security-Policy"""
 

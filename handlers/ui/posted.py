@@ -29,11 +29,11 @@ class PostedCommand(NamedTuple):
 def read_command(body: JsonValue) -> PostedCommand:
     """Decode a command `{"command": "abort", "key"?: …, "by"?: …, …}`.
 
-    The other fields are those of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead of a
-    position.
+    The other fields are the fields of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead
+    of a position.
 
     Raises:
-        DecodeError: the body is not a command, or its fields do not fit.
+        DecodeError: the body is not a command, or has fields that the command does not accept.
         UnknownKind: there is no command of this name.
     """
     if not isinstance(body, dict) or not isinstance(name := body.get("command"), str):
@@ -49,10 +49,10 @@ def read_command(body: JsonValue) -> PostedCommand:
 
 
 def check_key(value: JsonValue, field: str) -> str | None:
-    """Return an optional key or name; None if it is missing.
+    """Return an optional key or name; None if `value` is missing.
 
     Raises:
-        DecodeError: it is not a printable text of 1 to `KEY_LIMIT` characters.
+        DecodeError: `value` is not a printable text of 1 to `KEY_LIMIT` characters.
     """
     if value is None:
         return None
@@ -65,7 +65,7 @@ def check_text(value: JsonValue) -> str:
     """Return the text of a user's message.
 
     Raises:
-        DecodeError: it is missing, not a text, or empty.
+        DecodeError: `value` is missing, not a text, or empty.
     """
     if not isinstance(value, str) or not value.strip():
         raise DecodeError("text", "must be a text that is not empty")

@@ -21,7 +21,7 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (Unavailable, 503),
     (Closed, 503),
 )
-"""error class → HTTP status; the first class that matches decides"""
+"""HTTP status of error classes; the first class that matches is used"""
 
 RAW_SHOWN = 4000
 """most characters that are shown of an unreadable entry"""

@@ -1,4 +1,4 @@
-"""The HTTP API that the page uses, open to other clients too."""
+"""The HTTP API that the page uses. Other clients may use it too."""
 
 import anyio
 from pydantic import JsonValue
@@ -29,14 +29,14 @@ __all__ = ("Api",)
 
 
 class Api:
-    """The endpoints of one bus. A session exists from its first message on."""
+    """The endpoints of one bus. Clients need not create a session: a session exists from its first message on."""
 
     def __init__(self, bus: Bus, page: PageFiles, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
         self._views = Views(bounds.views)
 
     def routes(self) -> list[BaseRoute]:
-        """Return all routes. The guard checks requests before they get here."""
+        """Return all routes. The guard checks each request before a route handles it."""
         session = "/api/sessions/{session}"
         return [
             Route("/", self.index),
@@ -60,7 +60,7 @@ class Api:
         return _file(self._page.document)
 
     async def static(self, request: Request) -> Response:
-        """Return a file of the page; 404 if there is none of this name."""
+        """Return a file of the page; 404 if the page has no file of this name."""
         path = str(request.path_params["path"])
         if path not in self._page.assets:
             raise HTTPException(404)
@@ -83,16 +83,16 @@ class Api:
         return answer({"count": len(heads), "sessions": [_head_json(head) for head in shown]})
 
     async def head(self, request: Request) -> Response:
-        """Return the head of one session; its position is 0 if it has no entries. 409 if it was erased."""
+        """Return the head of one session. The position is 0 if the session has no entries. 409 if it was erased."""
         head = await self._session(request).head()
         if head.is_erased:
             raise SessionErased(head.session)
         return answer(_head_json(head))
 
     async def entries(self, request: Request) -> Response:
-        """Return `{"entries": [envelope, …]}`: those after `?after=`, up to and including `?until=`.
+        """Return `{"entries": [envelope, …]}`: the entries after `?after=`, up to and including `?until=`.
 
-        At most `UiBounds.page_entries`; the client requests the rest with another `?after=`.
+        An answer has at most `UiBounds.page_entries`; the client requests the rest with another `?after=`.
         """
         session = self._session(request)
         after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
@@ -124,8 +124,8 @@ class Api:
     async def post_command(self, request: Request) -> Response:
         """Publish `{"command": "abort" | "steer" | …, "key"?: …, "by"?: …, …}`, see `read_command`. 201 with positions.
 
-        The last position is that of the command; a worker answers it with a `ControlAnswered` that names the position.
-        A repeat with the same key adds nothing, as with messages.
+        The last position is the command's. A worker answers the command with a `ControlAnswered` event that names this
+        position. A repeat with the same key adds nothing, as with messages.
         """
         session = self._session(request)
         posted = read_command(await read_json(request, self._bounds))

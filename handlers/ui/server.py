@@ -30,16 +30,16 @@ async def serve(
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> None:
-    """Serve the page of an open bus until cancelled. Then open streams get a `bye` frame, and the server ends.
+    """Serve the page of an open bus until cancelled.
 
-    It installs no signal handlers: the caller ends it by cancelling.
+    After the cancellation, open streams get a `bye` frame and the server ends. No signal handlers are installed.
 
     Args:
         bus: the bus.
         host: address to listen on.
         port: port to listen on; 0 takes a free one.
         token: token that allows everything; None makes a random one.
-        reader_token: token that allows only reading; None means that there is none.
+        reader_token: token that allows only reading; None means that no such token exists.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
         on_ready: called once with the page's URL, including the token, when the server accepts requests.
         bounds: limits and periods that rarely need another value.
@@ -97,7 +97,7 @@ class _Server(uvicorn.Server):
         await self._ready.wait()
 
     def close(self) -> None:
-        """Start to end. The streams end first, because uvicorn waits for them."""
+        """Make the server end. The event streams end first, because uvicorn waits for them."""
         self._closing.set()
         self.should_exit = True
 
@@ -107,7 +107,7 @@ class _Server(uvicorn.Server):
 
 
 async def _run(server: _Server, listener: socket.socket) -> None:
-    # Shielded: a cancelled uvicorn leaks connections and tasks. `close()` ends it.
+    # Shielded: a cancelled uvicorn leaks connections and tasks. `close()` ends the server instead.
     with anyio.CancelScope(shield=True):
         await server.serve(sockets=[listener])
 
@@ -116,10 +116,10 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # a restart need not wait; on Windows it would let two programs share a port
+        if os.name == "posix":  # lets a restart reuse the port at once; on Windows, two programs could share it
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        # Listen before uvicorn does, so that of two servers started at once one fails here.
+        # Listen before uvicorn does: of two servers that start at the same time, one then fails here.
         listener.listen(128)
     except OSError as error:
         listener.close()
@@ -131,6 +131,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _shown(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104  # it is compared, not listened on
+    if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared, not listened on
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

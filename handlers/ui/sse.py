@@ -1,7 +1,7 @@
 """Encode server-sent events. Pure.
 
-Lines end in LF, because some clients do not accept CRLF. `data` is one line of ASCII JSON. `id` and `event` never
-contain a character that ends a line or makes a parser drop the field.
+Lines end in LF, because some clients do not accept CRLF. `data` is one line of ASCII JSON. `id` and `event` contain no
+character that ends a line or makes a parser drop the field.
 
 Source: the WHATWG specification, "server-sent events".
 """
@@ -22,7 +22,7 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
     """Encode one event.
 
     Args:
-        event: the event's name; clients listen by it.
+        event: the event's name, by which clients listen.
         json_text: a valid JSON text. Line breaks between its tokens become spaces.
         id: the id that the client sends back as `Last-Event-ID`; None or "" keeps the client's previous id.
     """
@@ -34,8 +34,8 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
 
 
 def encode_retry(seconds: float) -> bytes:
-    """Encode the pause before a reconnect. It is sent once, in the first frame of a stream."""
-    # Not a frame of its own: browsers ignore one, but some clients report it as an event without data.
+    """Encode the pause before a reconnect. The pause is sent once, in the first frame of a stream."""
+    # Not a separate frame: browsers ignore such a frame, but some clients report it as an event without data.
     return f"retry: {round(seconds * 1_000)}\n".encode("ascii")
 
 
@@ -49,6 +49,7 @@ def _one_ascii_line(json_text: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    # Non-ASCII characters occur only in JSON strings, where an escape means the same: a pair for those above U+FFFF.
+    # Non-ASCII characters occur only in JSON strings, where an escape means the same. A character above U+FFFF needs a
+    # pair of escapes.
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -74,8 +74,8 @@ async def session_frames(
 async def _cursor_at(session: Session, position: int) -> Cursor:
     """Return the cursor after a position of the present log.
 
-    If the server does not answer, or the head does not know the position's incarnation any more, the cursor names no
-    incarnation, and readers accept it unchecked.
+    The cursor names no incarnation if the server does not answer, or if the head no longer knows the incarnation of
+    `position`. Readers accept such a cursor unchecked.
     """
     try:
         return (await session.head()).cursor_at(position)
@@ -107,7 +107,7 @@ class EventStream(Response):
         self._frames, self._closing, self._bounds = frames, closing, bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response. It returns when the stream has ended."""
+        """Send the response, and return when the stream has ended."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})

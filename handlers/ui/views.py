@@ -17,7 +17,7 @@ __all__ = ("status_view", "turns_view", "usage_view")
 async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
     """Return `{"count": <all turns>, "countedFrom": …, "turns": [<the newest, oldest first>]}`.
 
-    `countedFrom` is null, or the first counted position if earlier entries were trimmed uncounted.
+    `countedFrom` is the first counted position if earlier entries were trimmed before they were counted, else null.
 
     Args:
         views: cached states of the projections.

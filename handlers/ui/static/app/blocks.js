@@ -13,7 +13,7 @@ function shortened(text) {
   return short.length < text.length ? short : null;
 }
 
-/** Draws a text. A long one is folded. */
+/** Draws a text. A long text is folded. */
 export function Text({ text, kind = "prose" }) {
   const [isOpen, setOpen] = useState(false);
   const short = shortened(text);
@@ -66,7 +66,7 @@ function Arguments({ block }) {
   </dl>`;
 }
 
-/** Describes media. A picture is drawn only from bytes in the message: nothing is fetched. */
+/** Describes media. A picture is drawn only if the message contains its bytes: nothing is fetched. */
 function Media({ block }) {
   const media = block.media ?? { kind: "data", data: block.data, mimeType: block.mimeType };
   if (block.type === "image" && media.data && PICTURES.has(media.mimeType)) {

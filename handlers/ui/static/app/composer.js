@@ -9,7 +9,7 @@ export function Composer({ session, isClosed, isBusy, commandSender }) {
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const box = useRef(null);
-  const attempt = useRef(null); // the text and key of a post without a response: a repeat with the same key adds nothing
+  const attempt = useRef(null); // the text and key of a post whose response is missing; posting again with this key adds nothing
 
   useLayoutEffect(() => {
     box.current.style.height = "auto";

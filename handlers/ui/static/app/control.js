@@ -1,4 +1,4 @@
-// Shows what the agent does, with buttons to pause, resume and abort it and to answer its approval requests.
+// Shows what the agent does, with buttons to pause, resume and abort the agent and to answer approval requests.
 import { useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, sendCommand } from "./api.js";
@@ -30,7 +30,7 @@ function argumentsOf(feed, call) {
   return null;
 }
 
-/** Return the worker's answer to a command, or null if there is none yet. */
+/** Return the worker's answer to a command, or null if the worker has not answered yet. */
 function outcomeOf(feed, position) {
   for (let at = feed.entries.length - 1; at >= 0 && feed.entries[at].position > position; at -= 1) {
     const message = feed.entries[at].message;
@@ -39,7 +39,7 @@ function outcomeOf(feed, position) {
   return null;
 }
 
-/** Sends commands one at a time. A retry of a failed command has the same key, so it adds nothing twice. */
+/** Sends commands one at a time. A failed command is retried with the same key, so it is added only once. */
 export function useCommandSender(session) {
   const [sent, setSent] = useState(null);
   const [isSending, setSending] = useState(false);

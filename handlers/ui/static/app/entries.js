@@ -140,7 +140,7 @@ function ExtensionEntry({ entry }) {
   </details>`;
 }
 
-/** A row of the grid. It is drawn once, because an entry never changes. */
+/** A row of the grid. A row is drawn once, because an entry never changes. */
 export class Row extends Component {
   shouldComponentUpdate(next) {
     return next.entry !== this.props.entry;

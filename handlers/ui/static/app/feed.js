@@ -3,22 +3,22 @@ import { eventsPath, getEntries, getHead } from "./api.js";
 import { Previews } from "./previews.js";
 
 export const WINDOW = 300; // entries loaded at first, and with each "Load earlier"
-const MOST = 1500; // most rows kept while following the end; older ones can be loaded again
+const MOST = 1500; // most rows kept while following the end; older rows can be loaded again
 const PAGE = 1000; // most entries in one response
 const RETRY_MS = 2000;
-const HIDDEN_MS = 20_000; // a browser allows six streams to one server: a hidden tab closes its own
+const HIDDEN_MS = 20_000; // after this time, a hidden tab closes its stream: a browser allows six streams to one server
 
 const isAfter = (one, other) => one[0] > other[0] || (one[0] === other[0] && one[1] > other[1]);
 
 export class Feed {
-  /** `onChange` is called when something changed, at most once per animation frame. */
+  /** `onChange` is called after changes, at most once per animation frame. */
   constructor(session, onChange) {
     this.session = session;
     this.state = "connecting"; // connecting, live, behind, reconnecting, refused
     this.hasCaughtUp = false; // all entries that existed at the start are loaded
-    this.isClosed = null; // the session accepts no more messages; null until that is known
+    this.isClosed = null; // whether the session accepts no more messages; null until known
     this.error = null;
-    this.entries = []; // in order of position; a gap is an entry with `gap`
+    this.entries = []; // in the order of positions; an item with `gap` stands for trimmed entries
     this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
     this.floor = 0; // last trimmed position: no earlier entry exists
     this.isFollowing = true; // the end is shown; false while the user reads older rows
@@ -32,7 +32,7 @@ export class Feed {
 
   #onChange;
   #cursor = null; // [position, delta] of the last received item; null until the head is known
-  #resumeAt = null; // the same as the server wrote it, which also names the incarnation of the log
+  #resumeAt = null; // the same cursor as text from the server, which also names the log's incarnation
   #source = null;
   #timer = null;
   #hiddenTimer = null;
@@ -50,7 +50,7 @@ export class Feed {
     document.removeEventListener("visibilitychange", this.#onVisibility);
   }
 
-  /** Load the entries after position `from` that precede the loaded ones. */
+  /** Load the entries between position `from` and the first loaded entry. */
   async loadEarlier(from = this.first - WINDOW) {
     if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
     this.isLoadingEarlier = true;
@@ -67,7 +67,7 @@ export class Feed {
       this.error = null;
     } catch (error) {
       this.error = error.message;
-      // What is missing was trimmed; there is nothing earlier to load.
+      // The missing entries were trimmed, so no earlier entries can be loaded.
       if (error.error === "cursor_trimmed") this.floor = this.first;
     } finally {
       this.isLoadingEarlier = false;
@@ -97,7 +97,7 @@ export class Feed {
     source.onerror = () => {
       if (source !== this.#source) return;
       this.#set("reconnecting");
-      // A browser reconnects a lost stream by itself, with the id of the last event. After a refusal it does not.
+      // A browser reconnects a lost stream automatically, with the id of the last event, but not after a refusal.
       if (source.readyState === EventSource.CLOSED) this.#retry();
     };
     const on = (name, act) =>
@@ -135,7 +135,7 @@ export class Feed {
           await this.#start();
           return;
         }
-        await getHead(this.session); // its error has a reason, which an EventSource does not give
+        await getHead(this.session); // this request's error contains the reason, which an EventSource does not report
         if (!this.#isOver) this.#connect();
       } catch (error) {
         this.#failed(error);
@@ -173,7 +173,7 @@ export class Feed {
 
   #addDelta(entry) {
     const place = [entry.position, entry.delta];
-    // A snapshot repeats the text before the cursor, for a subscriber that starts there.
+    // A snapshot repeats the text before the cursor, for a subscriber that starts at the cursor.
     if (!isAfter(place, this.#cursor) && !entry.message.isSnapshot) return;
     if (isAfter(place, this.#cursor)) this.#cursor = place;
     this.previews.add(entry.message);

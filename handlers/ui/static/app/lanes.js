@@ -10,7 +10,7 @@ export function Lanes({ feed, version }) {
   const box = useRef(null);
   const list = useRef(null);
   const view = useRef({ top: 0, distance: 0, anchor: null });
-  const [seen, setSeen] = useState(null); // the newest position when the user left the end; null at the end
+  const [seen, setSeen] = useState(null); // the newest position at the time when the user scrolled away from the end; null while the end is shown
 
   const [, redraw] = useReducer((number) => number + 1, 0);
 

@@ -83,7 +83,7 @@ const getTurnsAndUsage = async (session) => {
   return { ...turns, usage };
 };
 
-/** A view of a session, requested again `delay` milliseconds after a new entry; also if entries never stop. */
+/** A view of a session, requested again `delay` milliseconds after a new entry, even while more entries arrive. */
 function useView(session, position, get, delay) {
   const [found, setFound] = useState(null);
   const refresh = useRef(null);
@@ -136,7 +136,7 @@ function Connection({ feed, fault }) {
   return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state === "behind" ? "catching up" : state}</span>`;
 }
 
-/** What the agent does, and the box for messages to it. */
+/** The agent's status, and the box for messages to the agent. */
 function Conversation({ session, feed, isClosed, canWrite }) {
   const status = useView(session, feed?.position ?? 0, getStatus, STATUS_MS);
   const commandSender = useCommandSender(session);
@@ -156,7 +156,7 @@ function App() {
   const now = Date.now() / 1000;
 
   useEffect(() => {
-    // Read the URL itself: the user may have selected a session since the last drawing.
+    // Read the session from the URL: the user may have selected one since the page was last drawn.
     if (shown() === null && heads?.length) location.replace(`#/s/${heads[0].id}`);
     document.title = selected ? `${selected} · lanebus` : "lanebus";
   }, [selected, heads]);

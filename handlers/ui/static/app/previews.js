@@ -34,7 +34,7 @@ export class Previews {
     this.#open.set(delta.messageId, after);
   }
 
-  /** Remove previews that an entry ends: a complete message its own, the end of a turn or loop the remaining ones. */
+  /** Remove the previews of the message, the turn or the loop that an entry ends. */
   settle(message) {
     if (message.role === "assistant") {
       if (message.id) {

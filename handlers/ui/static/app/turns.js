@@ -1,4 +1,4 @@
-// The turns with tokens and cost, and the sums of the session.
+// The turns of a session with tokens and cost, and the session's totals.
 import { html } from "./html.js";
 import { count, money, tokens } from "./format.js";
 
