@@ -1,10 +1,10 @@
 """The command line: `lanebus`.
 
 Start with `group.py`: it lists the commands. Each command is a module in `commands/`. `entry.py` runs a command,
-`terminal/` prints its answer.
+`terminal/` prints the command's answer.
 
-Expected errors become one line on stderr and an exit code, see `exits.py`. Ctrl-C and SIGTERM close what is open.
-`lanebus --help` imports neither the bus nor a command.
+Expected errors become one line on stderr and an exit code, see `exits.py`. Ctrl-C and SIGTERM close the bus. `lanebus
+--help` imports neither the bus nor a command.
 """
 
 import sys

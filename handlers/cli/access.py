@@ -1,4 +1,4 @@
-"""Open the bus or the session of a command.
+"""Open the bus or the session that a command needs.
 
 A command calls `on_bus` or `on_session` to run one coroutine function. Coroutines use `open_bus` or `open_session`.
 """
@@ -27,10 +27,10 @@ __all__ = ("on_bus", "on_session", "open_bus", "open_session")
 T = TypeVar("T")
 
 OPEN_SECONDS = 10.0
-"""seconds in which the server of `--url` must answer"""
+"""longest time in seconds to wait for the server of `--url`"""
 
 HINT_SECONDS = 3.0
-"""seconds after which a notice says that the embedded server is still starting: loading a large log takes long"""
+"""seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
 WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
 
@@ -40,7 +40,7 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
 
     Raises:
-        SetupError: a setting cannot work; the error names the one to change.
+        SetupError: a setting cannot work; the error names this setting.
         Unavailable: the server cannot be reached, or the embedded server did not start.
         ServerSilent: the server of the URL did not answer within `OPEN_SECONDS`.
     """
@@ -66,10 +66,10 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
     """Open a session that has entries.
 
     Raises:
-        InvalidSessionId: this is no session id.
+        InvalidSessionId: `session_id` is not a session id.
         SessionEmpty: the session has no entries.
         SessionErased: the session was erased.
-        SetupError: a setting cannot work; the error names the one to change.
+        SetupError: a setting cannot work; the error names this setting.
         Unavailable: the server cannot be reached, or the embedded server did not start.
     """
     async with open_bus(settings) as bus:
@@ -86,7 +86,7 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
     """Open the bus of a command, call `do` with it, and return the result.
 
     Raises:
-        BusError: as `open_bus` and `do`.
+        BusError: as for `open_bus` and `do`.
         KeyboardInterrupt: Ctrl-C was pressed.
         Terminated: the process received SIGTERM.
     """
@@ -100,7 +100,8 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
 
 
 def on_session(ctx: click.Context, session_id: str, do: Callable[[Session], Awaitable[T]]) -> T:
-    """Do the same with a session that has entries. Raises what `open_session` and `do` raise."""
+    """Open a session that has entries, call `do` with it, and return the result. Raises the errors of `open_session`
+    and `do`."""
     settings = Settings.of(ctx)
 
     async def main() -> T:

@@ -15,7 +15,7 @@ def read_turn(text: str, session: str) -> TurnId:
     """Parse a turn id such as `support-42.main.3#0`, or its short form `main.3#0`.
 
     Raises:
-        click.BadParameter: this is no turn id.
+        click.BadParameter: `text` is not a turn id.
     """
     try:
         return TurnId.from_text(text, session)

@@ -31,10 +31,10 @@ from lanebus.handlers.projections.usage import USAGE, UsageState, summary
 __all__ = ("NoAnswer", "ask_once")
 
 PATIENCE = 60.0
-"""seconds to wait for the answer, which takes about one second; a machine under load needs more"""
+"""longest wait for the answer in seconds. An answer takes about one second; a machine under load needs more"""
 
 _WIDTH = 160
-"""columns of the output if it is no terminal"""
+"""columns of the output if stdout is not a terminal"""
 
 _LANES = (
     Column("#", is_number=True),
@@ -109,7 +109,7 @@ def _row(envelope: Envelope) -> tuple[str, str, str]:
 
 
 def _json(session: str, entries: list[Envelope], turns: TurnsState, usage: UsageState) -> str:
-    # Built from text that is JSON already: entries and turns are not parsed again.
+    # Join texts that are already JSON, so that entries and turns need not be parsed again.
     lanes = ",".join(map(entry_json, entries))
     rows = ",".join(turn.to_json() for turn in turns.turns)
     total = compact(summary(usage.total.usage))

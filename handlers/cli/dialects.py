@@ -1,4 +1,4 @@
-"""Convert one system's messages to another system's, or to a provider's request. Pure."""
+"""Convert messages of one system to messages of another system, or to a provider's request. Pure."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ TARGETS = (*CODECS, NATIVE.name, *PROVIDERS)
 
 
 def codec_of(name: str) -> Codec:
-    """Return the codec of this name. The source `pi` and the providers have none."""
+    """Return the codec of this name. The source `pi` and the providers have no codec."""
     return NATIVE if name == NATIVE.name else CODECS[name]
 
 
@@ -49,7 +49,7 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
 
 
 def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
-    """Set the author of assistant messages that name none.
+    """Set the provider and model of assistant messages that have neither.
 
     Signed thinking is sent back only to the provider and model that wrote it.
     """
@@ -63,7 +63,7 @@ def authored(messages: Sequence[Publishable], provider: str, model: str) -> list
 
 
 def context_of(messages: Sequence[Publishable]) -> Context:
-    """Return the context of a session that holds just these messages."""
+    """Return the context of a session that contains only these messages."""
     context = Context("converted")
     for position, message in enumerate(messages, 1):
         if message.lane is Lane.LLM:
@@ -74,17 +74,17 @@ def context_of(messages: Sequence[Publishable]) -> Context:
 def request_of(
     messages: Sequence[Publishable], provider: str, *, model: str | None, max_tokens: int | None, lossy: bool
 ) -> ProviderRequest:
-    """Make the request that shows a model the messages. Its warnings name everything that is left out.
+    """Return the request that shows the messages to a model. The request's warnings name everything that is left out.
 
     Args:
         provider: a name in `PROVIDERS`.
-        model: the model's name; None takes the one that the messages name.
+        model: the model's name; None takes the model that the messages name.
         max_tokens: most tokens of the answer; None is the provider's default.
-        lossy: leave out what the request cannot contain, such as extension messages.
+        lossy: leave out content that the request cannot contain, such as extension messages.
 
     Raises:
         NoModel: `model` is None and the messages name no model.
-        ContentRefused: the request cannot contain something, and `lossy` is false.
+        ContentRefused: the request cannot contain some of the content, and `lossy` is false.
     """
     context = context_of(messages)
     request = PROVIDERS[provider].to_request(context, model=model, max_tokens=max_tokens)
@@ -100,7 +100,7 @@ def request_of(
 
 
 def _read_pi(value: JsonValue) -> Sequence[Publishable]:
-    """Decode a message of pi, or a line of its session files. References to other lines go into the metadata."""
+    """Decode a message of pi, or a line of a pi session file. References to other lines go into the metadata."""
     if isinstance(value, dict) and "type" not in value:
         return (read_pi_message(value, entry_id=None, written=None, rest={}),)
     match PI.read(value).message:

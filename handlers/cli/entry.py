@@ -1,4 +1,4 @@
-"""Run one command, and turn its errors into an exit code."""
+"""Run one command, and convert its errors to an exit code."""
 
 import sys
 import warnings
@@ -16,15 +16,15 @@ __all__ = ("run_command_line",)
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Print expected errors to stderr; raise unexpected ones.
+    """Run one command. Print expected errors to stderr; raise unexpected errors.
 
     Args:
-        arguments: None takes those of the process.
+        arguments: the command-line arguments; None takes the arguments of the process.
 
     Returns:
         The exit code, see `exits.py`.
     """
-    # Characters that the terminal's encoding lacks are printed escaped instead of raising.
+    # Escape characters that the terminal's encoding lacks; by default, printing them raises.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -17,7 +17,7 @@ __all__ = (
 
 
 class SessionEmpty(StreamError):
-    """The session has no entries. Most often its name is misspelt."""
+    """The session has no entries. The usual reason is a misspelt name."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has no entries: `lanebus sessions` lists the sessions that exist")

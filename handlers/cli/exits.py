@@ -1,4 +1,4 @@
-"""Exit codes. An expected error becomes one line on stderr and a code, never a traceback."""
+"""Exit codes. An expected error becomes one line on stderr and an exit code, never a traceback."""
 
 import errno
 import os
@@ -15,21 +15,21 @@ SETTINGS = 2
 """settings that cannot work; also click's code for wrong usage"""
 INTERRUPTED = 130
 READER_GONE = 141
-"""128 + SIGPIPE, as for other programs: a shell with `pipefail` treats both alike"""
+"""128 + SIGPIPE, as for programs that SIGPIPE ends, so that a shell with `pipefail` treats lanebus like these"""
 TERMINATED = 143
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Terminated(Exception):
-    """The process received SIGTERM, and everything it had open is closed."""
+    """The process received SIGTERM and has closed everything that was open."""
 
 
 def exit_code(error: BaseException) -> int | None:
     """Print an expected error to stderr, and return its exit code. None means that the error is unexpected.
 
-    `bus` is imported here and not at the top: the import takes most of the start time, and errors of the bus have
-    imported it already.
+    `bus` is imported here and not at the top: the import takes most of the start time, and if an error comes from the
+    bus, `bus` is already imported.
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
@@ -53,7 +53,7 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def silence() -> None:
-    """Discard the rest of stdout: its reader is gone, and Python would report that again when the process ends."""
+    """Discard the rest of the output to stdout. Its reader is gone, which Python would report again at the end."""
     with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
@@ -66,7 +66,7 @@ def _tell(text: str) -> None:
 
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:
-    """If all errors of the group are expected, print the first one and return its code; else return None."""
+    """If all errors of the group are expected, print the first error and return its exit code; else return None."""
     from lanebus.bus.errors import BusError  # noqa: PLC0415
 
     expected = (KeyboardInterrupt, Terminated, BrokenPipeError, BusError)

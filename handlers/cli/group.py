@@ -50,7 +50,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "server": "Show or stop the embedded server.",
     },
 }
-"""heading → command → its description in one line"""
+"""one-line description of each command, by heading and command name"""
 
 _NAMES = tuple(name for group in COMMANDS.values() for name in group)
 
@@ -61,7 +61,7 @@ def module_of(name: str) -> str:
 
 
 class _Commands(WithBusOptions, click.Group):
-    """A click group that imports a command on demand and turns its errors into exit codes."""
+    """A click group that imports a command on demand and converts the command's errors to exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -76,14 +76,14 @@ class _Commands(WithBusOptions, click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from `COMMANDS`. Click would import every command to get its short help."""
+        """List the commands from `COMMANDS`. By default, click would import every command to read its short help."""
         del ctx
         for heading, commands in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command. Errors become exit codes here, before click converts Ctrl-C and broken pipes itself."""
+        """Run a command. Convert its errors to exit codes before click itself handles Ctrl-C and broken pipes."""
         try:
             result = cast("object", super().invoke(ctx))
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Options of every command, before or after its name: which bus to open, and how to print."""
+"""Options of every command: which bus to open, and how to print. They may precede or follow the command's name."""
 
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -14,11 +14,11 @@ _BUS = "lanebus.handlers.cli.bus"
 class _Value(NamedTuple):
     text: str
     is_typed: bool
-    """on the command line; else it comes from the environment"""
+    """the value was typed on the command line; else it comes from the environment"""
 
 
 def _values(ctx: click.Context) -> dict[str, _Value]:
-    # A command and the groups around it share one `meta`, so the innermost option overwrites the outer ones.
+    # A command and its groups share one `meta`, so an option after the command overwrites an option of a group.
     return cast("dict[str, _Value]", ctx.meta.setdefault(_BUS, {}))
 
 
@@ -75,8 +75,8 @@ class Settings(NamedTuple):
     def of(cls, ctx: click.Context) -> "Settings":
         """Read the settings from the command line, else from the environment.
 
-        A typed directory overrides a URL of the environment. If the environment names both, the URL wins: a container
-        image can then set a default directory.
+        A typed directory overrides a URL from the environment. If the environment names both, the URL is used, so that
+        a container image can set a default directory.
 
         Raises:
             click.UsageError: both a URL and a directory were typed.
@@ -104,7 +104,7 @@ class WithBusOptions(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        # --help stays the last.
+        # Keep --help last.
         return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
 
 

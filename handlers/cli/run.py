@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main`, and return its result. Ctrl-C and SIGTERM cancel it, which closes what it has open.
+    """Run `main`, and return its result. Ctrl-C and SIGTERM cancel `main`, so that it closes everything it has opened.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
@@ -37,7 +37,7 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
 @contextmanager
 def on_sigterm(callback: Callable[[], object]) -> Generator[None]:
     """In this block, SIGTERM only calls `callback`. In nested blocks, only the innermost callback is called."""
-    if sys.platform == "win32":  # has no SIGTERM handlers
+    if sys.platform == "win32":  # Windows has no SIGTERM handlers
         yield
         return
     loop = asyncio.get_running_loop()

@@ -2,5 +2,5 @@
 
 A module defines its command as `command`; `handlers/cli/group.py` imports the module when the command runs. A command
 opens the bus, does one thing, and prints the answer as tables or text for people, or as JSON for programs. Start with
-`fork.py`, a small one; `tail.py` is the most used.
+`fork.py`, a small command; `tail.py` is the most used command.
 """

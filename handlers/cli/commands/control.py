@@ -24,7 +24,7 @@ from lanebus.handlers.cli.terminal.receipt import receipt_json
 __all__ = ("command",)
 
 _OPTIONS = {"reason": "reason", "to": "to", "loop_id": "loop", "by": "by"}
-"""field of a control message → the option that sets it"""
+"""options of the command line by the field of the control message that they set"""
 
 _DONE = frozenset({"applied", "repeated"})
 """outcomes of a command that has taken effect"""
@@ -95,7 +95,7 @@ def command(
 
 
 def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait: float | None) -> None:
-    """Refuse arguments and options that the command does not have."""
+    """Raise if an argument or option does not belong to the command."""
     spec = COMMAND_SPECS[name]
     if len(arguments) != len(spec.arguments):
         needed = " and ".join(spec.arguments)
@@ -113,7 +113,7 @@ def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait:
 def _read(
     session: str, name: str, arguments: Sequence[str], fields: Mapping[str, str]
 ) -> tuple[Control | None, UserMessage | None]:
-    """Return the control message, None for a follow-up; and the user's message, if the command has one."""
+    """Return the control message (None for a follow-up) and the user's message (None if the command has none)."""
     spec = COMMAND_SPECS[name]
     message = user_messages(arguments)[0] if spec.arguments == ("TEXT",) else None
     if spec.control is None:

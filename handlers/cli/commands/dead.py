@@ -28,7 +28,7 @@ _COLUMNS = (
 )
 
 _LOOK = 2_000
-"""bytes of a letter's entry that `show` prints"""
+"""most bytes of a dead letter's entry that `show` prints"""
 
 _group_option = click.option(
     "--group", metavar="NAME", help="Only dead letters of this consumer group; default: all groups."

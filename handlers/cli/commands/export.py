@@ -67,7 +67,7 @@ async def _export(
         if first > 1:
             tell(f"{session_id}: entries 1 to {first - 1} were trimmed and are not exported")
         write(header_line(head, lanes, first))
-        # The header names the last position: entries published from now on are not exported.
+        # The header names the last position, so entries published from now on are not exported.
         reading = session.read(lanes=lanes, after=Cursor(first - 1), until=head.position)
         async with aclosing(reading) as envelopes:
             async for envelope in envelopes:
@@ -77,7 +77,7 @@ async def _export(
 
 
 async def _first(session: Session, head: SessionHead) -> int:
-    """Return the first readable position: in the log, in the archive, or in the parent of a fork."""
+    """Return the position of the first entry that can be read from the log, the archive or a fork's parent."""
     first = 1
     while first <= head.position:
         try:

@@ -23,7 +23,7 @@ from lanebus.handlers.transcripts.lines import read_lines
 __all__ = ("command",)
 
 _LINES_WITH_HEADER = 100
-"""first lines in which a header is searched: damaged lines may precede it"""
+"""number of first lines that are searched for a header, as damaged lines may precede the header"""
 
 
 @click.command("import", cls=ViewCommand)
@@ -82,10 +82,10 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
 
 
 def _session_for(file: Path) -> str:
-    """Return the session id that the transcript's header or file name gives.
+    """Return the session id from the transcript's header, else from its file name.
 
     Raises:
-        click.UsageError: neither is a session id, or the transcript comes from stdin.
+        click.UsageError: neither contains a session id, or the transcript comes from stdin.
     """
     if str(file) == "-":
         raise click.UsageError("a transcript from stdin has no file name: give a session id with --session")
@@ -98,7 +98,7 @@ def _session_for(file: Path) -> str:
 
 
 def _id_in_header(file: Path) -> str:
-    """Return the session id in the transcript's header; "" if there is none."""
+    """Return the session id in the transcript's header; "" if no header with an id is found."""
     try:
         with file.open("rb") as lines:
             for line in islice(read_lines(lines), _LINES_WITH_HEADER):

@@ -1,4 +1,4 @@
-"""`lanebus replay`: projections folded anew."""
+"""`lanebus replay`: fold projections of a session from its first entry, and compare them with stored states."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -110,7 +110,7 @@ async def serve_page(
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, allowed: as `lanebus.handlers.ui.server.serve`.
+        host, port, token, reader_token, allowed: as for `lanebus.handlers.ui.server.serve`.
 
     Raises:
         ServeMissing: the packages of the extra `serve` are not installed.

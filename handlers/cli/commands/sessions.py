@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("title", is_flexible=True),
 )
 _WITH_STATE = (*_COLUMNS[:1], Column("state", is_flexible=True), *_COLUMNS[1:])
-"""used if a session is closed, forked, trimmed or archived"""
+"""the columns if at least one session is closed, forked, trimmed or archived"""
 
 
 @click.command("sessions", cls=ViewCommand)
@@ -94,7 +94,7 @@ def _row(found: tuple[SessionHead, SessionLine], *, has_state: bool) -> tuple[st
 
 
 def _state(head: SessionHead) -> str:
-    """Describe what is special about a session; "" if it is open, not forked, not trimmed and not archived."""
+    """Describe whether a session is closed, forked, trimmed or archived; "" if it is none of these."""
     origin = head.origin
     found = [
         "closed" if head.is_closed else "",

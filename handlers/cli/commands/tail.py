@@ -87,7 +87,7 @@ def command(
 
 
 class _Query(NamedTuple):
-    """Which entries to show."""
+    """The selection of entries to show."""
 
     lanes: Collection[Lane]
     kinds: Collection[str] | None
@@ -144,7 +144,7 @@ async def _show_until(
 
 
 async def _last(session: Session, query: _Query, end: int, count: int) -> list[Envelope]:
-    """Return the last `count` entries that match. Widen the range until it holds enough, as filters skip entries."""
+    """Return the last `count` entries that match. As filters skip entries, the range is widened until it has enough."""
     span, (lanes, kinds, after, _) = count, query
     while count and after.position < end:
         start = max(after, Cursor(max(end - span, 0)))
@@ -184,7 +184,8 @@ def entry_json(envelope: Envelope) -> str:
 
 @contextmanager
 def _until_reader_gone() -> Generator[None]:
-    """End the block when the reader of stdout closes the pipe. Without new entries, no write would notice that.
+    """End the block when the reader of stdout closes the pipe. Without new entries, no write would notice a closed
+    pipe.
 
     Raises:
         BrokenPipeError: the reader is gone.
@@ -202,7 +203,8 @@ def _until_reader_gone() -> Generator[None]:
             scope.cancel()
 
         loop = asyncio.get_running_loop()
-        # The writing end of a pipe never becomes readable; the loop reports it when the other end is closed.
+        # The writing end of a pipe never becomes readable, but the loop reports it as readable once the other end is
+        # closed.
         loop.add_reader(pipe, end)
         try:
             yield

@@ -19,7 +19,7 @@ from lanebus.handlers.monitoring.watcher import Watcher
 __all__ = ("command",)
 
 PATIENCE_SECONDS = 3.0
-"""seconds after which a reading is abandoned and reported as trouble"""
+"""seconds after which a reading is abandoned and an error is shown instead"""
 
 
 @click.command("top", cls=ViewCommand)
@@ -72,7 +72,7 @@ async def _top(settings: Settings, groups: tuple[str, ...], view: "_View", *, ev
 
 
 class _View:
-    """Print one reading after the other, as JSON or as plain text."""
+    """Prints one reading after the other, as JSON or as plain text."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -101,7 +101,7 @@ class _View:
         self._output.line("", flush=True)
 
     def tell_trouble(self, trouble: str) -> None:
-        """Report why there is no new reading. On stderr, the same trouble is reported once."""
+        """Report why there is no new reading. On stderr, the same text is not repeated."""
         if self._output.is_json:
             self._output.json({"error": trouble}, flush=True)
         if trouble != self._trouble:
@@ -110,7 +110,8 @@ class _View:
 
 
 class _LiveView(_View):
-    """Draw each reading over the previous one. The last reading stays on the terminal."""
+    """Draws each reading over the previous reading. At the end, the last reading is printed and stays on the
+    terminal."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -140,7 +141,7 @@ class _LiveView(_View):
 
     def _lines(self, overview: Overview) -> list[Line]:
         columns, height = shutil.get_terminal_size()
-        # The last column stays free: clearing the rest of a line would erase a character in it.
+        # Keep the last column free: clearing the rest of a line would erase a character in this column.
         return draw(overview, fit=columns - 1, height=height, trouble=self._trouble)
 
 

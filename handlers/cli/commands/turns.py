@@ -129,7 +129,8 @@ def _loop_row(state: TurnsState, loop: Loop, usage: Usage) -> tuple[str, ...]:
 def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
     """Return a row of `TURN_COLUMNS` for each turn.
 
-    The turn's id is shown without the session's name at its start. A turn without an id is shown by its number, as #12.
+    The turn's id is shown without the session's name at its start. A turn without an id is shown by its number, such as
+    #12.
     """
     return [_row(number, turn, f"{session}.") for number, turn in enumerate(state.turns, 1)]
 
@@ -147,6 +148,6 @@ def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
         tools,
         *(map(count, tokens) if tokens else ("", "", "")),
         money(turn.cost.total) if turn.cost else "unknown",
-        # Without events only the time of the import is known.
+        # Without events, the log has only the time of the import.
         duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
     )

@@ -29,7 +29,7 @@ _TREE_COLUMNS = (Column("session", is_flexible=True, is_indented=True), *_COLUMN
 @click.argument("session")
 @click.option("--tree", is_flag=True, help="Also show the child sessions that its tool calls started, one per line.")
 @click.pass_context
-def command(ctx: click.Context, session: str, tree: bool) -> None:  # click passes it by keyword
+def command(ctx: click.Context, session: str, tree: bool) -> None:  # click passes `tree` by keyword
     """Show the tokens and the cost of a session, summed over all model calls, including failed and aborted ones.
 
     input excludes cached tokens, output includes reasoning. The cost is in US dollars, and unknown if no call

@@ -72,7 +72,8 @@ async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
 
 
 async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, None]:
-    """Yield a report for each named session; without names, for every session and for keys that belong to none."""
+    """Yield a report for each named session; without names, for every session, and for keys that belong to no
+    session."""
     if not sessions:
         async with aclosing(verify_all(bus)) as reports:
             async for report in reports:

@@ -21,28 +21,28 @@ def yes_option(command: F) -> F:
 
 
 def require_consent(done: str, *, yes: bool) -> None:
-    """Refuse to continue if there is neither a terminal to ask on nor `--yes`.
+    """Refuse to continue if the user cannot be asked: stdin is not a terminal, and `--yes` is not given.
 
     Args:
         done: participle of what the command does, as in "nothing was erased".
         yes: whether `--yes` was given.
 
     Raises:
-        click.UsageError: stdin is no terminal, and `yes` is false.
+        click.UsageError: stdin is not a terminal, and `yes` is false.
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(f"nothing was {done}: without a terminal, confirm with --yes")
 
 
 def ask(question: str, done: str, *, yes: bool) -> bool:
-    """Ask a question on stderr, and return whether the user agreed. If not, print that nothing was done.
+    """Ask a question on stderr, and return whether the user agreed. If the user refused, print that nothing was done.
 
-    Call it outside of the event loop, so that Ctrl-C interrupts the wait for an answer.
+    Call `ask` outside of the event loop, so that Ctrl-C interrupts the wait for an answer.
 
     Args:
         question: the question, with its question mark.
         done: participle of what the command does, as in "nothing was erased".
-        yes: whether `--yes` was given; then it returns True without asking.
+        yes: whether `--yes` was given; if so, return True without asking.
     """
     if yes or click.confirm(question, err=True):
         return True

@@ -13,7 +13,7 @@ __all__ = ("Line", "Tone", "draw")
 Tone = Literal["plain", "title", "dim", "warn", "bad"]
 
 FEWEST = 3
-"""lines that a table keeps in a low window, including its titles"""
+"""fewest lines of a table in a low window, including the titles"""
 
 _GROUPS = (
     Column("group", is_flexible=True),
@@ -67,7 +67,7 @@ def draw(overview: Overview, *, fit: int | None = None, height: int | None = Non
         overview: what to show.
         fit: most columns of a line; None means unlimited.
         height: most lines; None means unlimited. Sessions are left out first, then workers.
-        trouble: why there is no newer overview; shown as the first line.
+        trouble: why the overview could not be updated; shown as the first line.
     """
     head = [_fitted(line, fit) for line in _head(overview, trouble)]
     groups = _table(_GROUPS, [(_group(each), _group_tone(each)) for each in overview.groups], fit)
@@ -150,7 +150,7 @@ def _session(session: SessionStatus) -> tuple[str, ...]:
     left = session.seconds_left
     activity = _ACTIVITIES[session.doing]
     if session.worker is not None and session.owner is None and session.doing in {"idle", "model", "tools"}:
-        activity = "assigned"  # the worker has no lease: it has not started yet, or it has ended
+        activity = "assigned"  # no lease: the worker has not started the session yet, or has ended it
     return (
         *(session.session, session.worker or session.owner or "-", count(session.epoch)),
         "-" if left is None else "expired" if left <= 0 else _span(left),
@@ -172,7 +172,8 @@ def _span(seconds: float) -> str:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Share `room` lines among the parts. If they do not fit, the last part is shortened first, each to `FEWEST`."""
+    """Share `room` lines among the parts. If the parts do not fit, shorten them from the last, each to at least
+    `FEWEST`."""
     sizes = list(wanted)
     for at in range(len(sizes) - 1, -1, -1):
         over = sum(sizes) - room
@@ -182,7 +183,7 @@ def _shared(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def _shortened(lines: Sequence[Line], size: int, left_out: int) -> list[Line]:
-    """Return the first lines, and a line with the number of those left out."""
+    """Return the first lines, and a line with the number of omitted items."""
     more = left_out + (len(lines) - size + 1 if size < len(lines) else 0)
     shown = list(lines[: size - 1] if size < len(lines) else lines)
     return [*shown, Line(f"and {count(more)} more", "dim")] if more else shown

@@ -18,7 +18,7 @@ __all__ = ("Output", "tell")
 
 T = TypeVar("T")
 
-# Terminals interpret some of these characters, others reverse the text. JSON allows to escape each of them.
+# Terminals interpret some of these characters; others reverse the text. In JSON, each of them can be escaped.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile("[^\x00-\x7e]")
 
@@ -28,13 +28,13 @@ class Output:
 
     def __init__(self, *, is_json: bool, fit: int | None) -> None:
         self.is_json = is_json
-        """print JSON, one object per line; else tables"""
+        """whether to print JSON, one object per line; else tables"""
         self.fit = fit
-        """columns of the terminal; None if stdout is none"""
+        """columns of the terminal; None if stdout is not a terminal"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Output":
-        """Choose as `--json` or `--table` say; by default tables if stdout is a terminal, else JSON."""
+        """Choose the form from `--json` or `--table`. The default is tables if stdout is a terminal, else JSON."""
         is_terminal = sys.stdout.isatty()
         form = cast("str | None", ctx.meta.get("lanebus.handlers.cli.form"))
         has_width = is_terminal or os.environ.get("COLUMNS", "").isdigit()
@@ -44,7 +44,7 @@ class Output:
         )
 
     def line(self, text: str, *, flush: bool = False) -> None:
-        """Print a line. It must not contain text of messages: see `plain`. `flush` writes it at once."""
+        """Print a line. Text from messages must be passed through `plain` first. `flush` writes the line at once."""
         print(text, flush=flush)
 
     def json(self, value: object, *, flush: bool = False) -> None:
@@ -52,7 +52,7 @@ class Output:
         self.json_text(compact(value), flush=flush)
 
     def json_text(self, text: str, *, flush: bool = False) -> None:
-        """Print text that is JSON already, with unsafe characters escaped."""
+        """Print text that is already JSON, with unsafe characters escaped."""
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         print((_UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
 
@@ -105,6 +105,6 @@ def tell(text: str) -> None:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """Return the JSON escape of a character; a pair of escapes if it needs more than 16 bits."""
+    """Return the JSON escape of a character. A character above U+FFFF needs a pair of escapes."""
     character = match[0]
     return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else json.dumps(character)[1:-1]

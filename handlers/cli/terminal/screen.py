@@ -11,7 +11,7 @@ from lanebus.handlers.cli.terminal.dashboard import Line, Tone
 __all__ = ("Screen", "can_draw", "has_colours")
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""switch to the alternate screen and hide the cursor; and back"""
+"""codes to switch to the alternate screen and hide the cursor, and to undo both"""
 
 _HOME, _CLEAR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 
@@ -32,7 +32,8 @@ def has_colours() -> bool:
 class Screen:
     """Uses the terminal's alternate screen during the block, and restores the terminal however the block ends.
 
-    Each drawing is one write over the previous one. Nothing is cleared first, so nothing flickers.
+    Each drawing is written over the previous drawing in one write. The screen is not cleared first, so nothing
+    flickers.
     """
 
     def __init__(self, *, colours: bool) -> None:
@@ -49,7 +50,7 @@ class Screen:
         self._write(_LEAVE)
 
     def show(self, lines: Sequence[Line], size: os.terminal_size) -> None:
-        """Draw the lines. They must fit the window: each at most as wide, and in all at most as high."""
+        """Draw the lines, which must fit into a window of `size`."""
         # After a resize the terminal has wrapped the old lines, so they must be cleared.
         start = _HOME if size == self._size else _HOME + _CLEAR
         self._size = size

@@ -1,4 +1,4 @@
-"""Summarize an entry in one line for people; `--json` prints all of it. Pure."""
+"""Summarize an entry in one line for people; `--json` prints the complete entry. Pure."""
 
 import json
 

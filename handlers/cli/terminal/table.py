@@ -17,11 +17,11 @@ class Column:
 
     title: str
     is_number: bool = False
-    """align cells at the right"""
+    """whether cells are aligned at the right"""
     is_flexible: bool = False
-    """shorten cells if the table is too wide"""
+    """whether cells are shortened if the table is too wide"""
     is_indented: bool = False
-    """keep leading spaces of cells; only for text that the program wrote itself"""
+    """whether leading spaces of cells are kept; only for text that the program itself wrote"""
     columns: int = 0
     """least width in columns of the terminal"""
 
@@ -32,7 +32,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | N
     Args:
         columns: the columns.
         rows: for each row a cell for each column. Control characters and line breaks are removed.
-        fit: columns of the terminal, most that a line takes; None means unlimited.
+        fit: most columns of a line; None means unlimited.
     """
     cells = [[column.title for column in columns], *(_cells(columns, row) for row in rows)]
     widths = [max(column.columns, *(width(row[index]) for row in cells)) for index, column in enumerate(columns)]
@@ -43,7 +43,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | N
 
 
 def line(columns: Sequence[Column], row: Sequence[str], fit: int | None) -> str:
-    """Lay out one row when the others are unknown. To align rows, columns need their least width in `columns`."""
+    """Lay out one row when the other rows are unknown. Rows are aligned if each column has its width in
+    `Column.columns`."""
     cells = _cells(columns, row)
     widths = [max(column.columns, width(cell)) for column, cell in zip(columns, cells, strict=True)]
     if fit is not None:
@@ -63,7 +64,7 @@ def _indent(text: str) -> str:
 
 
 def _shrink(columns: Sequence[Column], widths: list[int], fit: int) -> None:
-    """Narrow the flexible columns until the line fits, the widest one first."""
+    """Narrow the flexible columns until the line fits, starting with the widest column."""
     over = sum(widths) + len(_GAP) * (len(widths) - 1) - fit
     flexible = [index for index, column in enumerate(columns) if column.is_flexible]
     while over > 0 and flexible:

@@ -17,14 +17,14 @@ def plain(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """Return the columns that text takes on a terminal: two for a wide character, none for a combining one."""
+    """Return the columns that text takes on a terminal: two for a wide character, none for a combining character."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
 
 
 def cut(text: str, columns: int) -> str:
-    """Cut text to a number of columns; an ellipsis marks the cut."""
+    """Cut text to a number of columns. If text was cut, it ends with an ellipsis."""
     if width(text) <= columns:
         return text
     taken, end = 0, 0
@@ -60,7 +60,7 @@ def size(size_bytes: int) -> str:
 
 
 def counted_from(session: str, position: int) -> str:
-    """Return the notice that the figures of a session lack trimmed entries, and how to avoid that."""
+    """Return the notice that the numbers of a session do not include trimmed entries, and how to include them."""
     return (
         f"{session}: counted from entry {position}, because earlier entries were removed uncounted: use --archive to "
         "read archived entries, and `lanebus trim` to count entries before removing them"
