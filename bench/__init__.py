@@ -1,1 +1,1 @@
-"""Benchmarks: ratios of lanebus to plain redis-py in the same run. `python -m bench` prints them; it judges none."""
+"""Benchmarks: ratios of lanebus to plain redis-py in one run. `python -m bench` prints them; no ratio fails the run."""

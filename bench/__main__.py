@@ -90,7 +90,7 @@ async def workers(policy: str) -> None:
 
 
 async def against_peers(policy: str) -> None:
-    """Print lanebus's figures beside those of other libraries."""
+    """Print the figures of lanebus beside the figures of other libraries."""
     async with _fresh(policy) as (bus, plain, data_dir), open_server(data_dir) as server:
         messages = (await take(bus)).take(HISTORY)
         print(f"{'appendfsync ' + policy:48} {'one at a time, µs':>24} {'64 callers, 1/s':>24} {'read all, 1/s':>26}")
@@ -103,7 +103,7 @@ async def against_peers(policy: str) -> None:
 
 
 async def sizes(policy: str, plot: Path | None) -> None:
-    """Print what a publish and a read cost in sessions of different sizes.
+    """Print the cost of a publish and of a read in sessions of different sizes.
 
     Args:
         policy: the server's `appendfsync`.
@@ -133,7 +133,7 @@ async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain, Path]]:
             yield bus, plain, data_dir
             await plain.close()
     finally:
-        await stop_server(data_dir)  # the server writes into the directory until it has ended
+        await stop_server(data_dir)  # before the directory is deleted: a running server writes into it
         shutil.rmtree(data_dir)
 
 

@@ -76,12 +76,12 @@ Way = Callable[[Said, list[bytes]], None]
 
 
 async def encoding(_: Bus, __: Plain, messages: list[LlmMessage]) -> Compared:
-    """Measure messages encoded to the bytes of an entry."""
+    """Measure how many messages a second are encoded to the bytes of an entry."""
     return await _compare("encode a message", "-", messages, ways=(_encode, _encode_flat))
 
 
 async def decoding(_: Bus, __: Plain, messages: list[LlmMessage]) -> Compared:
-    """Measure messages decoded from the bytes of an entry."""
+    """Measure how many messages a second are decoded from the bytes of an entry."""
     return await _compare("decode a message", "-", messages, ways=(_decode, _decode_flat))
 
 

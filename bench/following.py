@@ -52,7 +52,7 @@ async def many_sessions_followed(ours: Bus, theirs: Bus, messages: Sequence[LlmM
 
 
 async def many_followers(ours: Bus, theirs: Bus, messages: Sequence[LlmMessage]) -> list[Figure]:
-    """Measure the time from a publish until the last of many followers of the session has the entry."""
+    """Measure the time from a publish until the last of the session's many followers has the entry."""
     times = list[float]()
     session = ours.session("bench-fan-out")
     async with _followed([session] * FOLLOWERS) as arrivals:
@@ -69,7 +69,8 @@ async def many_followers(ours: Bus, theirs: Bus, messages: Sequence[LlmMessage])
 
 @asynccontextmanager
 async def _followed(sessions: Sequence[Session]) -> AsyncGenerator[asyncio.Queue[float]]:
-    """Follow the sessions during the block. Enter it once all have caught up, with a queue of the arrival times."""
+    """Follow the sessions during the block, which begins once all have caught up. Yield a queue of the arrival
+    times."""
     arrivals, to_catch_up, ready = asyncio.Queue[float](), len(sessions), asyncio.Event()
 
     async def follow(session: Session) -> None:

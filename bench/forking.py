@@ -1,4 +1,4 @@
-"""The time a fork takes. It does not depend on the number of shared entries: none is copied."""
+"""Measure the time of a fork, which does not depend on the number of shared entries: no entry is copied."""
 
 import time
 from statistics import median

@@ -1,4 +1,4 @@
-"""An agent that answers at once, and a worker process that runs it and reports its progress.
+"""An agent that answers at once, and a worker process that runs this agent and reports its progress.
 
 python -m bench.instant DIR NAME HEARTBEAT    print the monotonic time, in seconds, after every `SESSIONS` answers
 python -m bench.instant DIR NAME HEARTBEAT hang    start turns and end none
@@ -32,7 +32,7 @@ class InstantModel:
     def __init__(self, *, hangs: bool = False) -> None:
         self._hangs = hangs
         self.called = anyio.Event()
-        """set by the next call of the model; replace it to wait for another call"""
+        """set by the next call of the model; replace the event to wait for another call"""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the whole answer. A model that hangs never yields."""

@@ -1,4 +1,4 @@
-"""The messages to publish: from a recorded coding session if the file is there, otherwise from a generated one."""
+"""The messages to publish: from a recorded coding session if the file exists, otherwise from a generated session."""
 
 from itertools import cycle, islice
 from pathlib import Path
@@ -39,7 +39,8 @@ class Material:
 
 
 async def take(bus: Bus) -> Material:
-    """Return the recorded session, imported into the bus and read back, or else the generated one."""
+    """Return the recorded session, imported into the bus and read back, or, without a recording, a generated
+    session."""
     if not REAL.exists():
         return Material("a made session", _made())
     session = bus.session("material")

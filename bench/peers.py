@@ -1,8 +1,8 @@
-"""Other libraries that store an agent's log, with the same messages in the same run: `python -m bench --peers`.
+"""Measure other libraries that store an agent's log, with the same messages in one run: `python -m bench --peers`.
 
-`pip install --group peers` installs them. A library that is not installed is named and left out. Redis libraries use
-the same server with the same `appendfsync`. eventsourcing writes to SQLite on the same disk, in threads. LangGraph's
-savers are not measured: they need a server with the modules JSON and Search.
+`pip install --group peers` installs them. A library that is not installed is left out with a note. Libraries for Redis
+use the same server with the same `appendfsync`. eventsourcing writes to SQLite on the same disk, in threads.
+LangGraph's savers are not measured: they need a server with the modules JSON and Search.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Log:
     append: Callable[[Item], Awaitable[object]]
     """stores an item; returns once the library has acknowledged it"""
     read: Callable[[int], Awaitable[int]]
-    """takes the expected number of items; reads all as Python values and returns their number"""
+    """takes the expected number of items; reads all items as Python values and returns the number read"""
 
 
 OpenLog = Callable[[str], Log]
@@ -60,7 +60,8 @@ class PeerFigures:
 
 
 async def peers(bus: Bus, plain: Plain, socket: Path, messages: Sequence[LlmMessage]) -> list[PeerFigures | str]:
-    """Measure each library in turn, round by round. A library that cannot run here yields a text that says why."""
+    """Measure each library in turn, round by round. For a library that cannot run here, the result is a text with the
+    reason."""
     items = [
         (message, cast("dict[str, object]", json.loads(message.to_json())), message.to_json()) for message in messages
     ]

@@ -15,7 +15,7 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 class Plain:
-    """A redis-py client with typed replies; redis-py leaves their types open."""
+    """A redis-py client with typed replies; redis-py itself does not type replies."""
 
     def __init__(self, socket: str) -> None:
         self._redis = Redis(unix_socket_path=socket)
@@ -40,7 +40,7 @@ class Plain:
         await self._redis.xgroup_create(stream, group, "$", mkstream=True)
 
     async def xreadgroup(self, stream: str, group: str) -> list[Entry]:
-        """Return the next entry of the group. Wait up to 5 seconds for it."""
+        """Return the next entry of the group. Wait up to 5 seconds for an entry."""
         reply: object = await self._redis.xreadgroup(group, "c", {stream: ">"}, count=1, block=5000)
         return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
 
@@ -57,7 +57,7 @@ class Plain:
         return int(str(cast("dict[str, object]", info)["used_memory"]))
 
     async def set_appendfsync(self, policy: str) -> None:
-        """Set when the server flushes its log to the disk. This applies to all of its clients."""
+        """Set when the server flushes its log to the disk. The setting applies to all clients of the server."""
         await self._redis.config_set("appendfsync", policy)  # pyright: ignore[reportUnknownMemberType]  # typed in part
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Publish with many callers at once, and one message at a time. Only acknowledged messages count."""
+"""Measure publishes by many callers at once, and one at a time. Only acknowledged messages are counted."""
 
 import asyncio
 import time

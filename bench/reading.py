@@ -1,4 +1,4 @@
-"""Read: the time from a publish to the decoded message, the loading of a history, and the next turn's context."""
+"""Measure reads: the time from a publish to the decoded message, loading a history, and the next turn's context."""
 
 import asyncio
 import time
@@ -22,7 +22,8 @@ _fresh = count()
 
 
 async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """Measure the median time from the start of a publish until the reader has the decoded message, one at a time."""
+    """Measure the median time from the start of a publish until the reader has the decoded message. One message is sent
+    at a time."""
     sent = messages[:DELIVERIES]
 
     async def by_hand() -> float:
@@ -72,7 +73,7 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
 
 
 async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
-    """Measure the entries a second when a whole history is read and decoded."""
+    """Measure how many entries a second are read and decoded when a whole history is loaded."""
     session = bus.session("bench-history")
     for message in messages[:HISTORY]:
         await plain.xadd("bench:history", message)

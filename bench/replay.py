@@ -1,7 +1,7 @@
 """Measure the memory growth of a process that reads a session once.
 
 `python -m bench.replay DIR SESSION` prints the number of entries, and the MB by which the process grew after the first
-10,000. It runs as a process of its own because the peak memory of a process never falls.
+10,000 entries. The read runs in a separate process because the peak memory of a process never falls.
 """
 
 import sys
@@ -37,7 +37,8 @@ async def _read(data_dir: str, session: str) -> None:
 
 
 def _resident_mb() -> float:
-    """Return the peak memory of this process in MB. `getrusage` would include its parent's peak before the fork."""
+    """Return the peak memory of this process in MB. `getrusage` would include the peak of the parent process before the
+    fork."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

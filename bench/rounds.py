@@ -1,4 +1,4 @@
-"""Measure two implementations in turn, so that both run under the same load of the machine."""
+"""Measure two implementations in turn, so that both run under the same load on the machine."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ __all__ = ("Compared", "Measure", "Spread", "compare", "spread")
 ROUNDS = 5
 
 Measure = Callable[[], Awaitable[float]]
-"""Runs the benchmark once and returns its figure."""
+"""An async function that runs a benchmark once and returns its figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One line of the report. Each ratio is ours divided by plain, within one round."""
+    """One line of the report. Each ratio is the figure of lanebus divided by the plain figure, in the same round."""
 
     what: str
     unit: str
@@ -39,7 +39,7 @@ def spread(values: list[float]) -> Spread:
 
 
 async def compare(what: str, unit: str, goal: str, plain: Measure, ours: Measure) -> Compared:
-    """Measure both in turn: one warm-up that does not count, then `ROUNDS` rounds."""
+    """Measure `plain` and `ours` in turn: one warm-up that is not counted, then `ROUNDS` rounds."""
     await plain()
     await ours()
     pairs = [(await plain(), await ours()) for _ in range(ROUNDS)]

@@ -31,7 +31,8 @@ class CostAt:
 
 
 async def by_size(bus: Bus) -> tuple[list[CostAt], Spread]:
-    """Return the costs at each size, and the ratio of a publish into the largest session to one into the smallest.
+    """Return the costs at each size, and the ratio of a publish into the largest session to a publish into the
+    smallest.
 
     Each round measures all sizes, so a ratio compares figures of the same round.
     """
@@ -78,7 +79,7 @@ async def entry_bytes(bus: Bus, used: Callable[[], Awaitable[int]]) -> float:
     before = await used()
     for _ in range(count // _BATCH):
         await asyncio.gather(*(session.publish(message) for _ in range(_BATCH)))
-    await asyncio.sleep(0.2)  # until the server has freed its input buffers
+    await asyncio.sleep(0.2)  # time for the server to free its input buffers
     return (await used() - before) / count
 
 

@@ -1,4 +1,4 @@
-"""Workers: the delay until a turn starts, turns a second, the delay after a killed worker, and the idle CPU use."""
+"""Measure workers: the delay until a turn starts, turns a second, the delay after a killed worker, and idle CPU use."""
 
 import asyncio
 import subprocess
@@ -26,7 +26,7 @@ HAND_OVERS = 200
 """number of questions in each round"""
 
 PAUSE_SECONDS = 0.01
-"""Seconds between two questions. By then the consumer has finished the previous one and waits for the next."""
+"""Seconds between two questions: long enough for the consumer to finish a question and wait for the next."""
 
 HEARTBEAT = 2.0
 IDLE_SECONDS = 20.0

@@ -25,7 +25,7 @@ async def main() -> None:
         # All messages of one publish are appended atomically, in either lane.
         await session.publish(ExtensionMessage.of("progress", {"percent": 100}), AssistantMessage.text("391"))
 
-        async with aclosing(session.follow()) as envelopes:  # first the history, then new entries; it never ends
+        async with aclosing(session.follow()) as envelopes:  # first the history, then new entries, without an end
             async for envelope in envelopes:
                 match envelope.message:
                     case LlmMessage() as message:

@@ -20,7 +20,7 @@ LINES = 6
 
 
 async def write(session_id: str, die_after: int) -> None:
-    """Publish each line with its own key. Kill this process with SIGKILL after line `die_after`."""
+    """Publish each line with its own idempotency key. Kill this process with SIGKILL after line `die_after`."""
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus:
         for number in range(1, LINES + 1):
             await bus.session(session_id).publish(UserMessage.text(f"line {number}"), key=f"line-{number}")

@@ -1,4 +1,4 @@
-"""Publish a large image. It is stored once, by its SHA-256; the log refers to it, and requests contain it.
+"""Publish a large image. The image is stored once, by its SHA-256; the log refers to it, and requests contain it.
 
     python examples/05_media.py
 
@@ -19,7 +19,7 @@ from lanebus.context import build_context
 from lanebus.media import resolve_media
 from lanebus.providers import to_anthropic
 
-PICTURE = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000  # starts like a PNG; `media_from_file` reads a real one
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000  # starts like a PNG; `media_from_file` reads a real image
 
 
 async def small(session: Session, before: int) -> str:

@@ -1,4 +1,4 @@
-"""Fork a session in the middle. Both share the entries before the fork, and then continue separately.
+"""Fork a session in the middle. Session and fork share the entries before the fork, and then continue separately.
 
     python examples/06_fork.py
 

@@ -1,4 +1,5 @@
-"""Archive old entries and trim them from the server. Readers read across both; a trim is refused while readers need it.
+"""Archive old entries and trim them from the server. Reads cover both; a trim is refused while readers need the
+entries.
 
     python examples/07_archive_and_trim.py
 

@@ -22,7 +22,7 @@ from lanebus.projections import read_links, tree_usage
 
 
 class Manager:
-    """A model that asks the clerk and repeats its answer. A real model decides by itself."""
+    """A model that always asks the clerk and repeats the clerk's answer. A real model decides whom to ask."""
 
     provider, name, context_window = "offline", "manager", None
 

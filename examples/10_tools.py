@@ -20,7 +20,8 @@ from lanebus.agent import AgentLoop, OfflineModel, PersonNeeded, ToolContext, Wo
 
 
 def is_for_money(sides: int) -> bool:
-    """Return whether a person must approve the call. Declare the parameters of the tool that you need, by name."""
+    """Return whether a person must approve the call. Declare only those parameters of the tool that you need, by
+    name."""
     return sides == 6
 
 

@@ -1,4 +1,4 @@
-"""Write your own agent loop. A recorder publishes its events, so projections and the page treat it like a worker's.
+"""Write your own agent loop. A recorder publishes its events, so projections and the page show it like a worker's loop.
 
     python examples/11_own_loop.py
 

@@ -1,4 +1,4 @@
-"""`python -m docs.site [FOLDER]`: build the site into a folder, `build/site` if none is given."""
+"""`python -m docs.site [FOLDER]`: build the site into a folder, by default `build/site`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages of the public modules: each name with its docstring, in the order of their kinds."""
+"""Write a page for each public module: each name with its docstring, classes first, then functions and values."""
 
 import inspect
 from importlib import import_module
@@ -23,9 +23,10 @@ GROUPS = (
 
 
 def api_page(group: str) -> str:
-    """The page of one public module, with a directive of mkdocstrings for each name.
+    """Return the page of one public module, with a directive of mkdocstrings for each name.
 
-    A name that the package `lanebus` has too is described there alone, so that each has one place.
+    A name that the package `lanebus` also exports is described only on that package's page, so that each name has one
+    place.
     """
     module = import_module(group)
     names = sorted(module.__all__)

@@ -1,4 +1,4 @@
-"""The steps that make the site. The first one that finds something wrong ends the build."""
+"""Run the steps that make the site. The first step that finds a fault ends the build."""
 
 import json
 import re
@@ -24,14 +24,14 @@ _OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")
 
 
 class BuildFailed(Exception):
-    """The site cannot be built, or holds a dead link; the text says which."""
+    """The site cannot be built, or has a dead link; the text contains the details."""
 
 
 def build(output: Path) -> Path:
-    """Build the site into a folder, which is emptied first, and return the path of its first page.
+    """Delete the folder `output`, build the site into it, and return the path of the site's first page.
 
     Raises:
-        BuildFailed: the build warned of something, or a link leads nowhere.
+        BuildFailed: the build printed a warning, or a link leads nowhere.
     """
     work = output.with_name(f"{output.name}-source")
     for folder in (output, work):
@@ -52,7 +52,7 @@ def build(output: Path) -> Path:
     )
     if run.returncode != 0 or not is_quiet(run.stdout):
         raise BuildFailed(run.stdout)
-    (work / "site").rename(output)  # it has to be built within its own project
+    (work / "site").rename(output)  # moved, as the site has to be built within its project folder
     write_llms(pages, output, found)
     if dead := dead_links(output):
         raise BuildFailed("these links lead nowhere:\n" + "\n".join(dead))
@@ -60,7 +60,7 @@ def build(output: Path) -> Path:
 
 
 def _gather(target: Path) -> None:
-    """Copy the pages and their files, and make those that come from code."""
+    """Copy the pages and their files, and write the pages that are made from code."""
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "*.py", "__pycache__"))
     for page in target.rglob("*.md"):
         text = inside(page.read_text(encoding="utf-8"), DOCS / page.relative_to(target).parent)
@@ -73,10 +73,10 @@ def _gather(target: Path) -> None:
 
 
 def inside(text: str, folder: Path) -> str:
-    """A page without its links to files of the repository that are no pages: their text stays.
+    """Replace links to repository files that are not pages by the links' texts.
 
     Raises:
-        BuildFailed: there is no such file.
+        BuildFailed: a linked file does not exist.
     """
 
     def kept(match: re.Match[str]) -> str:
@@ -91,13 +91,14 @@ def inside(text: str, folder: Path) -> str:
 
 
 def unlisted_pages(pages: Path, found: Menu) -> list[str]:
-    """The pages that no entry of the menu leads to."""
+    """Return the pages that no entry of the menu leads to."""
     listed = {page for _, _, page in pages_of(found)}
     return sorted({path.relative_to(pages).as_posix() for path in pages.rglob("*.md")} - listed)
 
 
 def is_quiet(told: str) -> bool:
-    """Whether the build told nothing but its own progress. Readers of docstrings warn without failing it."""
+    """Return whether the build printed only its progress. A warning about a docstring does not fail the build by
+    itself."""
     return all(
         line.startswith(("Build started", "No issues found", "Build finished")) for line in told.splitlines() if line
     )

@@ -1,4 +1,4 @@
-"""Follow every link of the built site that leads into it: pages, files, and anchors."""
+"""Check every link of the built site that leads to a page, a file or an anchor of the same site."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -28,7 +28,8 @@ class _Page(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """The links that lead to no file, or to no anchor of their page, as `page: link`. Sorted; empty if all is well."""
+    """Return the links that lead to no file or to a missing anchor, as `page: link`. Sorted; empty if all links
+    work."""
     pages: dict[Path, _Page] = {}
     for path in site.rglob("*.html"):
         pages[path] = _Page()

@@ -1,4 +1,4 @@
-"""`llms.txt`, a list of the pages for language models, and `llms-full.txt`, all of them in one file."""
+"""Write `llms.txt`, a list of the pages for language models, and `llms-full.txt`, all pages in one file."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ def write_llms(source: Path, site: Path, found: Menu) -> None:
     """Write both files into the site.
 
     Args:
-        source: the folder of the pages as they were built.
+        source: the folder of the Markdown pages from which the site was built.
     """
     index, whole = [f"# lanebus\n\n> {_ABOUT}\n"], [f"# lanebus\n\n{_ABOUT}\n"]
     last = ""
@@ -44,7 +44,8 @@ def _first_sentence(text: str) -> str:
 
 
 def _as_text(page: str) -> str:
-    """A page without its pictures, and with the docstrings in the place of the directives that stand for them."""
+    """Return a page without its pictures, and with docstrings in place of the directives that stand for these
+    docstrings."""
     text = re.sub(r'<figure class="picture">.*?</figure>\n?', "", page, flags=re.DOTALL)
     return _DIRECTIVE.sub(lambda match: "\n\n".join(_described(match["module"], match["name"])), text)
 
@@ -65,7 +66,7 @@ def _described(module: str, name: str) -> Iterator[str]:
 
 
 def _class(name: str, found: type) -> Iterator[str]:
-    """The fields of a class, or how it is made, and its docstring."""
+    """Yield the fields of a class, else its constructor's signature, and then its docstring."""
     made = inspect.getattr_static(found, "__init__", None)
     first = body_of(found) or (signature_of(name, made) if inspect.isfunction(made) else None)
     if first is not None:

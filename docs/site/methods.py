@@ -1,6 +1,7 @@
-"""An extension of griffe: a method that a class takes over from a module is shown with its own docstring.
+"""An extension of griffe that documents a method which a class takes over from a module.
 
-`Session` is written as a table, `publish = publishing.publish`, which griffe reads as an attribute without one.
+`Session` assigns such methods, as in `publish = publishing.publish`. Griffe reads this as an attribute without a
+docstring.
 """
 
 import copy
@@ -11,10 +12,10 @@ __all__ = ("TakenOver",)
 
 
 class TakenOver(griffe.Extension):
-    """Puts the function in the place of the attribute that names it."""
+    """Replaces an attribute whose value is a function of a module by that function."""
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: object) -> None:
-        """Change the classes of a package once all of it is read."""
+        """Change the classes of a package once the whole package is read."""
         del kwargs
         self._visit(pkg, loader, set())
 
@@ -31,7 +32,7 @@ def _take_over(found: griffe.Class, loader: griffe.GriffeLoader) -> None:
     for name, member in [*found.members.items()]:
         if not isinstance(member, griffe.Attribute) or not isinstance(member.value, griffe.ExprAttribute):
             continue
-        # By the imports of the module: in the class, `checkpoints` is the method and no module.
+        # Look the module up in the imports: in the class, `checkpoints` is the method and not the module.
         head, _, rest = str(member.value).partition(".")
         try:
             function = loader.modules_collection[f"{found.module.imports[head]}.{rest}"]

@@ -1,4 +1,4 @@
-"""The pages in their order, and what the menu calls them."""
+"""The pages in the order of the menu, with the titles that the menu shows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,13 +54,13 @@ MENU: dict[str, dict[str, str]] = {
         "Contributing": "contributing.md",
     },
 }
-"""heading → title → page. A page that is not written yet is left out."""
+"""Pages by heading and title. The menu leaves out a page that does not exist yet."""
 
 Menu = list[dict[str, str | list[dict[str, str]]]]
 
 
 def menu(source: Path) -> Menu:
-    """The menu of the pages that are in a folder."""
+    """Return the menu, limited to the pages that are in the folder `source`."""
     found: Menu = [{"Home": "index.md"}]
     if (source / "tutorial.md").exists():
         found.append({"Tutorial": "tutorial.md"})
@@ -72,7 +72,7 @@ def menu(source: Path) -> Menu:
 
 
 def pages_of(found: Menu) -> Iterator[tuple[str, str, str]]:
-    """Each page of a menu as its heading, title and path; the heading of one that stands alone is ""."""
+    """Yield each page of a menu as heading, title and path. The heading of a page outside of a section is ""."""
     for entry in found:
         for title, inner in entry.items():
             if isinstance(inner, str):

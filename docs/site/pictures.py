@@ -1,6 +1,6 @@
-"""Pictures are put into the page itself: there they take the colours of its light or dark mode.
+"""Put SVG pictures into the page itself, so that they take the colours of the page's light or dark mode.
 
-As a file each has a style of its own, for readers of the repository.
+As a file, each picture has its own style, for readers of the repository.
 """
 
 import re
@@ -13,14 +13,14 @@ _STYLE = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
 
 
 def inline_pictures(text: str, folder: Path) -> str:
-    """A page's text with each SVG that stands on a line of its own put in.
+    """Return a page's text in which each SVG link on a separate line is replaced by the picture.
 
     Args:
-        folder: of the page, from which its links lead.
+        folder: the folder of the page, to which the page's links are relative.
     """
 
     def drawn(match: re.Match[str]) -> str:
-        if "cost.svg" in match["path"]:  # drawn by the benchmark, in colours of its own
+        if "cost.svg" in match["path"]:  # drawn by the benchmark, with its own colours
             return match[0]
         svg = _STYLE.sub("", (folder / match["path"]).read_text(encoding="utf-8"))
         body = "\n".join(line.strip() for line in svg.splitlines() if line.strip())

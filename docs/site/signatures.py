@@ -1,6 +1,6 @@
-"""Signatures and fields as the source writes them: snake_case names, plain types and plain defaults.
+"""Read signatures and fields from the source: snake_case names, plain types and plain defaults.
 
-At run time a pydantic model shows its JSON names, and a default may be an object whose repr tells a reader nothing.
+At run time a pydantic model shows its JSON names, and the repr of a default may be useless to a reader.
 """
 
 import ast
@@ -20,9 +20,9 @@ _PLAIN = (int, float, str, bool, type(None))
 
 
 def signature_of(name: str, function: Callable[..., object]) -> str | None:
-    """The first line of a function, such as `async def Session.head() -> SessionHead`.
+    """Return the first line of a function, such as `async def Session.head() -> SessionHead`.
 
-    None if it has no source, as it is not written in Python.
+    Return None if the function has no source because it is not written in Python.
     """
     function = inspect.unwrap(function)
     node = _parsed(function)
@@ -41,9 +41,9 @@ def signature_of(name: str, function: Callable[..., object]) -> str | None:
 
 
 def body_of(found: type) -> str | None:
-    """A class with its public fields and what the source says of each, those of its bases first.
+    """Return a class with its public fields and their docstrings in the source. Fields of base classes come first.
 
-    None if it has no fields of its own or of a base.
+    Return None if neither the class nor a base has fields.
     """
     fields = dict[str, tuple[str, str]]()
     for base in reversed(found.__mro__):
@@ -60,7 +60,7 @@ def body_of(found: type) -> str | None:
 
 
 def properties_of(found: type) -> Iterator[tuple[str, str]]:
-    """The public properties of a class: a line with the type, and the docstring."""
+    """Yield the public properties of a class: a line with the type, and the docstring."""
     for name, member in vars(found).items():
         function = member.fget if isinstance(member, property) else getattr(member, "func", None)
         if name.startswith("_") or not isinstance(member, property | cached_property) or not callable(function):
@@ -71,7 +71,7 @@ def properties_of(found: type) -> Iterator[tuple[str, str]]:
 
 
 def _is_record(found: type) -> bool:
-    """Whether the fields of a class are its public data, and no mere declaration."""
+    """Whether the fields of a class are its public data, and not only declarations of types."""
     kinds: tuple[type, ...] = (BaseModel, Enum, tuple, BaseException)
     return any(kind in found.__mro__ for kind in kinds) or _is_protocol(found) or is_dataclass(found)
 
@@ -102,7 +102,7 @@ def _fields(found: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(value: ast.expr, names: Mapping[str, object]) -> str | None:
-    """The default of a field, without the call of `field` or `Field` that it stands in; None if it has none."""
+    """Return the default of a field, taken out of a call of `field` or `Field`; None if the field has no default."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in {"field", "Field"}:
         given = {keyword.arg: keyword.value for keyword in value.keywords}
         if (factory := given.get("default_factory")) is not None:
@@ -113,7 +113,8 @@ def _default(value: ast.expr, names: Mapping[str, object]) -> str | None:
 
 
 def _plain(default: ast.expr, names: Mapping[str, object]) -> ast.expr:
-    """A default with the value of a constant in place of its name; `...` for a private mark that means "not given"."""
+    """Return a default, with a constant's name replaced by its value, and a private "not given" mark replaced by
+    `...`."""
     if not isinstance(default, ast.Name):
         return default
     value = names.get(default.id)
@@ -133,7 +134,7 @@ def _parsed(found: object) -> ast.stmt | None:
 
 
 class _Bare(ast.NodeTransformer):
-    """Leaves the type of each `Annotated[…]`: how it is checked tells a reader nothing."""
+    """Reduces each `Annotated[…]` to its type: the constraints do not help a reader."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # the name is that of `ast.NodeVisitor`
         self.generic_visit(node)

@@ -1,6 +1,6 @@
-"""What the reference takes from the code itself: the command line, routes, events, blocks, and keys.
+"""Make parts of the reference from the code: the command line, routes, events, blocks, and keys.
 
-A page names the part that it wants on a line of its own: `<!-- made from code: routes -->`.
+A page names the part that it needs on a separate line: `<!-- made from code: routes -->`.
 """
 
 import inspect
@@ -26,7 +26,7 @@ _MARK = re.compile(r"^<!-- made from code: (?P<part>[a-z ]+) -->$", re.MULTILINE
 
 
 def fill_in(text: str) -> str:
-    """A page with each part that it names put in. Raises KeyError for one that does not exist."""
+    """Return a page with each part that it names filled in. Raise KeyError for an unknown part."""
     return _MARK.sub(lambda match: _PARTS[match["part"]](), text)
 
 
@@ -36,18 +36,18 @@ def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text whose bars end no cell; in code they do not anyway."""
+    """Return text in which bars are escaped, so that they end no cell. In code, bars need no escape."""
     parts = text.split("`")
     return "`".join(part if at % 2 else part.replace("|", "&#124;") for at, part in enumerate(parts))
 
 
 def _paragraph(value: object) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     return _escaped(" ".join((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0].split()))
 
 
 def _escaped(text: str) -> str:
-    """Text whose angle brackets are no tags; in code they are none anyway."""
+    """Return text in which angle brackets are escaped, so that they are no tags. In code, brackets need no escape."""
     parts = text.split("`")
     return "`".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts))
 
@@ -83,13 +83,13 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _options(command: click.Command, context: click.Context) -> list[click.Option]:
-    """The options of a command but for `--help` and `--version`."""
+    """Return the options of a command except `--help` and `--version`."""
     found = [option for option in command.get_params(context) if isinstance(option, click.Option)]
     return [option for option in found if not {"--help", "--version"} & {*option.opts}]
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """The help of a command. Lines that it keeps as they are, behind a \\b, stay so; so do its examples."""
+    """Yield the paragraphs of a command's help. Lines after a \\b and examples keep their line breaks."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         lines = paragraph.splitlines()
         examples = [line.strip().removeprefix("Example: ") for line in lines if line.strip().startswith("Example: ")]
@@ -109,7 +109,7 @@ def _shared_options() -> str:
 
 
 def _routes() -> str:
-    api = Api.__new__(Api)  # only its table of routes: no bus is asked
+    api = Api.__new__(Api)  # only the table of routes is used, which needs no bus
     rows = [route for route in api.routes() if isinstance(route, Route) and route.path.startswith("/api")]
     return _table(
         ("Request", "Answer"),
