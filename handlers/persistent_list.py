@@ -17,7 +17,8 @@ __all__ = ("PersistentList",)
 T = TypeVar("T")
 
 _SIZE = 64
-"""Items of a full chunk: appending copies half of them on average. Stored states of projections have this size."""
+"""Number of items in a full chunk. Appending copies half a chunk on average. Stored states of projections contain
+chunks of this size."""
 
 
 class PersistentList(Sequence[T]):
@@ -37,7 +38,7 @@ class PersistentList(Sequence[T]):
 
     @property
     def chunks(self) -> tuple[tuple[T, ...], ...]:
-        """The items in tuples of 64; the last may be shorter, and none is empty."""
+        """The items in tuples of 64; the last tuple may be shorter, and no tuple is empty."""
         return (*self._full, self._tail) if self._tail else self._full
 
     def appended(self, *items: T) -> "PersistentList[T]":

@@ -92,7 +92,7 @@ class CachedSession:
             return self.snapshot
 
     async def store(self) -> None:
-        """Store the extension lane's fold for a cold start, if the stored one is `store_every` positions old.
+        """Store the extension lane's fold for a cold start, if the stored state is too old.
 
         Errors are ignored: a stored state only saves reading.
         """

@@ -94,7 +94,7 @@ class AgentLoop:
             drain_seconds: longest time to keep reading an interrupted stream, whose end reports the usage.
             silence_seconds: longest time between two events of the model, 300 by default. A longer silence cuts the
                 call, which is then a transient failure, see `retry`. None waits forever.
-            compaction: shortens a context that is too long, see `Compactor`. None never does.
+            compaction: shortens a context that is too long, see `Compactor`. None never compacts.
             clock: replaced by tests.
 
         Raises:

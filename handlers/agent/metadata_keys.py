@@ -1,4 +1,5 @@
-"""Keys that the agent sets in the private metadata of messages. The prefix keeps them apart from imported metadata."""
+"""Keys that the agent sets in the private metadata of messages. The prefix keeps these keys apart from imported
+metadata."""
 
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 

@@ -34,7 +34,8 @@ class SessionCache:
         """Take a session out of the cache for the length of the block, and put it back afterwards.
 
         If the block ends with an error other than `Unavailable`, the session is discarded and read from its start next
-        time. If two blocks hold the same session, each has its own copy, and the later one to end is kept.
+        time. If two blocks hold the same session, each block has its own copy, and the copy of the block that ends last
+        is kept.
         """
         idle = self._remove(session)
         warm = CachedSession(self._open(session), store_every=self._bounds.store_every) if idle is None else idle
@@ -75,7 +76,7 @@ class SessionCache:
         idle = self._idle[session] = _Idle(warm, len(warm.snapshot.context.entries))
         self._entries += idle.entries
         bounds = self._bounds
-        # Keep one session even if it is over the bound: else it is read from its start at each turn.
+        # Keep one session even above the bound: otherwise this session would be read from its start at each turn.
         while len(self._idle) > 1 and (len(self._idle) > bounds.warm_sessions or self._entries > bounds.warm_entries):
             self._remove(next(iter(self._idle)))
 

@@ -77,7 +77,7 @@ class AdoptToolCalls:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run the open calls of an answer. `tool_decision` decides about each of them."""
+    """Run the open calls of an answer. `tool_decision` decides about each call."""
 
     answer: OpenAnswer
 

@@ -25,7 +25,7 @@ _STOPPED = "{} was stopped. What it did until then is not known."
 
 
 class OpenCalls:
-    """The calls of one answer. Their results may be appended by several tasks."""
+    """The tool calls of one answer. Several tasks may append results concurrently."""
 
     def __init__(self, loop: RecordedLoop, answer: OpenAnswer, snapshot: SessionSnapshot) -> None:
         """

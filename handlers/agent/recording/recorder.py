@@ -1,4 +1,4 @@
-"""Record an agent loop of your own, without knowing its events and their order."""
+"""Record an agent loop of your own. The recorder knows which events to append, and in which order."""
 
 import asyncio
 import math

@@ -107,7 +107,7 @@ class SubAgent:
 def bound_tools(
     tools: Mapping[str, Tool], run: Run, snapshot: SessionSnapshot, answer: OpenAnswer
 ) -> Mapping[str, Tool]:
-    """Return the tools for the calls of one answer, with sub-agents bound to it."""
+    """Return the tools for the calls of one answer, with sub-agents bound to that answer."""
     found: dict[str, Tool] = {}
     for name, tool in tools.items():
         each: object = tool

@@ -21,8 +21,8 @@ class Warn(NamedTuple):
 
 
 Guard = Callable[[Sequence[UserMessage]], Awaitable[Reject | Warn | None]]
-"""An async function that checks the user messages that no model has read yet. It returns None to accept them. After a
-crash the guard may be called with the same messages again."""
+"""An async function that checks the user messages that no model has read yet. The guard returns None to accept the
+messages. After a crash the guard may be called with the same messages again."""
 
 
 class GuardVerdict(NamedTuple):

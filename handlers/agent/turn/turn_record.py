@@ -37,7 +37,7 @@ class TurnRecord:
         flag: str | None = None,
         also: Sequence[AgentEvent] = (),
     ) -> bool:
-        """Append the answer. Return whether it was added. Arguments and errors are those of `record_answer`."""
+        """Append the answer. Return whether it was added. For arguments and errors see `record_answer`."""
         receipt = await record_answer(
             self._run,
             self._snapshot.context,

@@ -1,4 +1,4 @@
-"""The agents that a worker knows, and which of them runs a session."""
+"""The agents that a worker knows, and the choice of the agent for a session."""
 
 import logging
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ async def give_up(
     for envelope in snapshot.context.path:
         if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, DecodeFailure | Delta):
             raw = encode(envelope.message)
-    current = await run.refresh()  # with the answers and the loop that the agent has added
+    current = await run.refresh()  # includes the answers and the loop that the agent has added
     read_up_to = max(snapshot.context.position, current.loop_state.read_up_to)
     left = [command for command in snapshot.status.commands if command in current.status.commands]
     also = refused(left, "the agent failed")

@@ -67,7 +67,7 @@ class SessionRun:
         if assignment.attempt > self._max_attempts:
             error = RuntimeError(f"{assignment.attempt - 1} attempts ended without an outcome")
             return await self._give_up(snapshot, error)
-        last_position, ignored = -1, 0  # of the last call; calls that ignored the oldest command
+        last_position, ignored = -1, 0  # position of the last call; calls in a row that ignored the oldest command
         oldest: tuple[Command, ...] = ()
         while True:
             agent = self._services.agents.of(snapshot.status) if snapshot.loop_state.has_work else None

@@ -38,14 +38,14 @@ class InputTooLarge(MessageError):
 
 
 class Values(NamedTuple):
-    """The values of the input, and the form in which they came."""
+    """The values of the input, and the form of the input."""
 
     form: Form
     values: tuple[tuple[int, JsonValue], ...]
-    """each with its number, from 1: its line, or its place in the list"""
+    """pairs of number and value; the number, from 1, is the value's line or its place in the list"""
 
     def where(self, number: int) -> str:
-        """Return the place of a value, such as "line 3"; "" if there is only one value."""
+        """Return the place of a value, such as "line 3"; "" if the input is a single value."""
         return f"{_UNIT[self.form]} {number}" if self.form in _UNIT else ""
 
 
@@ -53,7 +53,7 @@ def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
     """Decode the input.
 
     Raises:
-        BadInput: the input, or one of its lines, is not JSON.
+        BadInput: the input, or a line of the input, is not JSON.
         InputTooLarge: the input is larger than `limit_bytes`.
     """
     if len(data) > limit_bytes:
@@ -72,7 +72,7 @@ def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
 
 
 def written_values(form: Form, values: Sequence[JsonValue]) -> str:
-    """Encode values in the form of the input. Several values made of one become a list."""
+    """Encode values in the form of the input. If a single input value became several values, write a list."""
     if form == "lines":
         return "\n".join(map(compact, values))
     return compact(values[0] if form == "one" and len(values) == 1 else list(values))
