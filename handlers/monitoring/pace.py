@@ -26,7 +26,7 @@ class Step:
 
     @property
     def factor(self) -> float:
-        """`publishes` divided by `looked_into`, at least 1. Multiplying by it extrapolates `turns` to all sessions."""
+        """`publishes` divided by `looked_into`, at least 1. This factor extrapolates `turns` to all sessions."""
         return max(self.publishes / self.looked_into, 1.0) if self.looked_into else 1.0
 
 

@@ -1,7 +1,7 @@
 """Look at a bus repeatedly. The cost of a look does not grow with the number of stored sessions.
 
-A look reads the status of the groups, the leases of the sessions that workers run, and the newest entries of sessions
-with publishes since the last look. It never lists all sessions.
+A look reads the status of the groups and the leases of the sessions that workers run. It also reads the newest entries
+of sessions with publishes since the last look. It never lists all sessions.
 """
 
 from collections import OrderedDict

@@ -25,7 +25,7 @@ class UiBounds:
     body_bytes: int = 1_000_000
     """most bytes of a request's body"""
     dropped_bytes: int = 16_000_000
-    """A body that is too large is read to its end if it announces at most this many bytes, so that its client gets the
+    """A body over `body_bytes` that announces at most this many bytes is read to its end, so that the client gets the
     response."""
     page_entries: int = 1_000
     """most entries in one answer of `entries`"""

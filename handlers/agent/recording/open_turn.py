@@ -40,7 +40,7 @@ class TurnStart(NamedTuple):
 
     snapshot: SessionSnapshot
     step: CallModel | OpenAnswer
-    """a model call whose start is recorded; or the answer of a turn whose process died before all its tools had run"""
+    """a model call whose start is recorded; or the answer of a turn that was left before all its tools had run"""
     key: str
 
 
@@ -56,7 +56,7 @@ class OpenTurn:
         self.start, self._loop = start, loop
         self.id = step.turn_id
         self.is_over = False
-        """whether the turn's end is recorded, so that nothing more of the turn is appended"""
+        """whether nothing more of the turn is recorded"""
         self.message: AssistantMessage | None = None
         self.calls: OpenCalls | None = None
         deferred = step.deferred if isinstance(step, CallModel) else ()

@@ -1,4 +1,4 @@
-"""Print the answers of commands, and ask for confirmation.
+"""Print the answers of commands, ask for confirmation, and read JSON input.
 
 Start with `output.py`, which chooses between tables and JSON. `table.py` formats rows, `text.py` single values, and
 `summary.py` an entry in one line. `receipt.py` prints the result of a publish. `dashboard.py` lays out the lines of
