@@ -1,7 +1,7 @@
 """All bounds of the bus in one dataclass, to pass to `Bus.open`.
 
-Each part defines its own frozen dataclass of bounds, periods and limits, with defaults. Tests pass tiny values, because
-behaviour that holds only at large bounds is a bug.
+Each part of the bus defines its own frozen dataclass of bounds, periods and limits, with defaults. Tests pass tiny
+values, because the bus must behave the same at any bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ("Bounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of one bus: one field for each of its parts."""
+    """The bounds of one bus: one field for each part of the bus."""
 
     connection: ConnectionBounds = field(default_factory=ConnectionBounds)
     """time-outs, retries and connection counts, for all servers"""
@@ -40,6 +40,6 @@ class Bounds:
     archive: ArchiveBounds = field(default_factory=ArchiveBounds)
     """segment sizes of the archive"""
     media: MediaBounds = field(default_factory=MediaBounds)
-    """the media store on the bus's own server; other stores have their own"""
+    """the media store on the bus's own server; other media stores have bounds of their own"""
     activity: ActivityBounds = field(default_factory=ActivityBounds)
     """the page size of `Bus.activity`"""

@@ -1,4 +1,4 @@
-"""A bus: the way to its sessions, its consumer groups, and their status."""
+"""`Bus` opens a bus and gives access to its sessions, its consumer groups, and their status."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ HEARTBEAT_SECONDS = 15.0
 
 
 class Bus:
-    """An open bus. Open one with `Bus.open`, and share it: its sessions share connections, publisher and reader."""
+    """An open bus. `Bus.open` opens one.
+
+    One bus per process is enough: all sessions of a bus share its connections, its publisher and its reader.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,8 @@ class Bus:
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
-        """leases of many sessions in one round trip, for workers; one session's are on `Session`"""
+        """acquires, renews and releases the leases of many sessions in one round trip, for workers. `Session` has
+        methods for its own lease"""
         self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
         self.inspector = Inspector(pool, self._log, self._archive)
         """raw reads of the stored keys, for `lanebus verify`"""
@@ -114,14 +118,15 @@ class Bus:
     ) -> AsyncGenerator[Self, None]:
         """Open a bus for the duration of an `async with` block.
 
-        Leaving the block waits for publishes in flight, at most `PublishBounds.close_seconds` (5 seconds), even if it
-        is cancelled. A publish that is still unanswered then raises `OutcomeUnknown`, or `Closed` if it was not sent.
-        An error of the block is raised as it is, never in an exception group.
+        Leaving the block waits at most `PublishBounds.close_seconds` (5 seconds) for publishes in flight, even if the
+        block is cancelled. After that, a publish without an answer raises `OutcomeUnknown`. A publish that was not
+        sent raises `Closed`. An error of the block is raised as it is, never in an exception group.
 
         Args:
-            url: your server: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for the primary
-                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None means
-                `$LANEBUS_URL` if `data_dir` is None, too, or else the embedded server, which is started or joined.
+            url: your server: `redis://`, `rediss://` or `unix://`. `redis+sentinel://host,host/service` connects to the
+                primary that the Sentinels name. `redis+cluster://host,host` connects to a cluster through any of its
+                servers. None means `$LANEBUS_URL` if `data_dir` is also None, or else the embedded server, which is
+                started or joined.
             data_dir: directory of the embedded server's data. None means `$LANEBUS_DATA_DIR`, or else `lanebus` in the
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
@@ -131,7 +136,7 @@ class Bus:
                 namespace need the same one. None means no archive.
             inline_limit_bytes: decoded size from which `publish` moves inline media to the media store. None leaves
                 all media in their messages.
-            limits: limits for what this process publishes. None limits only the size of one message.
+            limits: limits on what this process publishes. None limits only the size of each message.
             bounds: sizes of buffers and pages, periods and time-outs. None means the defaults.
 
         Raises:
@@ -173,8 +178,8 @@ class Bus:
 
         Args:
             session_id: 1 to 64 letters, digits, `_` and `-`.
-            grouped: share round trips of short reads with other grouped sessions. It suits a worker that runs many
-                sessions at a time, and adds no delay if there is only one.
+            grouped: send short reads of this session and of other grouped sessions in shared round trips. Useful for a
+                worker that runs many sessions at a time. Adds no delay if there is only one session.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -209,7 +214,8 @@ class Bus:
         """Return the heads of all sessions, the most recently changed first.
 
         Args:
-            bucket: only the sessions of this bucket, so that many sessions can be listed part by part. None means all.
+            bucket: list only the sessions of this bucket. None lists those of all buckets. If there are many sessions,
+                list one bucket at a time.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -233,16 +239,17 @@ class Bus:
             group: name of the group, whose consumers share its work. It matches `[A-Za-z0-9_.-]{1,64}`.
             name: name of this consumer, unique in its group: 1 to 128 printable ASCII characters, no space. A consumer
                 that restarts with the same name gets its unfinished work again.
-            heartbeat: seconds without a heartbeat after which other consumers claim this one's unfinished work.
+            heartbeat: seconds without a heartbeat after which other consumers claim this consumer's unfinished work.
             start: where a new group begins. "beginning": with every session that ever woke a worker. "now": with
-                sessions that wake one from the first `fetch` on. An existing group ignores it.
-            owner: name to acquire leases for. If a wake-up names a session whose lease is free, `fetch` acquires it for
-                one heartbeat (`Work.lease`), which saves a round trip. "" acquires none.
-            first_page: returns `Session.first_page` of a session, given its id. `fetch` calls it if it asks for the
-                lease of a single session, and reads the page in the same round trip (`Work.page`). None reads no page.
+                sessions that wake a worker after the first `fetch`. It has no effect on an existing group.
+            owner: name to acquire leases for. If a wake-up names a session whose lease is free, `fetch` acquires the
+                lease for one heartbeat (`Work.lease`), which saves a round trip. "" acquires no leases.
+            first_page: a function that returns `Session.first_page` of the session with the given id. If `fetch` asks
+                for the lease of a single session, it also reads this page in the same round trip (`Work.page`). None
+                reads no page.
 
         Raises:
-            InvalidName: `group` or `name` does not match.
+            InvalidName: `group` or `name` has an invalid form.
             SetupError: `heartbeat` is not a finite number above 0.
         """
         check_group(group)
@@ -278,7 +285,9 @@ class Bus:
         return await all_group_names(self._log)
 
     async def group_status(self, group: str) -> GroupStatus:
-        """Return a group's consumers, their work, and the work that waits. All zeros if the group does not exist.
+        """Return the state of a group: its consumers, the work of each consumer, and the waiting work.
+
+        If the group does not exist, the status has only zeros.
 
         Args:
             group: name of the group.
@@ -290,10 +299,10 @@ class Bus:
         return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
 
     async def remove_group(self, group: str, *, force: bool = False) -> bool:
-        """Remove a group: its pending work, its dead letters and its position. It no longer blocks trims.
+        """Remove a group: its pending work, its dead letters and its position. The group no longer blocks trims.
 
         Sessions do not change. A later consumer with the same group name creates a new group. If the call is cancelled
-        or fails, part of the group may be gone; call it again.
+        or fails, a part of the group may already be removed; repeat the call.
 
         Args:
             group: name of the group.
@@ -310,12 +319,12 @@ class Bus:
         return await remove_group(self._log, check_group(group), force=force)
 
     async def activity(self, since: Activity | None = None) -> Activity:
-        """Return how much was published on this bus, and to which sessions since an earlier call.
+        """Return how much was ever published on this bus, and which sessions were published to since an earlier call.
 
         The cost for the server does not depend on the number of sessions.
 
         Args:
-            since: the result of the earlier call. None names no sessions.
+            since: the result of the earlier call. If it is None, the result names no sessions.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -323,10 +332,12 @@ class Bus:
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return the owners of the leases of sessions. For monitoring; only its epoch proves a lease.
+        """Return which worker owns the lease of each session, for monitoring.
+
+        An owner's name proves nothing: only the epoch shows that a worker holds the lease.
 
         Args:
-            sessions: their ids. A session that does not exist has no owner.
+            sessions: the ids of the sessions. A session that does not exist has no owner.
 
         Returns:
             One status per id, in the order of `sessions`.

@@ -1,7 +1,7 @@
 """Raw reads of the stored keys, for tools that verify a log.
 
-Nothing is parsed, decoded or trusted, and none of the log's own scripts is used. Long values are read in pages, so
-memory is bounded by one page.
+Values are returned as stored, not parsed or checked, and are read without the log's own scripts. Long values are read
+in pages, so memory use is bounded by one page.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ("Inspector",)
 
 
 class Inspector:
-    """Raw reads of a namespace's keys and of its archive. It writes nothing."""
+    """Reads the keys of a namespace and its archive as stored. Writes nothing."""
 
     def __init__(self, pool: Pool, log: Log, archive: Archive | None = None) -> None:
         self._pool, self._log, self._archive = pool, log, archive
         self.keys = log.keys
-        """builds the names of the namespace's keys"""
+        """the functions that return the names of the namespace's keys"""
 
     async def loss_risks(self) -> tuple[str, ...]:
-        """Return what a power cut may lose, and the remedy: one sentence per affected server version.
+        """Return one sentence for each affected server version: what a power cut may lose, and the remedy.
 
         Raises:
             Unavailable: a server cannot be reached.
@@ -44,7 +44,7 @@ class Inspector:
         return await loss_risks(self._pool, await server_infos(self._pool))
 
     async def fields(self, key: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the fields of a hash that exist, read in one step.
+        """Read the named fields of a hash in one step. Return those that exist.
 
         Raises:
             Refused: the key has another type.
@@ -54,19 +54,25 @@ class Inspector:
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
     async def field_of_each(self, keys: Sequence[str], name: str) -> list[bytes | None]:
-        """Return one field of several hashes of one bucket, in one round trip. Raises the errors of `fields`."""
+        """Return the field `name` of several hashes in one round trip. Raises the errors of `fields`.
+
+        All keys must be in one bucket.
+        """
         values = await call_all(self._pool, [("HGET", key, name) for key in keys]) if keys else []
         return cast("list[bytes | None]", values)
 
     async def scores(self, key: str, members: Sequence[str]) -> list[bytes | None]:
-        """Return the scores of members of a sorted set, in one round trip. Raises the errors of `fields`."""
+        """Return the score of each member in a sorted set, in one round trip. Raises the errors of `fields`.
+
+        The score of a member that is not in the set is None.
+        """
         scores = await call_all(self._pool, [("ZSCORE", key, member) for member in members]) if members else []
         return cast("list[bytes | None]", scores)
 
     async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:
-        """Yield the fields of a hash whose names match a pattern, in pages. Raises the errors of `fields`.
+        """Yield pages of the hash fields whose names match the pattern `match`. Raises the errors of `fields`.
 
-        A field that is written meanwhile may come twice.
+        A field that is written during the iteration may be yielded twice.
         """
         cursor = b"0"
         while True:
@@ -78,13 +84,13 @@ class Inspector:
                 return
 
     async def stream_pages(self, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[Sequence[Entry], None]:
-        """Yield the entries of a stream from one id to another, oldest first. Raises the errors of `fields`."""
+        """Yield the entries of a stream from id `first` to id `last`, oldest first. Raises the errors of `fields`."""
         async with aclosing(stream_pages(self._log, key, first, last)) as pages:
             async for page in pages:
                 yield page
 
     async def existing(self, keys: Sequence[str]) -> list[str]:
-        """Return those of several keys of one bucket that exist."""
+        """Return the keys that exist. All of `keys` must be in one bucket."""
         counts = await call_all(self._pool, [("EXISTS", key) for key in keys])
         return [key for key, count in zip(keys, counts, strict=True) if count]
 
@@ -96,7 +102,9 @@ class Inspector:
     async def archived_pages(
         self, head: SessionHead, after: int, until: int
     ) -> AsyncGenerator[list[tuple[Lane, Entry]], None]:
-        """Yield the archived entries of both lanes above `after` and up to `until`, in order. Nothing if no archive.
+        """Yield the archived entries of both lanes after position `after` and up to `until`, in position order.
+
+        Yields nothing if the bus has no archive.
 
         Raises:
             CursorTrimmed: the next entry was never archived. All entries before it were yielded.
@@ -113,7 +121,7 @@ class Inspector:
             yield entries
 
     async def key_names(self) -> AsyncGenerator[list[str], None]:
-        """Yield the names of all keys of the namespace, in no order. A name may come twice.
+        """Yield the names of all keys of the namespace, in no order. A name may be yielded twice.
 
         Raises:
             Unavailable: the server cannot be reached.

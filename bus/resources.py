@@ -32,7 +32,7 @@ _OLDEST_REDIS = (7, 0)
 
 
 class BusResources(NamedTuple):
-    """The connections, keys and media store of a bus. `open_resources` closes them."""
+    """The connections, keys and media store of a bus. `open_resources` opens and closes them."""
 
     topology: Topology
     pool: Pool
@@ -44,7 +44,7 @@ class BusResources(NamedTuple):
 async def open_resources(
     url: str | None, data_dir: Path | None, namespace: str, media: MediaStore | None, bounds: Bounds
 ) -> AsyncGenerator[BusResources, None]:
-    """Start or join the server, connect, check it, and open the media store. Close them in reverse order.
+    """Start or join the server, connect, check the server, and open the media store. Close all in reverse order.
 
     See `Bus.open` for the arguments and errors.
     """
@@ -75,7 +75,7 @@ async def open_resources(
 async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> int:
     """Check the servers and return the namespace's number of buckets.
 
-    If the connection is lost after it was made, retry with backoff. If no server ever answered, raise at once.
+    If a server answered before, a lost connection is retried with backoff. If no server ever answered, raise at once.
     """
     from lanebus.bus.servers.pool import patient_backoff  # noqa: PLC0415  # imports the client, which is slow
 
@@ -95,7 +95,10 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: Conne
 
 
 async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> int:
-    """Check the servers and return the number of buckets, which is written once per namespace and never changes."""
+    """Check the servers and return the namespace's number of buckets.
+
+    The first call for a namespace stores the number. It never changes afterwards.
+    """
     infos = await _loaded(pool, loading_pause)
     for info in infos:
         _check(info, is_one=topology.is_one)
@@ -112,7 +115,7 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
-    """Return the `INFO` fields of each server, once all have loaded their data."""
+    """Wait until every server has loaded its data, and return the `INFO` fields of each."""
     while True:
         infos = await server_infos(pool)
         if all(info.get("loading", "0") == "0" for info in infos):

@@ -1,7 +1,7 @@
-"""The shards of a bus. Each has its own publisher and readers, created when one of its sessions is first used.
+"""The shards of a bus. Each shard has its own publisher and readers, created on first use of one of its sessions.
 
-A single server is one shard. In a cluster each bucket is a shard, because all keys of one publish, or of one blocking
-read, must be in one slot.
+A single server is one shard. In a cluster each bucket is a shard, because the keys of one publish, or of one blocking
+read, must all be in one slot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shard(NamedTuple):
 
 
 class Shards:
-    """The shards used so far. New ones are created on first use."""
+    """The shards in use. A shard is created when one of its sessions is first used."""
 
     def __init__(
         self,
@@ -50,22 +50,22 @@ class Shards:
         Args:
             topology: the servers of the bus.
             keys: maps sessions to buckets.
-            publisher: creates the publisher, given the route to the shard's server.
-            hub: creates the hub, given that route.
-            wake_ups: creates the reader of wake-ups, given that route and the shard's buckets.
+            publisher: creates a shard's publisher from the route to its server.
+            hub: creates a shard's hub from the route to its server.
+            wake_ups: creates a shard's reader of wake-ups from the route to its server and the shard's buckets.
         """
         self._topology, self._keys = topology, keys
         self._new_publisher, self._new_hub, self._new_wake_ups = publisher, hub, wake_ups
         self._shards: dict[int, Shard] = {}
         self._tasks: TaskGroup | None = None
-        # One scope per task. Cancelling the task group would also cancel the task that owns it. An outside cancellation
-        # in the same turn of the event loop would then be mistaken for that one and lost.
+        # One scope per task. Cancelling the task group would also cancel the task that owns the group. An outside
+        # cancellation in the same turn of the event loop would then be taken for the group's own, and be lost.
         self._scopes: list[anyio.CancelScope] = []
 
     def start(self, tasks: TaskGroup) -> None:
-        """Run shards in a task group from now on."""
+        """Run shards in the task group `tasks` from now on."""
         self._tasks = tasks
-        if self._topology.is_one:  # always needed; and once the bus is closed, calls fail in it with `Closed`
+        if self._topology.is_one:  # always used; created now so that calls after the bus is closed raise its `Closed`
             self._create(0)
 
     def of(self, session: str) -> Shard:
@@ -91,7 +91,7 @@ class Shards:
         return shard
 
     async def drain(self, seconds: float) -> None:
-        """Accept no new publishes, and wait at most `seconds` for those in flight."""
+        """Accept no new publishes, and wait at most `seconds` for the publishes in flight."""
         self._tasks = None
         async with anyio.create_task_group() as draining:
             for shard in self._shards.values():

@@ -1,4 +1,4 @@
-"""Publishes on the whole bus, read from its indexes: how many, and to which sessions. For monitoring."""
+"""Read from the indexes how many publishes the whole bus had, and to which sessions. For monitoring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActivityBounds:
     """Bounds of one `Bus.activity` call."""
 
     pointers: int = 100
-    """publishes of each bucket whose session is named; those beyond are only counted"""
+    """most publishes of each bucket whose session is named; further publishes are only counted"""
 
 
 _ACTIVITY = Script("activity")
@@ -42,19 +42,20 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One reading of a bus's activity. Pass it to the next `Bus.activity` to get what came since."""
+    """One reading of a bus's activity. Pass it to the next `Bus.activity` to get the publishes after this reading."""
 
     time: float
     """seconds since 1970 UTC, by the server's clock"""
     published: int
-    """all publishes so far. Publishes of one process to one session that were batched together count once; a wake-up
-    without a message counts once too"""
+    """number of all publishes so far. Publishes of one process to one session that were sent in one batch count once. A
+    wake-up without a message also counts once"""
     named: int
-    """publishes since the previous reading that `sessions` covers; 0 in the first reading"""
+    """number of publishes since the previous reading that `sessions` covers; 0 in the first reading"""
     sessions: Mapping[str, Span]
-    """sessions published to since the previous reading; incomplete beyond `ActivityBounds.pointers`"""
+    """the publishes since the previous reading, by session. Covers at most `ActivityBounds.pointers` publishes of each
+    bucket"""
     ends: tuple[str, ...]
-    """where the next reading of each bucket begins"""
+    """for each bucket, the id after which the next reading begins"""
 
 
 async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: ActivityBounds) -> Activity:
@@ -92,7 +93,7 @@ def _note(sessions: dict[str, Span], session: str, text: str) -> None:
         check_session_id(session)
         position = int(text)
     except (InvalidSessionId, ValueError):
-        return  # a foreign client wrote this pointer
+        return  # a foreign client wrote this reference to a publish
     previous = sessions.get(session, Span(position, position, 0))
     sessions[session] = Span(previous.first, max(previous.last, position), previous.publishes + 1)
 

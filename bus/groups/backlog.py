@@ -1,7 +1,7 @@
-"""Count the work that waits in some buckets, and claim as much of it as the consumer has room for.
+"""Count the works that wait in some buckets, and claim as many as the consumer has room for.
 
-Wake-ups announce new work. A sweep finds the rest: sessions woken before this consumer listened, delayed work that is
-due, works of silent consumers, and works whose delivery was lost with an answer.
+Wake-ups announce new work. A sweep finds all other work: sessions woken before this consumer listened, delayed work
+that is due, works of silent consumers, and works that were delivered in a reply that never arrived.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Backlog:
         self._holders: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, dict[str, None]] = {}
         self._losses, self._recovered = 1, 0
-        """how many answers with works may have been lost, and for how many of them the works were fetched again; the
-        start counts as one, as an earlier process may have left works under this name"""
+        """number of replies with works that may have been lost, and number of these losses whose works were fetched
+        again. The first loss stands for an earlier process that may have left works under this name"""
         self._recover_at = -inf
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Backlog:
 
     @property
     def is_recovering(self) -> bool:
-        """The server may have assigned works to this consumer's name that this process does not know of."""
+        """Whether the server may have assigned works to this consumer's name that this process does not know."""
         return self._recovered < self._losses
 
     @property
@@ -53,7 +53,7 @@ class Backlog:
 
     @property
     def is_due(self) -> bool:
-        """A bucket has to be swept now."""
+        """Whether a bucket has to be swept now."""
         return anyio.current_time() >= self.next_sweep
 
     def note(self, bucket: int, session: str) -> None:
@@ -64,24 +64,27 @@ class Backlog:
             named[session] = None
 
     def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Sweep some buckets, or all (None), at that time or earlier."""
+        """Schedule the next sweep of some buckets, or of all (None), at the time `moment` or earlier."""
         for bucket, at in self._sweep_at.items():
             if moment < at and (buckets is None or bucket in buckets):
                 self._sweep_at[bucket] = moment
 
     def recover(self) -> None:
-        """Fetch this consumer's own works again, as an answer may have been lost. A fetch under way does not count."""
+        """Fetch this consumer's own works again, because a reply may have been lost.
+
+        A fetch that is already in flight does not end the recovery.
+        """
         self._losses += 1
         self._available.clear()
         self.sweep_by(-inf)
 
     async def sweep(self, connection: Calling) -> None:
-        """Count the works of the buckets that are due for a sweep. Raises Unavailable."""
+        """Count the works of every bucket whose sweep is due. Raises Unavailable."""
         now = anyio.current_time()
         if now < self.next_sweep:
             return
         due = [bucket for bucket, at in self._sweep_at.items() if at <= now + self._log.bounds.together]
-        # Set before the answer comes: meanwhile `nack` may ask for an earlier sweep, or lose an answer.
+        # Set before the reply arrives: `nack` may ask for an earlier sweep in the meantime, or may lose its own reply.
         losses, is_recovering = self._losses, self.is_recovering
         self._sweep_at.update(dict.fromkeys(due, now + self._sweep_seconds))
         silent = sorted(self._liveness.silent(now))
@@ -100,7 +103,7 @@ class Backlog:
             self._note_remaining(bucket, fetched, now)
         self._end_recovery(losses)
         if not is_recovering and now >= self._recover_at and any(fetched.has_unheld for fetched in swept.values()):
-            # Once a period: a work that can never be fetched would repeat this forever.
+            # At most once per sweep period: a work that can never be fetched would start a recovery in every sweep.
             self._recover_at = now + self._sweep_seconds
             self.recover()
 
@@ -125,7 +128,7 @@ class Backlog:
         works: list[Work] = []
         for bucket, fetched in replies.items():
             works += fetched.works
-            self._available.pop(bucket, None)  # re-inserted last if it has more, so that buckets take turns
+            self._available.pop(bucket, None)  # a bucket with more work is added again as the last: buckets take turns
             self._note_remaining(bucket, fetched, now)
         self._end_recovery(losses)
         return self._in_flight.add(works)
@@ -133,11 +136,11 @@ class Backlog:
     def _note_remaining(self, bucket: int, fetched: Fetched, now: float) -> None:
         if fetched.remaining:
             self._available[bucket] = fetched.remaining
-        if fetched.due:  # 0: it is due now, and was counted
+        if fetched.due:  # 0 means that the delayed work is due now and was counted
             self.sweep_by(now + fetched.due, (bucket,))
 
     def _end_recovery(self, losses: int) -> None:
-        """End the recovery of the first `losses` losses, if no counted work is left."""
+        """If no counted work is left, mark the first `losses` losses as recovered."""
         if self._recovered < losses and not self._available:
             self._recovered = losses
             self.sweep_by(-inf)

@@ -1,4 +1,4 @@
-"""Poll the buckets of a cluster at the same time, so that an unreachable server does not hold up the others."""
+"""Poll the buckets of a cluster at the same time, so that an unreachable server delays only its own buckets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ("BucketPollers",)
 
 
 class BucketPollers:
-    """One task for each reader. It always waits for wake-ups; it fetches while `take` waits and has room left."""
+    """Runs one task for each reader. A task always waits for wake-ups; it fetches only while `take` has room left."""
 
     def __init__(self, readers: Sequence[GroupReader], bounds: WorkBounds) -> None:
         self._bounds = bounds
@@ -31,14 +31,14 @@ class BucketPollers:
         self._has_room, self._all_recovered, self._has_found = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._found: list[Work] = []
         self._failure: Exception | None = None
-        # Not a task group: the tasks outlive each call of `take`.
+        # Not a task group: the tasks run on between calls of `take`.
         self._tasks = [asyncio.create_task(self._run(reader)) for reader in readers]
 
     async def take(self, limit: int, seconds: float) -> list[Work]:
         """Wait until readers have fetched works, at most `seconds`, and return at most `limit` of them.
 
-        A fetch that is still under way afterwards counts against `limit`; the next call returns its works first. Raises
-        the error that ended a reader, if one did.
+        If a fetch is still in flight when the call returns, the next call returns its works, and counts the fetch
+        against `limit`. Raises the error that ended the task of a reader, if there is one.
         """
         self._is_taking = True
         self._set_room(limit - len(self._found) - self._in_flight)
@@ -55,7 +55,7 @@ class BucketPollers:
         return found
 
     async def close(self) -> None:
-        """End all tasks and close their readers."""
+        """Cancel the tasks of all readers and close the readers."""
         with anyio.CancelScope(shield=True):
             for task in self._tasks:
                 task.cancel()
@@ -76,10 +76,10 @@ class BucketPollers:
                     await self._poll(reader)
                     backoff.reset()
                 except Unavailable:
-                    self._set_recovered(reader)  # the other buckets do not wait for an unreachable one
+                    self._set_recovered(reader)  # the other buckets do not wait for an unreachable bucket
                     await reader.close()
                     await backoff.wait()
-        except Exception as error:  # noqa: BLE001  # `take` raises it again, as no caller awaits this task
+        except Exception as error:  # noqa: BLE001  # no caller awaits this task, so `take` raises the error again
             self._failure = error
             self._has_found.set()
         finally:
@@ -87,7 +87,7 @@ class BucketPollers:
 
     async def _poll(self, reader: GroupReader) -> None:
         await reader.sweep()
-        if not reader.backlog.is_recovering:  # own unfinished works of all buckets come before new ones of any
+        if not reader.backlog.is_recovering:  # first this consumer's unfinished works of all buckets, then new works
             self._set_recovered(reader)
             await self._all_recovered.wait()
             await reader.wait_for_wake_up(
@@ -95,7 +95,7 @@ class BucketPollers:
             )
         if not reader.has_work:
             return
-        while self._room < 1:  # the other readers share the room and may have used it
+        while self._room < 1:  # all readers share the room, so other readers may have used it up
             await self._has_room.wait()
         limit = max(self._room // 4, 1)  # leaves room for the other readers
         self._in_flight += limit

@@ -1,4 +1,4 @@
-"""Read the wake-ups of some buckets on one server, and fetch their works, on a connection of its own."""
+"""Read the wake-ups of some buckets on one server, and fetch works from these buckets, on a separate connection."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ("GroupReader",)
 
 
 class GroupReader:
-    """Fetches a consumer's own unfinished works first, then those of silent consumers, due ones and new ones."""
+    """Fetches a consumer's own unfinished works first, then works of silent consumers, due works and new works."""
 
     def __init__(self, route: Route, keys: Keys, backlog: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
         """
         Args:
-            route: to the server that holds the buckets.
-            backlog: counts the works of the same buckets.
+            route: route to the server that holds the buckets.
+            backlog: the count of the works in the same buckets.
         """
         self.backlog, self._bounds = backlog, bounds
         self._buckets = {keys.wake_ups(bucket): bucket for bucket in buckets}
@@ -35,15 +35,16 @@ class GroupReader:
 
     @property
     def has_work(self) -> bool:
-        """There may be something to fetch."""
+        """Whether there may be works to fetch."""
         return bool(self.backlog)
 
     async def sweep(self) -> None:
         """Find works that no wake-up announced, if a sweep is due. Raises Unavailable."""
         connection = await self._connected()
         if self.backlog.is_due or not self._reader.positions:
-            # Read the end of each stream before the sweep, so that later wake-ups are not missed. Read it each time: a
-            # stream that was deleted or lost its end may get no id above the known position for a long time.
+            # Read the end of each stream before each sweep, so that wake-ups after the sweep are not missed. The
+            # position of an earlier sweep is not enough: a stream that was deleted or lost its end may get no id above
+            # that position for a long time.
             await self._reader.enter()
             await self.backlog.sweep(connection)
 
@@ -64,7 +65,7 @@ class GroupReader:
             return
         await self._connected()
         if not self._reader.positions:
-            return  # unknown positions: sweep first
+            return  # without known positions a sweep must come first
         for stream, entries in (await self._reader.read(self._bounds.read, seconds)).items():
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
                 if len(fields) > 1 and (session := _session(fields[1])) is not None:
@@ -86,4 +87,4 @@ def _session(name: bytes) -> str | None:
     try:
         return check_session_id(name.decode())
     except (UnicodeDecodeError, InvalidSessionId):
-        return None  # a foreign client wrote it
+        return None  # a foreign client wrote this name

@@ -1,8 +1,8 @@
 """Fetch sessions that have work, finish them, or give them back.
 
 A session has work if its newest waking entry comes after the position that the group has handled. Wake-ups only
-shorten the wait. The worker reads the session's log to see what to do; finding nothing to do is harmless. Consumer
-groups are for workers; a UI follows sessions instead.
+shorten the wait. A worker reads the session's log to decide what to do. It is harmless if the log has nothing to do.
+Consumer groups are for workers; a UI follows sessions instead.
 
     async with bus.consumer("agents", "worker-1", heartbeat=15) as consumer:
         works = await consumer.fetch(free)      at most as many as the worker has room for
@@ -36,14 +36,14 @@ __all__ = ("Consumer", "Start", "Work")
 
 
 class Consumer:
-    """One worker in a consumer group. `Bus.consumer` makes one.
+    """One worker in a consumer group. `Bus.consumer` creates one.
 
     `fetch` delivers this consumer's own unfinished work first, then the work of silent consumers, delayed work that is
     due, and new work. Only one task at a time may call `fetch`; any task may call the other methods.
 
-    A fetched session belongs to this consumer until `ack`, `nack` or `dead_letter`, or until this consumer has sent no
-    heartbeat for `heartbeat` seconds; then others claim it. Entries that wake the session meanwhile are delivered
-    afterwards, unless `ack` reports them as seen.
+    A fetched session belongs to this consumer until `ack`, `nack` or `dead_letter`. If this consumer sends no heartbeat
+    for `heartbeat` seconds, another consumer claims the session. If further entries wake the session in the meantime,
+    it is delivered again afterwards, unless `ack` reports these entries as seen.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Consumer:
     async def fetch(self, free: int) -> list[Work]:
         """Wait until sessions have work, and fetch them. Keep trying while the server is unreachable.
 
-        Nothing is fetched ahead, so this consumer never has more than `fetch` returned. If cancelled, the consumer may
-        keep works that the server has already assigned; the next call returns them first.
+        Nothing is fetched ahead, so this consumer holds only works that `fetch` returned. If a call is cancelled, the
+        server may already have assigned works to this consumer; the next call returns these works first.
 
         Args:
             free: most works to return; 1 or more.
 
         Returns:
-            1 to `free` works, each of another session. A session that this consumer still has is returned again only
-            after the server ended its earlier work: another consumer claimed it, or a call that finishes it is about
-            to return.
+            1 to `free` works, each of a different session. A session may be returned while this consumer still holds an
+            earlier work of it. Then the server has already ended the earlier work: another consumer claimed the work,
+            or a call that finishes it is about to return.
 
         Raises:
             SetupError: `free` is less than 1.
@@ -108,12 +108,12 @@ class Consumer:
         return works
 
     async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
-        """Finish works. Their sessions are delivered again only when a new entry wakes them.
+        """Finish works. The session of a finished work is delivered again only after a new entry wakes it.
 
         Args:
-            works: works from `fetch`. Those that another consumer has claimed are left to it.
-            seen: by session, the last position read, if it is above `Work.position`. A waking entry after it makes the
-                session available at once, to any consumer.
+            works: works from `fetch`. A work that another consumer has claimed is ignored.
+            seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
+                makes the session available at once, to any consumer.
 
         Raises:
             Unavailable: the server did not answer; the works may be delivered again.
@@ -123,16 +123,16 @@ class Consumer:
                 await self._log.ack(works, seen or {})
 
     async def heartbeat(self, *works: Work) -> list[Work]:
-        """Report that this consumer is alive, and check which works it still has.
+        """Report that this consumer is alive, and return the works that it has lost.
 
-        For another `heartbeat` seconds no other consumer claims its works. Call it every third of that; `fetch` sends
-        heartbeats too while it waits.
+        For another `heartbeat` seconds no other consumer claims this consumer's works. Call it three times in this
+        period. `fetch` also sends heartbeats while it waits.
 
         Args:
-            works: works to check. None given checks all that were fetched and not finished.
+            works: works to check. Without any, all works that were fetched and not finished are checked.
 
         Returns:
-            Works that this consumer has lost: it was silent for too long, and another consumer claimed them.
+            The lost works: this consumer was silent for too long, and another consumer claimed them.
 
         Raises:
             Unavailable: the server did not answer.
@@ -149,17 +149,17 @@ class Consumer:
         """Give works back to the group. A session that is woken before the delay is over is delivered at once.
 
         Args:
-            works: works from `fetch`. Those that another consumer has claimed are left to it.
-            delay: seconds until a consumer of the group gets them. None delivers them at once, as if they had not been
-                fetched: the attempt does not count, and `Work.error` stays as it was.
-            error: what went wrong; `Work.error` of the next delivery, cut to `WorkBounds.error_length` characters.
-                Used only with a delay.
-            attempts: how often they were tried; None means `Work.attempt`. Used only with a delay.
+            works: works from `fetch`. A work that another consumer has claimed is ignored.
+            delay: seconds until a consumer of the group gets the works. None delivers the works at once, as if they had
+                not been fetched: the attempt is not counted, and `Work.error` does not change.
+            error: what went wrong. The next delivery has it in `Work.error`, cut to `WorkBounds.error_length`
+                characters. Used only with a delay.
+            attempts: how often the works were tried; None means `Work.attempt`. Used only with a delay.
 
         Raises:
             SetupError: `delay` is negative or not finite.
-            Unavailable: the server did not answer. They are delivered again after `heartbeat` seconds of silence, or
-                when a consumer with this name starts again.
+            Unavailable: the server did not answer. The works are delivered again after `heartbeat` seconds of silence,
+                or when a consumer with this name starts again.
         """
         if delay is None:
             for work in works:
@@ -183,13 +183,14 @@ class Consumer:
 
         Args:
             work: a work from `fetch`.
-            reason: why, for people; cut to `WorkBounds.reason_length` characters.
-            attempts: how often it was tried; None means `Work.attempt`.
-            raw: the data at fault, such as an entry; cut to `WorkBounds.raw_bytes` bytes.
+            reason: why the work is given up, in words for people; cut to `WorkBounds.reason_length` characters.
+            attempts: how often the work was tried; None means `Work.attempt`.
+            raw: the data that caused the failure, such as an entry; cut to `WorkBounds.raw_bytes` bytes.
             seen: the last position read in the session, if it is above `Work.position`.
 
         Returns:
-            The id of the letter for `Bus.dead_letters`; "" if another consumer has the work, or its session was erased.
+            The id of the letter for `Bus.dead_letters`. "" if another consumer has claimed the work, or if the session
+            was erased.
 
         Raises:
             Unavailable: as for `nack`.
@@ -198,16 +199,16 @@ class Consumer:
             return await self._log.dead_letter(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
     async def deregister(self) -> int:
-        """Close this consumer, give back all works of its name, and forget the name.
+        """Close this consumer, give back all works that are assigned to its name, and forget the name.
 
-        Call it when the name will not be used again. A worker that restarts under the same name only needs `close`: it
-        then continues its own work.
+        Call it if the name will not be used again. A worker that will restart under the same name only needs `close`;
+        it continues its own work after the restart.
 
         Returns:
             How many works were given back.
 
         Raises:
-            Unavailable: the server did not answer; others claim the works after `heartbeat` seconds.
+            Unavailable: the server did not answer. Other consumers claim the works after `heartbeat` seconds.
         """
         await self.close()
         self._in_flight.drop(self._in_flight.works())
@@ -219,9 +220,9 @@ class Consumer:
 
     @contextmanager
     def _releasing(self, works: Sequence[Work]) -> Generator[None, None, None]:
-        """Hold works until the block ends, so that a concurrent sweep does not fetch them again.
+        """Hold works until the block ends, so that a concurrent sweep does not fetch the same works again.
 
-        If the block raises, the outcome is unknown: the next fetch asks the server which works this consumer has.
+        If the block raises, its outcome is unknown. The next fetch then asks the server which works this consumer has.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""Dead letters: works that a group gave up on. They can be read and redriven."""
+"""Read and redrive dead letters: works that a group gave up."""
 
 from __future__ import annotations
 
@@ -29,31 +29,32 @@ _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A work that `Consumer.dead_letter` set aside, and the reason."""
+    """A work that a consumer gave up with `Consumer.dead_letter`, and the reason."""
 
     id: str
-    """`<bucket>:<id of its entry>`"""
+    """`<bucket>:<id>`; the id is that of the letter's entry in the bucket's stream of dead letters"""
     session: str
     position: int
     """position up to which the session had work"""
     reason: str
-    """why it was set aside, for people"""
+    """why the work was given up, in words for people"""
     attempts: int
-    """how often it was tried"""
+    """how often the work was tried"""
     time: float
-    """when it was set aside: seconds since 1970 UTC, by the server's clock"""
+    """when the work was given up: seconds since 1970 UTC, by the server's clock"""
     worker: str
-    """name of the consumer that set it aside"""
+    """name of the consumer that gave up the work"""
     raw: bytes
-    """the data at fault, cut to `WorkBounds.raw_bytes`"""
+    """the data that caused the failure, cut to `WorkBounds.raw_bytes`"""
     size_bytes: int
-    """size of the data at fault before it was cut"""
+    """size of the data before it was cut"""
 
 
 class DeadLetters:
-    """The dead letters of one group. `Bus.dead_letters` makes one.
+    """The dead letters of one group. `Bus.dead_letters` returns one.
 
-    A dead letter does not hold up a trim, so its entries may be gone from the log. A redriven work holds it up again.
+    A dead letter does not block a trim, so the entries that it is about may be trimmed. A redriven work blocks trims
+    again.
     """
 
     def __init__(self, log: Log, group: str) -> None:
@@ -61,14 +62,14 @@ class DeadLetters:
         self._log, self._keys = log, log.keys
 
     async def count(self, session: str | None = None) -> int:
-        """Return the number of letters, of one session or of all (None). Raises Unavailable."""
+        """Return the number of letters of one session, or of all sessions (None). Raises Unavailable."""
         if session is None:
             commands = [("XLEN", self._keys.dead(bucket, self.group)) for bucket in range(self._keys.buckets)]
             return sum(cast("list[int]", await call_all(self._log, commands)))
         return len([letter async for letter in self.read(session)])
 
     async def dropped(self) -> int:
-        """Return how many letters were dropped because their bucket was full (`WorkBounds.dead_letters`).
+        """Return how many letters were dropped because a bucket was full (`WorkBounds.dead_letters`).
 
         Raises:
             Unavailable: the server did not answer.
@@ -78,7 +79,7 @@ class DeadLetters:
         return sum(int(count or 0) for count in cast("list[bytes | None]", await call_all(self._log, commands)))
 
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
-        """Yield letters bucket by bucket, the oldest of each bucket first.
+        """Yield letters, bucket by bucket. Within a bucket, older letters come first.
 
         Args:
             session: the session whose letters to yield; None means all.
@@ -109,7 +110,7 @@ class DeadLetters:
         return self._read(bucket, found[0]) if found else None
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
-        """Remove letters and deliver their works again, as if they had never been tried.
+        """Remove letters and deliver the works again, as if the works had never been tried.
 
         Letters of one session become one work. Nothing is added to a log, and no cursor moves. Repeating the call is
         harmless.
@@ -118,11 +119,12 @@ class DeadLetters:
             letters: letters read from this group.
 
         Returns:
-            How many were redriven, without those that were gone already and those whose session was erased.
+            How many letters were redriven. A letter that was already removed, or whose session was erased, is not
+            counted.
 
         Raises:
-            InvalidLetterId: a letter does not belong to this bus; nothing was redriven.
-            Unavailable: the server did not answer; some letters may have been redriven.
+            InvalidLetterId: a letter does not belong to this bus. Nothing was redriven.
+            Unavailable: the server did not answer. Some letters may have been redriven.
         """
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
@@ -137,7 +139,10 @@ class DeadLetters:
         return count
 
     async def redrive_all(self, session: str | None = None) -> int:
-        """Redrive the letters of one session, or all (None). Returns and raises as `read` and `redrive` do."""
+        """Redrive the letters of one session, or all letters (None). Return how many were redriven.
+
+        Raises the errors of `read` and `redrive`.
+        """
         count, page = 0, list[DeadLetter]()
         async with aclosing(self.read(session)) as letters:
             async for letter in letters:
@@ -171,7 +176,7 @@ class DeadLetters:
 
 
 def _letter(bucket: int, entry: Entry) -> DeadLetter | None:
-    """Return the letter in an entry; None if a foreign client wrote the entry. Pure."""
+    """Return the letter that an entry holds; None if a foreign client wrote the entry. Pure."""
     fields = entry[1]
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     try:

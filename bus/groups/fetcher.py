@@ -25,9 +25,9 @@ __all__ = ("Fetcher",)
 
 
 class Fetcher:
-    """Fetches through one reader on a single server, and through one for each bucket on a cluster.
+    """Fetches through one reader on a single server, and through one reader for each bucket on a cluster.
 
-    The readers are made by the first fetch.
+    The first fetch creates the readers.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Fetcher:
         self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
 
     async def poll(self, free: int) -> list[Work]:
-        """Return up to `free` works: those that wait, or those that come within a short while.
+        """Return up to `free` works. If none waits, wait for works for a short time (`WorkBounds.look`).
 
-        Returns nothing, after a pause, if the server did not answer.
+        If the server did not answer, return an empty list after a pause.
         """
         self._open()
         try:
@@ -62,7 +62,7 @@ class Fetcher:
         return found
 
     async def beat(self) -> None:
-        """Send a heartbeat if it is due; schedule a sweep if another consumer has fallen silent.
+        """Send a heartbeat if it is due, and schedule a sweep if another consumer has fallen silent.
 
         Raises:
             Unavailable: the server did not answer.
@@ -70,7 +70,7 @@ class Fetcher:
         now = anyio.current_time()
         if now < self._beat_at:
             return
-        # Set before the answer comes, so that a concurrent call does not send another one.
+        # Set before the reply arrives, so that a concurrent call does not send another heartbeat.
         self._beat_at = now + max(self._quarter, self._bounds.shortest)
         try:
             heartbeats = await self._log.beat(len(self._in_flight))
@@ -90,12 +90,12 @@ class Fetcher:
             self._beat_at = min(self._beat_at, now + max(nearest + self._bounds.shortest, self._bounds.shortest))
 
     def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Sweep some buckets, or all (None), at that time or earlier."""
+        """Schedule the next sweep of some buckets, or of all (None), at the time `moment` or earlier."""
         for reader in self._readers:
             reader.backlog.sweep_by(moment, buckets)
 
     def recover(self) -> None:
-        """Fetch the works again that the server has assigned to this consumer and that it does not hold."""
+        """Fetch again the works that the server has assigned to this consumer's name but this process does not hold."""
         for reader in self._readers:
             reader.backlog.recover()
 

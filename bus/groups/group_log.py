@@ -1,4 +1,4 @@
-"""The script calls of a consumer group, one method each. Each call may be repeated after a lost answer.
+"""The script calls of a consumer group, one method each. Each call may be repeated if its reply was lost.
 
 The scripts take milliseconds; the methods take seconds.
 """
@@ -31,13 +31,17 @@ __all__ = ("Fetched", "GroupLog", "Mode", "Start")
 Mode = Literal["", "own", "sweep"]
 """What a fetch covers.
 
-- "": the works of silent consumers, due work and new work
-- "own": only works that the server has assigned to this consumer and that it does not hold
-- "sweep": as "", and also return which consumers have work
+- "": the works of silent consumers, due works and new works
+- "own": only works that the server has assigned to this consumer but the consumer does not hold
+- "sweep": as for "", and the result also has the names of the consumers that have work
 """
 
 Start = Literal["beginning", "now"]
-"""Where a new group begins: with every session that ever woke a worker, or after them."""
+"""Where a new group begins.
+
+- "beginning": with every session that ever woke a worker
+- "now": only with sessions that wake a worker after the group was created
+"""
 
 _FETCH, _ACK = Script("group_fetch", shares=("work", "take")), Script("group_ack", shares=("work",))
 _RETRY, _DEAD = Script("group_retry", shares=("work",)), Script("group_dead", shares=("work",))
@@ -52,13 +56,13 @@ class Fetched(NamedTuple):
 
     works: list[Work]
     remaining: int
-    """upper bound of the works that wait beside these"""
+    """most works that still wait in the bucket, besides `works`"""
     due: float | None
-    """seconds until the next delayed work is due; None if there is none"""
+    """seconds until the next delayed work is due; None if no work is delayed"""
     holders: tuple[str, ...]
-    """consumers that have work; only in a sweep, or if `silent` names some"""
+    """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
     has_unheld: bool = False
-    """the server has assigned works to this consumer that it does not hold; only in a sweep"""
+    """whether the server has assigned works to this consumer that the consumer does not hold. True only in a sweep"""
 
 
 class GroupLog:
@@ -79,9 +83,9 @@ class GroupLog:
     ) -> None:
         """
         Args:
-            heartbeat: seconds without a heartbeat after which others claim this consumer's works.
-            owner: owner of the leases acquired with works, for `heartbeat` seconds; "" acquires none.
-            first_page: returns the first page to read together with a session's lease; None reads none.
+            heartbeat: seconds without a heartbeat after which other consumers claim this consumer's works.
+            owner: owner of the leases that a fetch acquires for `heartbeat` seconds. "" acquires no leases.
+            first_page: returns a session's first page, to read in the same call as its lease. None reads no page.
         """
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
         self._start, self._owner, self.bounds = start, owner, bounds
@@ -102,12 +106,13 @@ class GroupLog:
 
         Args:
             connection: where to send the calls.
-            limits: most works to fetch from each bucket; 0 only counts them.
-            held: the sessions of each bucket that this consumer holds, for the modes "own" and "sweep".
+            limits: by bucket, most works to fetch; 0 only counts the works.
+            held: by bucket, the sessions that this consumer holds, for the modes "own" and "sweep".
             mode: what the fetch covers.
             silent: by bucket, the consumers whose works may be claimed.
-            named: by bucket, the sessions that wake-ups named. Their leases are acquired with their works. The first
-                page is read too if it is one session only: several read theirs at the same time, which costs no more.
+            named: by bucket, the sessions that wake-ups named. The lease of each is acquired together with its work. If
+                only one session is named, its first page is also read. The first pages of several sessions are left to
+                the caller, who can read them at the same time, at no extra cost.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         start = "now" if self._start == "now" else ""
@@ -126,8 +131,8 @@ class GroupLog:
         """Finish works.
 
         Args:
-            works: the works.
-            seen: by session, the last position read; missing means `Work.position`.
+            works: the works to finish.
+            seen: by session, the last position read. A session that is missing was read up to `Work.position`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         for bucket, share in by_bucket(works):
@@ -152,7 +157,13 @@ class GroupLog:
         return lost
 
     async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
-        """Give works back, due in `delay` seconds. `tried` pairs each with the number of its attempts."""
+        """Give works back to the group, due in `delay` seconds.
+
+        Args:
+            tried: each work with the number of its attempts.
+            delay: seconds until the works are due.
+            error: what went wrong; `Work.error` of the next delivery.
+        """
         text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
@@ -175,7 +186,7 @@ class GroupLog:
         return cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
 
     async def deregister(self) -> int:
-        """Give back all works of this consumer and forget its name. Return how many works it had."""
+        """Give back all works of this consumer and forget its name. Return how many works were given back."""
         calls = [(self._names(bucket), self._identity()) for bucket in range(self._keys.buckets)]
         count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
         await self._beat(0, is_leaving=True)
@@ -213,7 +224,7 @@ class GroupLog:
             try:
                 name = check_session_id(session.decode())
             except (UnicodeDecodeError, InvalidSessionId):
-                continue  # a foreign client wrote it
+                continue  # a foreign client wrote this name
             text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
             own = page if lease and page and page.session == name else None
             works.append(
@@ -233,5 +244,5 @@ class GroupLog:
 
 
 def _short(text: str, length: int) -> str:
-    """Return the first `length` characters, with unpaired surrogates replaced so that they can be encoded."""
+    """Return the first `length` characters of `text`. Unpaired surrogates, which UTF-8 cannot encode, are replaced."""
     return text[:length].encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The owner of a session's lease and the time left, for monitoring. Only the epoch proves a lease."""
+"""Read the owner of a session's lease and the time left, for monitoring. Only the epoch proves a lease."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class LeaseStatus:
 
     session: str
     owner: str | None
-    """worker that acquired it last; None if it was released or never acquired"""
+    """worker that acquired the lease last; None if the lease was released or never acquired"""
     epoch: int
-    """epoch of the lease acquired last; 0 if there was none"""
+    """epoch of the lease acquired last; 0 if the lease was never acquired"""
     seconds_left: float | None
-    """seconds until it expires, by the server's clock; 0 or less if it has expired, None if it has no owner"""
+    """seconds until the lease expires, by the server's clock; 0 or less if it has expired, None if it has no owner"""
     position: int
     """position of the session's last entry"""
 

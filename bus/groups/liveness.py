@@ -1,8 +1,8 @@
 """Find the consumers of a group that have fallen silent, without trusting the server's clock.
 
-Each heartbeat of a consumer raises a count. The observer notes when it saw the count change, on its own monotonic
-clock. A consumer is silent once its count has not changed for its heartbeat period. Pure: times are passed in, in
-seconds.
+Each heartbeat of a consumer raises the consumer's count. The observer records on its own monotonic clock when it saw a
+count change. A consumer is silent if its count has not changed for its heartbeat period. Pure: the caller passes in the
+time, in seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LastHeartbeat:
     count: int
     """how many heartbeats the consumer has sent"""
     seconds: float
-    """seconds without another heartbeat after which it counts as silent"""
+    """seconds without another heartbeat after which the consumer is silent"""
 
 
 @dataclass(slots=True)
@@ -33,20 +33,20 @@ class _Observed:
 
 
 class Liveness:
-    """What one consumer has observed of the others."""
+    """The heartbeats that one consumer has observed of the other consumers in its group."""
 
     def __init__(self, own: str, heartbeat: float) -> None:
         """
         Args:
-            own: name of this consumer; it never counts as silent.
-            heartbeat: seconds after which a consumer that has work and never sent a heartbeat counts as silent.
+            own: name of the observing consumer, which is never silent.
+            heartbeat: seconds after which a consumer that has work but never sent a heartbeat is silent.
         """
         self._own, self._unknown = own, LastHeartbeat(-1, heartbeat)
         self._observed: dict[str, _Observed] = {}
         self._holders: dict[str, _Observed] = {}
 
     def note(self, heartbeats: Mapping[str, LastHeartbeat], now: float) -> None:
-        """Note the newest heartbeats of all consumers of the group."""
+        """Record the newest heartbeat of every consumer in the group."""
         observed: dict[str, _Observed] = {}
         for name, heartbeat in heartbeats.items():
             previous = self._observed.get(name)
@@ -56,13 +56,18 @@ class Liveness:
         self._observed = observed
 
     def note_holders(self, names: Iterable[str], now: float) -> None:
-        """Note consumers that have work; those that never sent a heartbeat are observed from now on."""
+        """Observe consumers that have work but never sent a heartbeat from now on.
+
+        Args:
+            names: the consumers that have work.
+            now: the present time.
+        """
         for name in names:
             if name not in self._observed:
                 self._holders.setdefault(name, _Observed(self._unknown, now))
 
     def restart(self, now: float) -> None:
-        """Give each consumer a whole period from now on, as none could reach the server to send a heartbeat."""
+        """Start each consumer's period now, because no consumer could send heartbeats to an unreachable server."""
         for observed in (*self._observed.values(), *self._holders.values()):
             observed.since = now
 
@@ -78,7 +83,7 @@ class Liveness:
         )
 
     def next_silence(self, now: float) -> float | None:
-        """Return the seconds until the next consumer would count as silent; None if there is none."""
+        """Return the seconds until the next consumer becomes silent; None if no other consumer can become silent."""
         left = (
             observed.since + observed.heartbeat.seconds - now
             for known in (self._observed, self._holders)

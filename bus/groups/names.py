@@ -1,4 +1,4 @@
-"""The names of the consumer groups on a bus."""
+"""Read the names of the consumer groups on a bus."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lanebus.bus.errors import BusError, Closed, MessageError, SetupError, Strea
 __all__ = ("GiveUp", "Jitter", "Retry", "RetryPolicy")
 
 Jitter = Literal["full", "equal", "none"]
-"""how much of a delay is random: all of it, half of it, or nothing"""
+"""which part of a delay is random: "full" all of it, "equal" its second half, "none" no part"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class GiveUp:
 
 
 def passes_by_itself(error: Exception) -> bool:
-    """Return whether a retry may help.
+    """Return whether a retry after `error` may succeed.
 
-    It does not after `MessageError`, `SetupError`, `StreamError` and `Closed`; it may after any other error.
+    False for `MessageError`, `SetupError`, `StreamError` and `Closed`; True for any other error.
     """
     if isinstance(error, BusError):
         return not isinstance(error, (MessageError, SetupError, StreamError, Closed))
@@ -44,8 +44,8 @@ def passes_by_itself(error: Exception) -> bool:
 class RetryPolicy:
     """How often to try, how long to pause, and after which errors.
 
-    The pause after attempt n is `base` × `factor`ⁿ⁻¹ seconds, at most `longest`, then randomised by `jitter`, so that
-    workers that failed together do not retry together.
+    The pause after attempt n is `base` × `factor`ⁿ⁻¹ seconds, at most `longest`, then randomised by `jitter`. Jitter
+    keeps workers that failed at the same time from retrying at the same time.
 
     Raises:
         SetupError: `attempts` or `factor` is below 1, or a number of seconds is negative or not finite.
@@ -60,11 +60,11 @@ class RetryPolicy:
     longest: float = 300.0
     """longest pause, in seconds"""
     jitter: Jitter = "full"
-    """share of each pause that is random: "full" all of it, "equal" its second half, "none" nothing"""
+    """part of each pause that is random: "full" all of it, "equal" its second half, "none" no part"""
     retried: tuple[type[Exception], ...] | None = None
     """error types to retry, subclasses included; None means any"""
     is_retried: Callable[[Exception], bool] = passes_by_itself
-    """called with the error; False means no retry, even if `retried` lists the error"""
+    """called with the error. If it returns False, the error is not retried, even if `retried` lists its type"""
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises SetupError, as the class says."""
@@ -94,13 +94,13 @@ class RetryPolicy:
                 return whole
 
     def decide(self, error: Exception, attempt: int, chance: float = 1.0, *, least: float = 0.0) -> Retry | GiveUp:
-        """Return what to do after an attempt failed.
+        """Return whether to retry after a failed attempt, and when.
 
         Args:
-            error: what the attempt raised.
+            error: the error that the attempt raised.
             attempt: number of the attempt, from 1.
             chance: a random number from 0 up to 1; the default 1.0 makes the pause as long as possible.
-            least: seconds to pause at least, for example a provider's `retry-after`. It may exceed `longest`.
+            least: shortest pause in seconds, for example a provider's `retry-after`. It may exceed `longest`.
         """
         is_wanted = self.retried is None or isinstance(error, self.retried)
         if not is_wanted or not self.is_retried(error):

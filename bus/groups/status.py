@@ -1,4 +1,4 @@
-"""State of consumer groups, for monitoring: consumers, their sessions, and waiting work."""
+"""Read the state of consumer groups, for monitoring: consumers, the sessions of each consumer, and waiting work."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ class ConsumerStatus:
 
     name: str
     seen: float | None
-    """seconds since its last heartbeat, by the server's clock; None if there was none for `WorkBounds.forget` seconds.
-    A consumer sends one every quarter of `heartbeat`"""
+    """seconds since the consumer's last heartbeat, by the server's clock. None if it sent no heartbeat for
+    `WorkBounds.forget` seconds. A consumer sends a heartbeat four times in `heartbeat` seconds"""
     heartbeat: float
-    """seconds without a heartbeat after which others claim its work; 0 if it never sent one"""
+    """seconds without a heartbeat after which other consumers claim this consumer's work; 0 if it never sent one"""
     is_alive: bool
-    """whether `seen` is below `heartbeat`. The other consumers claim its work by their own clocks, not by this"""
+    """whether `seen` is below `heartbeat`. For monitoring only: each other consumer decides by its own clock whether to
+    claim this consumer's work"""
     held: int
-    """sessions that it reported to hold in its last heartbeat"""
+    """number of sessions that the consumer held at its last heartbeat, by its own count"""
     pending: int
-    """sessions delivered to it and not finished"""
+    """number of sessions delivered to the consumer and not finished"""
     sessions: tuple[str, ...]
-    """sessions pending with it, sorted; at most `WorkBounds.named_works` of each bucket"""
+    """the pending sessions, sorted; at most `WorkBounds.named_works` of each bucket"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +56,25 @@ class GroupStatus:
     consumers: tuple[ConsumerStatus, ...]
     """sorted by name"""
     lag: int
-    """sessions that wait for a consumer"""
+    """number of sessions that wait for a consumer"""
     is_lag_more: bool
-    """the lag is higher: counting stopped at `WorkBounds.lag_counted` in a bucket"""
+    """whether the true lag is higher than `lag`, because counting stopped at `WorkBounds.lag_counted` in a bucket"""
     pending: int
-    """sessions delivered to a consumer and not finished"""
+    """number of sessions delivered to a consumer and not finished"""
     retries: int
-    """sessions that `nack` delayed and that wait"""
+    """number of waiting sessions that `nack` delayed"""
     next_retry: float | None
-    """seconds until the first of them is due, by the server's clock; 0 or less if it is due. None if there is none"""
+    """seconds until the first delayed session is due, by the server's clock; 0 or less if it is due. None if no session
+    is delayed"""
     dead: int
     """number of dead letters"""
     dropped: int
-    """dead letters dropped because a bucket was full"""
+    """number of dead letters dropped because a bucket was full"""
     seen: float | None = None
-    """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was one"""
+    """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was a heartbeat"""
     is_away: bool = False
-    """no consumer was seen for `WorkBounds.away` seconds. Its open work still holds up trims: see `Bus.remove_group`"""
+    """whether no consumer sent a heartbeat for `WorkBounds.away` seconds. The group's open work still blocks trims: see
+    `Bus.remove_group`"""
 
 
 class _Bucket(NamedTuple):
@@ -86,7 +89,7 @@ class _Bucket(NamedTuple):
 
 
 async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
-    """Read the state of a group. A group that does not exist has only zeros.
+    """Read the state of a group. If the group does not exist, the state has only zeros.
 
     Raises:
         Unavailable: the server did not answer.
@@ -128,7 +131,7 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
         raise GroupInUse(group, alive)
     was_there = False
     for buckets in batched(range(keys.buckets), log.bounds.buckets):
-        # Delete its position first: without one the group holds up no trim.
+        # The group's position is deleted first: a group without a position blocks no trims.
         places = [("HDEL", keys.groups(each), group, f"{group}:dropped", f"{group}:clock") for each in buckets]
         works = [("UNLINK", keys.open(each, group), keys.due(each, group), keys.dead(each, group)) for each in buckets]
         was_there = any(await call_all(log, [*places, *works])) or was_there

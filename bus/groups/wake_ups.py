@@ -1,7 +1,7 @@
-"""Wake waiting tasks when their session gets a wake-up. One reader serves all sessions of a shard.
+"""Wake the tasks that wait for wake-ups of a session. One reader serves all sessions of a shard.
 
-A worker that waits for a message during its work must not wait for the consumer's next fetch. As wake-ups may be lost,
-the stored position of the last one is also read from time to time. Nothing is read while no task waits.
+A worker that waits for a message during its work must not wait for the consumer's next fetch. Wake-ups may be lost, so
+the stored position of each session's last wake-up is also read at intervals. Nothing is read while no task waits.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Watch:
         self._is_closed = False
 
     def wake(self, position: int | None) -> None:
-        """Note a wake-up for a position; None means that wake-ups may have been missed."""
+        """Wake the task for a wake-up at `position`. None means that wake-ups may have been missed."""
         self._position = sys.maxsize if position is None else max(self._position, position)
         self._event.set()
 
     async def wait(self, after: int) -> None:
-        """Wait for a wake-up after a position. Spurious wake-ups are possible.
+        """Wait for a wake-up after position `after`. Spurious wake-ups are possible.
 
         Raises:
             Closed: the bus was closed.
@@ -56,7 +56,7 @@ class Watch:
             raise Closed("bus")
 
     def forget(self) -> None:
-        """Forget the wake-ups so far."""
+        """Forget all wake-ups received so far."""
         self._position = 0
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class Watch:
 
 
 class WakeUps:
-    """Reads the wake-ups of one shard for its watches. A watch needs a running `run`."""
+    """Reads the wake-ups of one shard and passes them to watches. Watches work only while `run` runs."""
 
     def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], bounds: WorkBounds) -> None:
         self._reader = StreamReader(route, map(keys.wake_ups, buckets), silence=bounds.silence)
@@ -98,7 +98,7 @@ class WakeUps:
             self._last_watch_at = anyio.current_time()
 
     async def entered(self) -> None:
-        """Wait until wake-ups are being read.
+        """Wait until the reader receives wake-ups.
 
         Raises:
             Closed: the bus was closed.
@@ -129,11 +129,15 @@ class WakeUps:
                 watch.close()
 
     async def _listen(self) -> None:
-        """Wake watches until there has been none for `WorkBounds.linger` seconds. Raises Unavailable."""
+        """Read wake-ups and wake watches. Return when there was no watch for `WorkBounds.linger` seconds.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
         reader, bounds = self._reader, self._bounds
         connection = await reader.connected()
         await reader.enter()
-        self._wake_all()  # without a connection wake-ups may have been missed
+        self._wake_all()  # wake-ups may have been missed before the connection was made
         self._listening.set()
         while self._watches or anyio.current_time() - self._last_watch_at < bounds.linger:
             await self._sweep(connection)
@@ -142,7 +146,7 @@ class WakeUps:
                 self._wake_named(page)
                 if (
                     not page or len(page) == bounds.heard
-                ):  # an entry is gone, or the page is full: some may have been trimmed before they were read
+                ):  # an entry was removed, or the page is full: wake-ups may have been trimmed before they were read
                     self._wake_all()
             if pages:
                 await asyncio.sleep(bounds.heard_pause)
@@ -151,7 +155,7 @@ class WakeUps:
         self._wanted.clear()
 
     async def _sweep(self, connection: Connection) -> None:
-        """Read the position of the last wake-up of each watched session, if it is time to. Raises Unavailable."""
+        """If the next sweep is due, read the position of each watched session's last wake-up. Raises Unavailable."""
         now = anyio.current_time()
         if now < self._sweep_at:
             return

@@ -1,4 +1,4 @@
-"""Work: a session that a consumer has fetched because it has something to do."""
+"""A work is a session that a consumer has fetched because the session has something to do."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ __all__ = ("InFlight", "Work", "by_bucket")
 
 
 class Work(NamedTuple):
-    """A session that has something to do, at least up to `position`. One consumer at a time has it."""
+    """A session that has something to do, at least up to `position`. One consumer at a time has the session."""
 
     session: str
     position: int
     """position of the session's newest waking entry at the time of the fetch"""
     bucket: int
     order: int
-    """number of that wake-up; it grows with each wake-up in the bucket"""
+    """number of the entry's wake-up. Wake-ups of a bucket are numbered upwards"""
     attempt: int = 1
-    """how often the work was delivered, this delivery included; above 1 after a consumer died or called `nack`"""
+    """how often the work was delivered, this delivery included. It is above 1 after a consumer died or called `nack`"""
     error: str = ""
-    """the `error` of the last `Consumer.nack`; "" if there was none"""
+    """the `error` of the last `Consumer.nack`; "" if the work was never given back with an error"""
     is_retry: bool = False
-    """the work was delayed by `nack` or redriven from a dead letter, and is now due"""
+    """whether the work was delayed by `nack` or redriven from a dead letter"""
     lease: Lease | None = None
-    """lease of the session, acquired with the fetch; None if it was not free or `Bus.consumer` got no `owner`"""
+    """the session's lease, acquired by the fetch. None if the lease was not acquired, for example because another owner
+    holds it or `Bus.consumer` got no `owner`"""
     page: FirstPage | None = None
-    """first page of the session, read after its lease was acquired; None if it was not requested"""
+    """the session's first page, read after the lease was acquired; None if it was not requested"""
     asked: float = 0.0
     """when the fetch was sent, in seconds of the event loop's clock"""
 
 
 class InFlight:
-    """Works that a consumer has fetched and not finished: the newest one of each session."""
+    """The works that a consumer has fetched and not finished, at most one work per session: the newest."""
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
@@ -49,14 +50,15 @@ class InFlight:
     def add(self, works: Iterable[Work]) -> list[Work]:
         """Add fetched works and return them as a list.
 
-        A work replaces an earlier one of its session: the server has ended that, even if its answer is late or lost.
+        A work replaces an earlier work of the same session. The server has ended the earlier work, even if the
+        server's reply that says so is late or lost.
         """
         added = list(works)
         self._works.update((work.session, work) for work in added)
         return added
 
     def drop(self, works: Iterable[Work]) -> None:
-        """Remove works; ignore those that are not held."""
+        """Remove works; ignore works that are not held."""
         for work in works:
             if self._works.get(work.session) == work:
                 del self._works[work.session]
@@ -71,7 +73,7 @@ class InFlight:
 
 
 def by_bucket(works: Sequence[Work]) -> list[tuple[int, list[Work]]]:
-    """Group works by bucket, as each bucket is one script call. Pure."""
+    """Group works by bucket, because each bucket needs a script call of its own. Pure."""
     shares: dict[int, list[Work]] = defaultdict(list)
     for work in works:
         shares[work.bucket].append(work)

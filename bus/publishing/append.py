@@ -1,4 +1,4 @@
-"""Appends: the command with which a producer appends to several sessions of one server in one step. Pure."""
+"""Build the command that appends to several sessions of one server in one step. Pure."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class SessionAppend:
     publishes: list[PendingPublish]
 
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
-        """Give each caller its outcome. Return the position of the session after this append.
+        """Give the caller of each publish its outcome. Return the session's position after this append.
 
         Args:
             before: position of the session before this append.
             incarnation: incarnation of the log.
-            outcomes: b"" if all publishes were appended, otherwise one word for each.
-            session_bytes: the limit that the append was sent with.
+            outcomes: b"" if all publishes were appended, otherwise one word for each publish.
+            session_bytes: the `PublishLimits.session_bytes` that the append was sent with.
         """
         words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(self.publishes):
@@ -55,36 +55,36 @@ class SessionAppend:
 
 
 class PublishLimits(NamedTuple):
-    """Limits and stream lengths that the script applies."""
+    """Limits and stream lengths that scripts/publish.lua applies."""
 
     session_bytes: int | None = None
     """most bytes of JSON that a session holds; None means unlimited"""
     reserve_bytes: int = 0
-    """bytes beyond it that control messages may use"""
+    """bytes beyond `session_bytes` that control messages may use"""
     work: WorkBounds = WorkBounds()
     """lengths of the streams of notices and wake-ups"""
     incarnations: int = LogBounds().incarnations
-    """most incarnations that a head lists"""
+    """most incarnations that a session's head lists"""
     producers: int = LogBounds().producers
-    """most producers that a head remembers"""
+    """most producers that a session's head remembers"""
 
 
 def seeds_of(producer: str) -> dict[Lane, int]:
-    """Return the initial value of the checksums of a producer's messages, for each lane."""
+    """Return the initial value of the message checksums of `producer`, for each lane."""
     return {lane: seed_of(VERSION, producer, lane) for lane in Lane}
 
 
 def publish_command(
     keys: Keys, producer: str, terms: PublishLimits, fresh: str, appends: Iterable[SessionAppend]
 ) -> tuple[Argument, ...]:
-    """Return the command that appends to sessions of one server; scripts/publish.lua describes its reply.
+    """Return the command that appends to sessions of one server. scripts/publish.lua describes the reply.
 
     Args:
         keys: names of the keys.
         producer: name of the producer.
         terms: limits and stream lengths.
-        fresh: a token never used before, for sessions that begin an incarnation with this append.
-        appends: at most one for each session.
+        fresh: a new unique token. It names the incarnation of each session whose log begins one with this append.
+        appends: at most one append for each session.
     """
     names: list[str] = []
     limit = "" if terms.session_bytes is None else terms.session_bytes

@@ -27,41 +27,42 @@ _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
 
 KEY_LIMIT_BYTES = 1_024
-"""Most UTF-8 bytes of a caller's key, which is stored for the life of the session. It is a promise of the format, not a
-setting."""
+"""Most UTF-8 bytes of a publish's key, which is stored as long as the session exists. This limit is part of the stored
+format, not a setting."""
 
 
 class AppendConditions(NamedTuple):
-    """Conditions under which a publish is appended, and its effects. Source: scripts/publish.lua."""
+    """The conditions of a publish, and its effects besides the append. Source: scripts/publish.lua."""
 
     key: str | None = None
-    """the caller's idempotency key: a publish with the same key adds nothing. None means no key"""
+    """the caller's idempotency key: another publish with the same key adds nothing. None means no key"""
     expected: int | None = None
-    """the last position that the session must have; None means any"""
+    """the last position that the session must have; None means any position"""
     epoch: int | None = None
-    """the epoch that the session's lease must have; None means any"""
+    """the epoch that the session's lease must have; None means that no lease is needed"""
     wake: bool | None = None
-    """whether to wake a worker; None wakes one if a message is a user message or a control message"""
+    """whether to wake the workers. None wakes them if one of the messages is a user message or a control message"""
     state: Literal["closed", "open"] | None = None
-    """state of the session afterwards; None leaves it unchanged"""
+    """the state to set for the session; None leaves it unchanged"""
 
 
 UNCONDITIONAL = AppendConditions()
 
 
 class EncodedPublish(NamedTuple):
-    """A publish as the script takes it."""
+    """A publish in the form that scripts/publish.lua takes."""
 
     text: str
-    """the lanes of the messages; with conditions, a JSON object of both"""
+    """one letter for each message's lane, after the flags. If there are conditions: a JSON object of this text and the
+    conditions"""
     parts: Sequence[bytes]
     """checksum and JSON of each message, alternating"""
     size_bytes: int
     """size of the messages' JSON"""
     wakes: bool = False
-    """whether it wakes a worker"""
+    """whether the publish wakes the workers"""
     is_control: bool = False
-    """whether it may use `Limits.reserve_bytes`"""
+    """whether the publish may use `Limits.reserve_bytes`"""
     conditions: AppendConditions = UNCONDITIONAL
 
     @property
@@ -81,13 +82,13 @@ def encode_publish(
 
     Args:
         messages: the messages.
-        conditions: when to append them.
+        conditions: conditions and effects of the publish.
         seeds: initial value of the checksum in each lane; see `seeds_of`.
-        heavy_bytes: size of a message's JSON from which its media may have to be moved to the store first.
+        heavy_bytes: size of JSON from which a message may hold media that have to be moved to the store first.
         limit_bytes: most bytes of a message's JSON.
 
     Returns:
-        The encoded publish; None if a message has `heavy_bytes` or more.
+        The encoded publish; None if the JSON of a message has `heavy_bytes` or more.
 
     Raises:
         NotAMessage: an argument is no message.
@@ -101,7 +102,7 @@ def encode_publish(
         for message in messages:
             body = encode(message)
             if len(body) >= heavy_bytes:
-                _require_messages(messages)  # before the media of one are stored
+                _require_messages(messages)  # check all arguments before any media are stored
                 return None
             if len(body) > limit_bytes:
                 raise MessageTooLarge(len(body), limit_bytes)
@@ -114,7 +115,7 @@ def encode_publish(
                 wakes = True
             if not is_command:
                 is_control = False
-    except (AttributeError, KeyError, TypeError):  # hot path: no type is asked for as long as all is well
+    except (AttributeError, KeyError, TypeError):  # hot path: types are checked only after an error
         _require_messages(messages)
         raise
     if wakes:
@@ -142,7 +143,7 @@ def encode_publish(
 
 
 def _require_messages(messages: Sequence[object]) -> None:
-    """Raise NotAMessage if one of these is none."""
+    """Raise NotAMessage if one of `messages` is not a message."""
     for message in messages:
         if not isinstance(message, LlmMessage | ContextEntry | ExtensionMessage):
             name = f"the class {message.__name__}" if isinstance(message, type) else type(message).__name__
@@ -150,7 +151,7 @@ def _require_messages(messages: Sequence[object]) -> None:
 
 
 def _advice(given: object) -> str:
-    """How to make a message of what was given. It quotes nothing of it, which may be private."""
+    """Return advice how to make a message from `given`. It quotes no content, because that may be private."""
     match given:
         case str() | None:
             return "make one, such as UserMessage.text(…)"

@@ -1,4 +1,4 @@
-"""Limits on the bytes that messages, sessions and a namespace may hold."""
+"""Limit the bytes that messages, sessions and a namespace may hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVE_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a publish, in bytes of the messages' JSON. Trimmed messages no longer count.
+    """Limits of a publish, in bytes of the messages' JSON. Trimmed messages are not counted.
 
     Raises:
         SetupError: a limit is negative, or `message_bytes` is above `MESSAGE_LIMIT_BYTES`.
@@ -32,13 +32,13 @@ class Limits:
     message_bytes: int = MESSAGE_LIMIT_BYTES
     """most bytes of one message"""
     session_bytes: int | None = None
-    """most bytes that a session holds, exact to the byte. None means unlimited"""
+    """most bytes that a session holds. The limit is exact to the byte. None means unlimited"""
     namespace_bytes: int | None = None
-    """most bytes that all sessions together hold. They are counted once a second, so that publishing does not wait for
-    the count: the publishes of one second may exceed it. None means unlimited"""
+    """most bytes that all sessions together hold. None means unlimited. The bytes are counted only once a second, so
+    that publishes need not wait for the count. The publishes of one second may exceed the limit"""
     reserve_bytes: int = RESERVE_BYTES
-    """bytes beyond the last two limits that control messages and the closing of a session may use, so that a full
-    session can still be stopped"""
+    """bytes beyond `session_bytes` and `namespace_bytes` that only control messages and the closing of a session may
+    use. With this reserve a full session can still be stopped"""
 
     def __post_init__(self) -> None:
         """Check the limits. Raises SetupError, as the class says."""
@@ -58,7 +58,7 @@ class _Sized(Protocol):
 
 
 class Quota:
-    """Keeps the limit of the namespace: the last count of all bytes, plus what this process published since."""
+    """Enforces `Limits.namespace_bytes`. Adds the bytes that this process publishes to the last count of all bytes."""
 
     def __init__(self, log: Log, limits: Limits) -> None:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
@@ -76,13 +76,14 @@ class Quota:
 
     @property
     def is_fresh(self) -> bool:
-        """The last count is recent enough, or there is no limit."""
+        """Whether the last count is recent enough, or there is no limit."""
         return self._limit is None or self._clock() - self._counted_at < self._age
 
     async def refresh(self) -> None:
         """Refresh a stale count. Concurrent callers share one refresh and use the old value meanwhile.
 
-        If a server does not answer in time, the old count stays: the other servers of a cluster still take publishes.
+        If a server does not answer in time, the old count is kept, so that publishes to the other servers of a cluster
+        go on.
         """
         if self._limit is None or self._clock() - self._counted_at < self._age:
             return
@@ -96,7 +97,7 @@ class Quota:
             self._counted_at = self._clock()
 
     def admit(self, publish: _Sized) -> bool:
-        """Return whether there is room for a publish; if so, count it."""
+        """Return whether the limit has room for a publish. If it has, add the publish's bytes to the count."""
         if self._limit is None:
             return True
         size = self.size_bytes + publish.size_bytes

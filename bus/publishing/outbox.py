@@ -1,9 +1,9 @@
-"""The appends of one producer to one session, and the meaning of their answers. Pure.
+"""Number the appends of one producer to one session, and interpret the server's replies. Pure.
 
-Appends are numbered 1, 2, 3 … in each term of the producer; see outboxes.py. A number that was sent and not answered is
-doubtful: a copy of it may reach the server later. Doubtful numbers are settled first (scripts/settle.lua), and nothing
-else is sent to the session meanwhile. So a number never stands for two different appends, and no publish is sent again
-while a copy of it may be in flight.
+Appends are numbered 1, 2, 3 … in each term of the producer; see outboxes.py. An append that was sent and not answered
+is doubtful: a copy of it may still reach the server. The numbers of doubtful appends are settled (scripts/settle.lua)
+before anything else is sent to the session. So a number never stands for two different appends, and no publish is sent
+again while a copy of it may be in flight.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ("Outbox", "Trouble")
 
 @dataclass(slots=True, eq=False)
 class Trouble:
-    """The work left before publishing to a session works as usual."""
+    """The problems of a session that the recovery has to solve before appends are sent directly again."""
 
     backoff: Backoff | None = None
-    """pauses between attempts, kept by the recovery; None if the last attempt succeeded"""
+    """the recovery's pauses between attempts; None if the last attempt succeeded"""
     retry_at: float = 0.0
     """time of the next attempt, on the event loop's clock"""
     doubtful: list[SessionAppend] = field(default_factory=list[SessionAppend])
@@ -41,25 +41,25 @@ class Trouble:
     waiting_bytes: int = 0
     """size of the waiting publishes"""
     is_rolled_back: bool = False
-    """the log lost its end, so the next number has to be forced"""
+    """whether the log lost its end, so that the next number has to be forced"""
     is_single: bool = False
-    """one of the waiting publishes is refused for good; each is sent alone to find it"""
+    """whether each waiting publish is sent alone, to find the publish that the server refuses for good"""
     floor: int | None = None
-    """the term was refused, and the next one must be above this; None if it was not"""
+    """the server refused the producer's term, and the next term must be above this number; None if not refused"""
     foreign: Lane | None = None
-    """the lane in which a foreign entry blocks appends; None if there is none"""
+    """the lane in which a foreign entry blocks appends; None if no foreign entry does"""
     moved: int = 0
     """how often foreign entries were quarantined since the last successful append"""
 
     @property
     def needs_settling(self) -> bool:
-        """Numbers have to be settled before anything else is sent."""
+        """Whether numbers have to be settled before anything else is sent."""
         return bool(self.doubtful) or self.is_rolled_back
 
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """Numbers the appends of one producer to one session, and interprets their replies."""
+    """Numbers the appends of one producer to one session, and interprets the server's replies."""
 
     session: str
     parked: Callable[[int], None]
@@ -71,20 +71,20 @@ class Outbox:
     position: int = 0
     """position of the session after the last answered append"""
     incarnation: str = ""
-    """incarnation of the log after it"""
+    """incarnation of the log after the last answered append"""
     in_flight: int = 0
     """number of appends sent and not answered"""
     lost: LogRolledBack | None = None
-    """a rollback that no caller has received yet"""
+    """a rollback that no caller was told about yet; None if there is none to report"""
     trouble: Trouble | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is in flight or waits, and no rollback has to be reported."""
+        """Whether no publish is in flight or waiting, and no rollback has to be reported."""
         return not self.in_flight and self.trouble is None and self.lost is None
 
     def send(self, publishes: list[PendingPublish]) -> SessionAppend:
-        """Return the next append, with these publishes. The caller sends it now."""
+        """Return the next append, with `publishes`. The caller must send it at once."""
         self.in_flight += 1
         for publish in publishes:
             publish.is_sent = True
@@ -96,13 +96,13 @@ class Outbox:
         """Handle the reply to an append.
 
         Args:
-            append: the append.
-            reply: as scripts/publish.lua returns it; None if the script stopped before this append.
-            session_bytes: the limit that the append was sent with.
-            is_alone: whether a refusal concerns this append only. False if others were sent in the same command.
+            append: the append that was answered.
+            reply: the reply of scripts/publish.lua; None if the script stopped before this append.
+            session_bytes: the `PublishLimits.session_bytes` that the append was sent with.
+            is_alone: whether a refusal concerns only this append. False if the same command held other appends.
 
         Returns:
-            The refusal that the script itself received for this append; None if there was none.
+            The server's refusal of this append that the script reports in its reply; None if it reports none.
         """
         self.in_flight -= 1
         if isinstance(reply, Refused):
@@ -124,7 +124,7 @@ class Outbox:
         elif first == b"gap":
             last, position = int(second), int(third)
             is_known = self.trouble is not None and self.trouble.is_rolled_back
-            if is_known or self.answered <= last < append.number:  # an earlier append was refused: nothing was lost
+            if is_known or self.answered <= last < append.number:  # the gap is a refused append: the log lost nothing
                 self._return(append)
             else:
                 self._roll_back(append, last, position)
@@ -136,12 +136,12 @@ class Outbox:
         return None
 
     def lose(self, append: SessionAppend) -> None:
-        """Note that an append gets no reply. It may be in the log, or reach it later."""
+        """Mark an append as doubtful: its reply was lost, so the append may be in the log or arrive there later."""
         self.in_flight -= 1
         self._begin_trouble().doubtful.append(append)
 
     def park(self, publish: PendingPublish) -> None:
-        """Add a publish after those that wait."""
+        """Add a publish at the end of the waiting publishes."""
         trouble = self._begin_trouble()
         trouble.waiting.append(publish)
         trouble.waiting_bytes += publish.size_bytes
@@ -150,10 +150,10 @@ class Outbox:
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
-        """Return the first and the last number to settle, and whether to force the last."""
+        """Return the first and the last number to settle, and whether to force the last number."""
         trouble = self._begin_trouble()
         last = max([self.answered, *(append.number for append in trouble.doubtful)])
-        if trouble.is_rolled_back:  # above the number of any late copy
+        if trouble.is_rolled_back:  # force a number above that of any late copy of an append
             return last + 1, last + 1, True
         return self.answered + 1, last, False
 
@@ -161,8 +161,8 @@ class Outbox:
         """Handle the replies of scripts/settle.lua.
 
         Args:
-            replies: one for each settled number.
-            session_bytes: the limit that the appends were sent with.
+            replies: one reply for each settled number.
+            session_bytes: the `PublishLimits.session_bytes` that the appends were sent with.
         """
         trouble = self._begin_trouble()
         was_forced, trouble.is_rolled_back = trouble.is_rolled_back, False
@@ -187,7 +187,7 @@ class Outbox:
                 self.incarnation = incarnation.decode()
                 self.position = append.settle(int(second), self.incarnation, words, session_bytes)
         else:
-            for append in doubtful.values():  # the forced number is above theirs: they cannot be appended any more
+            for append in doubtful.values():  # after the forced number, the server refuses these lower numbers
                 self._return(append)
         trouble.doubtful.clear()
 
@@ -210,9 +210,9 @@ class Outbox:
         """Begin a new term.
 
         Args:
-            term: the term.
-            position: the last position up to which the log is the one of the last answered append. If it is lower than
-                that append's, the log was rolled back.
+            term: number of the new term.
+            position: last position up to which the log is unchanged since the last answered append. If it is lower than
+                `Outbox.position`, the log was rolled back.
         """
         if position < self.position:
             self.keep(LogRolledBack(self.session, self.position, position))
@@ -222,7 +222,15 @@ class Outbox:
         trouble.is_rolled_back = False
 
     def next_batch(self, count: int, limit_bytes: int) -> list[PendingPublish]:
-        """Return publishes to send next, at least one if a caller still waits for one; remove them from the waiting."""
+        """Remove the next publishes to send from the waiting publishes, and return them.
+
+        Publishes whose callers no longer wait are dropped. The first caller that waits gets an unreported rollback
+        instead.
+
+        Args:
+            count: most publishes to return.
+            limit_bytes: most bytes to return. A larger first publish is returned alone.
+        """
         trouble = self._begin_trouble()
         waiting = [publish for publish in trouble.waiting if not publish.future.done()]
         if waiting and self.tell(waiting[0]):
@@ -241,11 +249,13 @@ class Outbox:
         self._wait([publish for publish in self._begin_trouble().waiting if not publish.future.done()])
 
     def give_way(self, attempts: int, ids: Sequence[str]) -> None:
-        """Note that foreign entries were quarantined. After more than `attempts` times, fail the first publish.
+        """Allow the next attempt after foreign entries were quarantined.
+
+        If entries were quarantined more than `attempts` times in a row, fail the first waiting publish.
 
         Args:
-            attempts: how often an append is retried.
-            ids: ids of the quarantined entries.
+            attempts: how often an append is retried after a quarantine.
+            ids: ids of the entries that were quarantined now.
         """
         trouble = self._begin_trouble()
         lane, trouble.foreign = trouble.foreign, None
@@ -262,7 +272,7 @@ class Outbox:
             self._wait(others)
 
     def is_out_of_trouble(self) -> bool:
-        """End the trouble if nothing is left to do. Return True if there is no trouble."""
+        """End the trouble if nothing is left to recover. Return whether the outbox is out of trouble."""
         trouble = self.trouble
         if trouble is None:
             return True
@@ -275,7 +285,7 @@ class Outbox:
         return True
 
     def tell(self, publish: PendingPublish) -> bool:
-        """Fail a publish with the rollback that no caller has received yet. Return False if there is none."""
+        """If a rollback was not reported to any caller yet, fail `publish` with it. Return whether there was one."""
         if self.lost is None:
             return False
         error, self.lost = self.lost, None
@@ -283,7 +293,7 @@ class Outbox:
         return True
 
     def keep(self, error: LogRolledBack) -> None:
-        """Keep a rollback until a caller receives it."""
+        """Keep a rollback until it is reported to a caller."""
         if self.lost is not None:
             error = LogRolledBack(self.session, max(error.seen, self.lost.seen), min(error.found, self.lost.found))
         self.lost = error
@@ -296,7 +306,7 @@ class Outbox:
         return self.trouble
 
     def _return(self, append: SessionAppend, reason: Refused | None = None) -> Trouble:
-        """Put the publishes of an append back to wait: it was not appended, and no copy of it is in flight."""
+        """Let the publishes of an append wait again: it was not appended, and no copy of it is in flight."""
         trouble = self._begin_trouble()
         for publish in append.publishes:
             publish.is_sent, publish.reason = False, reason or publish.reason
@@ -318,7 +328,7 @@ class Outbox:
         else:
             append.publishes[0].fail(refusal)
             self._forget_foreign()
-            if self.in_flight:  # later appends miss this number: wait for their replies before anything else is sent
+            if self.in_flight:  # the server answers later appends with a gap: await these replies before sending more
                 self._begin_trouble()
 
     def _end_term(self, floor: int) -> None:

@@ -1,10 +1,12 @@
-"""The sessions for which one process remembers the number of its last append.
+"""Remember the number of a producer's last append, for a bounded number of sessions.
 
 A producer numbers its appends to a session 1, 2, 3 … within a *term*. Terms only grow, and the server compares them
-without trusting a clock. A session forgotten here continues in a later term. A head that forgets a producer keeps a
-*floor*: new terms must be above it. So the server refuses every late copy of an append, even if producer or head have
-forgotten its number, and appends nothing twice. A producer whose term is refused first checks whether the log lost its
-earlier appends, and then continues in a term above the floor.
+without trusting a clock. If this process forgets a session, it continues the session in a later term. If a session's
+head forgets a producer, the head keeps a *floor*: a new term must be above the floor.
+
+So the server refuses every late copy of an append and appends nothing twice, even if the producer or the head has
+forgotten the append's number. A producer whose term is refused checks first whether the log lost the producer's earlier
+appends. Then it continues in a term above the floor.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ __all__ = ("Outboxes",)
 
 
 class Outboxes:
-    """The outboxes of one producer on all servers. The ones idle for longest are forgotten first."""
+    """The outboxes of one producer on all servers. The outbox that was idle for longest is forgotten first."""
 
     def __init__(self, producer: str, most: int) -> None:
         """
@@ -32,8 +34,8 @@ class Outboxes:
         """
         self.producer = producer
         self._most = most
-        # Floors of heads that forgot many producers lie a little in the past. A term that starts at the clock is above
-        # them; with a wrong clock it costs one more round trip.
+        # If a head forgot many producers, its floor is a time shortly before now. A term that starts at the present
+        # time is above that floor. If this process's clock is wrong, beginning a term costs one more round trip.
         self._term = time.time_ns() // 1_000_000
         self._outboxes: OrderedDict[str, Outbox] = OrderedDict()
 
@@ -41,7 +43,7 @@ class Outboxes:
         return len(self._outboxes)
 
     def of(self, session: str, parked: Callable[[int], None]) -> Outbox:
-        """Return the outbox of a session; a new one gets `parked`."""
+        """Return the outbox of a session. A new outbox is created with `parked`."""
         outbox = self._outboxes.get(session)
         if outbox is None:
             outbox = self._outboxes[session] = Outbox(session, parked, self._term)
@@ -55,11 +57,11 @@ class Outboxes:
         return self._term
 
     def forget(self, count: int) -> None:
-        """Forget idle sessions beyond the bound.
+        """Forget idle sessions if there are more than the bound.
 
         Args:
-            count: sessions published to just now. At most twice as many are examined, so that the cost stays small;
-                busy ones are examined again later.
+            count: number of sessions in the last batch. At most twice as many sessions are examined, so that the cost
+                stays small. A busy session is examined again later.
         """
         for _ in range(min(len(self._outboxes) - self._most, 2 * count)):
             session, outbox = self._outboxes.popitem(last=False)

@@ -25,23 +25,23 @@ class PendingPublish:
     plan: EncodedPublish
     future: asyncio.Future[Receipt]
     seconds: float
-    """how long the caller waits"""
+    """longest time that the caller waits"""
     deadline: float
-    """the end of that time, on the event loop's clock"""
+    """end of this time, on the event loop's clock"""
     turn: int = 0
-    """number of this publish among all of its publisher"""
+    """number of this publish in the order in which its publisher received all publishes"""
     is_sent: bool = False
-    """whether it may be in the log"""
+    """whether the publish may be in the log"""
     reason: Unavailable | None = None
-    """the last error that kept it from being appended; None if there was none"""
+    """the last error that prevented the append; None if there was no error"""
 
     @property
     def is_over(self) -> bool:
-        """The caller has its outcome or was cancelled."""
+        """Whether the caller has its outcome or was cancelled."""
         return self.future.done()
 
     def expire(self) -> None:
-        """Fail: the deadline has passed."""
+        """Fail the publish because its deadline has passed."""
         if self.is_sent:
             self.fail(OutcomeUnknown(self.session, self.seconds))
         else:
@@ -60,28 +60,28 @@ class PendingPublish:
         return self.plan.is_control
 
     def succeed(self, first: int, count: int, incarnation: str) -> None:
-        """Return the positions to the caller, if it still waits.
+        """Return the positions of the messages to the caller, if the caller still waits.
 
         Args:
             first: position of the first message.
             count: number of messages.
-            incarnation: of the log.
+            incarnation: incarnation of the log.
         """
         if not self.future.done():
             positions = (first,) if count == 1 else tuple(range(first, first + count))
             self.future.set_result(Receipt(positions, incarnation=incarnation))
 
     def fail(self, error: BusError) -> None:
-        """Raise an error in the caller, if it still waits."""
+        """Raise `error` in the caller, if the caller still waits."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def end(self, word: str, session_bytes: int | None) -> None:
-        """End with an outcome other than appended: refused, or a duplicate.
+        """Give the caller the outcome of a publish that was refused or is a duplicate.
 
         Args:
             word: the outcome, as scripts/publish.lua returns it.
-            session_bytes: the limit that the publish was sent with.
+            session_bytes: the `PublishLimits.session_bytes` that the publish was sent with.
         """
         conditions, rest = self.plan.conditions, word[1:]
         match word[0]:

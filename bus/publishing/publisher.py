@@ -1,11 +1,11 @@
 """Group commit: concurrent callers share one round trip and one fsync.
 
-A caller puts its publish into a queue and awaits a future, so a cancelled caller never cuts a command in two. Each
+A caller puts its publish into a queue and awaits a future, so cancelling a caller never cuts a command in two. Each
 append to a session carries this producer's next number, so the server recognises a repeat.
 
-Two batches are in flight at a time: while the server writes one to disk, the callers of the other get their outcomes
-and publish again. A lone publish is sent at once. Sessions whose append was refused or not answered go to the recovery,
-one by one; the others continue.
+Two batches are in flight at a time. While the server writes one batch to disk, the callers of the other batch get their
+outcomes and publish again. A publish is sent at once if no other publish waits. If the append to a session was refused
+or not answered, the session goes to the recovery; other sessions continue.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 __all__ = ("Publisher",)
 
 BATCHES_IN_FLIGHT = 2
-"""Most batches in flight. It is fixed: scripts/publish.lua keeps as many answers of a producer."""
+"""Most batches in flight. The number is fixed, because scripts/publish.lua keeps only two answers of a producer."""
 
 
 class _Batch(NamedTuple):
-    """The appends that are sent in one round trip."""
+    """The appends that are sent together in one round trip."""
 
     appends: list[tuple[Outbox, SessionAppend]]
     size: int
@@ -57,7 +57,7 @@ class _Batch(NamedTuple):
 
 
 class Publisher:
-    """Appends to the sessions of one shard for all callers of a process. Publishing needs a running `run`."""
+    """Appends to the sessions of one shard for all callers of a process. Publishes are sent only while `run` runs."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Publisher:
         at_once = self._bounds.callers_at_once
         self._deadlines = Deadlines(at_once)
         self._queue = PublishQueue(self._bounds.queue_bytes, at_once, self._deadlines)
-        self._parked = self._queue.park  # one for all outboxes: a bound method takes 64 bytes
+        self._parked = self._queue.park  # all outboxes share one bound method, because each would take 64 bytes
         self._recovery = Recovery(
             *(route, keys, log),
             outboxes=outboxes,
@@ -97,32 +97,33 @@ class Publisher:
         self._fault: Unavailable | None = None
         self._is_ended = self._is_scheduled = False
         self._is_crowded = False
-        """the last batch held several publishes: their callers are likely to publish together again"""
+        """whether the last batch held several publishes. If it did, several callers are likely to publish again at the
+        same time"""
         self._loop = asyncio.get_running_loop()
 
     async def publish(
         self, session: str, messages: Sequence[Publishable], conditions: AppendConditions, seconds: float
     ) -> Receipt:
-        """Append messages in one step and wait for their positions. Store their large media first.
+        """Store the large media of messages, append the messages in one step, and wait for their positions.
 
-        A call that is cancelled before its publish was sent leaves at most stored media. If it is cancelled later, the
-        messages may be in the log.
+        If the call is cancelled before the publish was sent, nothing is appended, but media may already be stored. If
+        it is cancelled later, the messages may be in the log.
 
         Args:
             session: id of the session.
             messages: the messages, in order.
-            conditions: when to append them.
-            seconds: how long to wait.
+            conditions: conditions and effects of the publish.
+            seconds: time limit of the call.
 
         Raises:
-            MediaDamaged: media of a message have another SHA-256 than they claim; nothing was appended.
+            MediaDamaged: media do not have the SHA-256 that their message gives; nothing was appended.
             MediaTooLarge: media of a message are over the store's limit; nothing was appended.
-            KeyTooLong: the key is too large; nothing was appended.
+            KeyTooLong: the key is too long; nothing was appended.
             MessageTooLarge: a message is too large; nothing was appended.
-            StreamError: the log refused, as for `Session.publish`; nothing was appended.
-            LogRolledBack: the server lost appends that it had acknowledged, as it restarted from an older copy.
-            OutcomeUnknown: sent, but not answered within `seconds`.
-            Unavailable: not sent within `seconds`, or refused by the server all that time.
+            StreamError: the log refused the publish, as for `Session.publish`; nothing was appended.
+            LogRolledBack: the server restarted from an older copy and lost acknowledged appends.
+            OutcomeUnknown: the publish was sent, but not answered within `seconds`.
+            Unavailable: the publish was not sent within `seconds`, or the server refused it for all of this time.
             Closed: the bus is closed.
         """
         offload, loop = self._offload, self._loop
@@ -157,14 +158,17 @@ class Publisher:
         seconds: float,
         deadline: float,
     ) -> PendingPublish:
-        """Store large media, then queue the publish. Later publishes to the session wait, which keeps their order."""
+        """Store large media, then queue the publish.
+
+        Later publishes to the same session wait until this publish is queued, which keeps the order of the calls.
+        """
         if self._queue.is_closed:
             raise Closed("bus")
         with anyio.move_on_after(seconds):
             async with self._offload.turn(session):
                 light, limit = await self._offload.lightened(messages), self._limits.message_bytes
                 encoded = encode_publish(light, conditions, self._seeds, limit_bytes=limit)
-                plan = cast("EncodedPublish", encoded)  # None only if heavy
+                plan = cast("EncodedPublish", encoded)  # never None, because no `heavy_bytes` was given
                 if self._queue.is_full or self._queue.is_closed:
                     await self._queue.wait_room(session, plan.size_bytes, seconds, deadline)
                 publish = PendingPublish(session, plan, self._loop.create_future(), seconds, deadline)
@@ -174,7 +178,7 @@ class Publisher:
         raise Unavailable(f"{what}. Nothing was appended: publish again, or allow more `seconds`")
 
     def _put(self, publish: PendingPublish) -> None:
-        """Queue a publish. If nothing is in flight, write it to the connection before this returns."""
+        """Queue a publish. If nothing is in flight, also write it to the connection before returning."""
         self._count += 1
         publish.turn, publish.reason = self._count, self._fault
         self._queue.put(publish)
@@ -198,7 +202,7 @@ class Publisher:
                 await self._connection.close()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new publishes, and wait at most `seconds` for the outcomes of the others."""
+        """Refuse new publishes, and wait at most `seconds` for the outcomes of earlier publishes."""
         self._queue.close()
         self._note_idle()
         with anyio.move_on_after(seconds):
@@ -207,7 +211,7 @@ class Publisher:
     # --- from the queue to the server -----------------------------------------------------------------------------
 
     async def _connect_forever(self) -> None:
-        """Connect, and refresh the quota, whenever sending needs it."""
+        """Whenever `_send` asks for it, connect if needed, refresh the quota, and send queued publishes."""
         backoff = Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
         while True:
             await self._wanted.wait()
@@ -236,7 +240,7 @@ class Publisher:
             if not isinstance(error, Refused) or error.is_transient:
                 await connection.close()
                 raise
-            # The user may not load scripts: the recovery sends the script with the first append.
+            # The server user may lack the right to load scripts. Then the recovery sends the script with the append.
         self._connection = connection
 
     def _schedule(self) -> None:
@@ -252,7 +256,7 @@ class Publisher:
         """Send batches while publishes are queued and fewer than `BATCHES_IN_FLIGHT` are in flight.
 
         Args:
-            is_counted: the bytes of the namespace have just been counted.
+            is_counted: whether the quota was just refreshed.
         """
         while self._queue and len(self._in_flight) < BATCHES_IN_FLIGHT and not self._is_ended:
             connection = self._connection
@@ -270,7 +274,7 @@ class Publisher:
         self._note_idle()
 
     def _next_batch(self) -> _Batch:
-        """Take a batch from the queue. Publishes to one session stay in order and get one number."""
+        """Take a batch from the queue. All its publishes to one session form one append, in order."""
         shares: dict[str, tuple[Outbox, list[PendingPublish]]] = {}
         half = (len(self._queue) + sum(batch.size for batch in self._in_flight) + 1) // 2
         count = 0
@@ -302,7 +306,7 @@ class Publisher:
     # --- replies ------------------------------------------------------------------------------------------------
 
     def _handle_reply(self, batch: _Batch, replies: list[Reply | Refused] | Unavailable) -> None:
-        """Handle the reply to a batch. Pass sessions that need it to the recovery."""
+        """Handle the reply to a batch. Pass each session that is in trouble to the recovery."""
         self._in_flight.remove(batch)
         self._is_crowded = batch.size > 1
         limit = self._terms.session_bytes

@@ -20,23 +20,23 @@ __all__ = ("Deadlines", "PublishQueue", "Waiting")
 
 
 class Waiting(Protocol):
-    """A caller that waits until its deadline at most."""
+    """A caller that waits, but no longer than its deadline."""
 
     @property
     def is_over(self) -> bool:
-        """It no longer waits."""
+        """Whether the caller no longer waits."""
         ...
 
     def expire(self) -> None:
-        """Fail: the deadline has passed."""
+        """Raise an error in the caller because its deadline has passed."""
         ...
 
 
 class Deadlines:
-    """Expires callers at their deadlines, with one timer for all: most are answered long before it fires.
+    """Expires callers at their deadlines. One timer serves all callers, because most are answered before it fires.
 
-    A heap finds the next deadline. Answered callers are removed whenever the heap has doubled; until then it only holds
-    weak references. If many deadlines pass at once, other tasks run in between.
+    A heap finds the next deadline. The heap holds weak references to callers. Answered callers are removed from the
+    heap each time its size has doubled. If many deadlines pass at once, other tasks run in between.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -52,10 +52,10 @@ class Deadlines:
         self._next = math.inf
 
     def note(self, deadline: float, waiting: Waiting) -> None:
-        """Expire a caller at this time of the event loop's clock, if it still waits then."""
+        """Expire a caller at `deadline`, on the event loop's clock, if the caller still waits then."""
         self._noted += 1
         heappush(self._heap, (deadline, self._noted, ref(waiting)))
-        if len(self._heap) > self._most:  # hot path: of most callers only the dead reference is left
+        if len(self._heap) > self._most:  # hot path: most callers are gone, and only their dead references are left
             self._heap = [each for each in self._heap if (caller := each[2]()) is not None and not caller.is_over]
             heapify(self._heap)
             self._most = 2 * max(len(self._heap), self._at_once)
@@ -76,7 +76,7 @@ class Deadlines:
         self._timer, self._next = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
-        """Expire callers whose deadline has passed. Publishes that were sent stay in flight."""
+        """Expire callers whose deadlines have passed. Publishes that were already sent stay in flight."""
         self._timer, self._next = None, math.inf
         heap, now = self._heap, self._loop.time()
         for _ in range(self._at_once):
@@ -109,13 +109,13 @@ class _Entrant:
 
 
 class PublishQueue:
-    """A queue bounded by bytes. If it is full, callers wait for room and enter in order."""
+    """A queue with a bound in bytes. If the queue is full, callers wait for room and are admitted in order."""
 
     def __init__(self, limit_bytes: int, at_once: int, deadlines: Deadlines) -> None:
         """
         Args:
-            limit_bytes: most JSON that waits.
-            at_once: most callers to admit in one turn of the event loop, so that they do not block it.
+            limit_bytes: most bytes of JSON that wait to be sent.
+            at_once: most callers to admit in one turn of the event loop, so that the loop is not blocked.
             deadlines: expires callers that wait for room.
         """
         self._waiting: deque[PendingPublish] = deque()
@@ -124,9 +124,9 @@ class PublishQueue:
         self._parked_bytes = 0
         self._outside: OrderedDict[_Entrant, None] = OrderedDict()
         self._admitted = self._admitted_bytes = 0
-        """callers admitted that have not put their publish yet, and its bytes"""
+        """number of admitted callers that have not called `put` yet, and the bytes of their publishes"""
         self.is_closed = False
-        """no new publish is accepted"""
+        """whether new publishes are refused"""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -135,18 +135,18 @@ class PublishQueue:
         return iter(self._waiting)
 
     def put(self, publish: PendingPublish) -> None:
-        """Add a publish at the end. The caller has checked for room."""
+        """Add a publish at the end. The caller must have checked for room."""
         self._waiting.append(publish)
         self._size_bytes += publish.size_bytes
 
     def park(self, size_bytes: int) -> None:
-        """Count bytes that were taken and wait in an outbox; a negative size ends their waiting."""
+        """Add to the bytes that were taken from the queue but wait in outboxes. A negative size subtracts."""
         self._parked_bytes += size_bytes
         self._admit()
 
     @property
     def is_full(self) -> bool:
-        """A caller has to wait for room: the bound is reached, or other callers wait already."""
+        """Whether a caller has to wait for room: the bound is reached, or other callers already wait."""
         return bool(self._outside) or self._has_no_room
 
     @property
@@ -154,13 +154,13 @@ class PublishQueue:
         return self._size_bytes + self._parked_bytes + self._admitted_bytes > self._limit_bytes
 
     async def wait_room(self, session: str, size_bytes: int, seconds: float, deadline: float) -> None:
-        """Wait until there is room. The caller must then `put` before it awaits anything else.
+        """Wait until there is room. The caller must then call `put` before it awaits anything else.
 
         Args:
             session: session of the publish, for the error text.
             size_bytes: size of the publish.
-            seconds: how long the caller waits, for the error text.
-            deadline: the end of that time, on the event loop's clock.
+            seconds: time limit of the caller, for the error text.
+            deadline: end of this time, on the event loop's clock.
 
         Raises:
             Unavailable: there was no room until the deadline.
@@ -185,7 +185,7 @@ class PublishQueue:
             raise Closed("bus")
 
     def _admit(self) -> None:
-        """Admit the callers that there is room for."""
+        """Admit waiting callers while there is room."""
         while self._outside and self._admitted < self._at_once and (self.is_closed or not self._has_no_room):
             entrant, _ = self._outside.popitem(last=False)
             self._admitted += 1
@@ -194,7 +194,10 @@ class PublishQueue:
                 entrant.admitted.set_result(None)
 
     def take(self, count: int, limit_bytes: int) -> Iterator[PendingPublish]:
-        """Yield publishes from the front: up to `count`, and about `limit_bytes`. Drop those no caller waits for."""
+        """Take publishes from the front and yield them: up to `count`, and about `limit_bytes`.
+
+        A publish whose caller no longer waits is dropped.
+        """
         while self._waiting and count and limit_bytes > 0:
             publish = self._waiting.popleft()
             self._size_bytes -= publish.size_bytes

@@ -1,7 +1,7 @@
-"""Recovery of sessions whose appends were refused or not answered, until publishing works as usual again.
+"""Recover sessions whose appends were refused or not answered, until the publisher can send to them again.
 
-The recovery has a connection of its own and handles each session by itself, so that a session that keeps failing does
-not hold up the others.
+The recovery has its own connection and handles each session separately, so that a session that keeps failing does not
+delay other sessions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Step(NamedTuple):
 
 
 class Recovery:
-    """Recovers the troubled sessions of one publisher, while `run` is running."""
+    """Recovers the sessions of one publisher whose outbox is in trouble, while `run` runs."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Recovery:
     ) -> None:
         """
         Args:
-            outboxes: of the producer.
+            outboxes: the producer's outboxes.
             terms: limits for the appends.
             bounds: pauses and batch sizes.
-            recovered: called after a session has recovered.
+            recovered: function to call after a session has recovered.
         """
         self._route, self._keys, self._log = route, keys, log
         self._outboxes, self._terms, self._bounds = outboxes, terms, bounds
@@ -76,11 +76,11 @@ class Recovery:
 
     @property
     def is_waited_for(self) -> bool:
-        """A caller waits for a publish to a troubled session."""
+        """Whether a caller waits for a publish to a session in trouble."""
         return any(not publish.future.done() for publish in self.publishes())
 
     def publishes(self) -> Iterator[PendingPublish]:
-        """Yield all publishes to troubled sessions."""
+        """Yield all publishes to sessions in trouble."""
         for step in self._sent:
             if step.append is not None:
                 yield from step.append.publishes
@@ -117,7 +117,10 @@ class Recovery:
                 await self._connection.close()
 
     def _due(self) -> tuple[list[Outbox], float | None]:
-        """Return the sessions to handle now, and the seconds until the next one is due; None if there is none."""
+        """Return the sessions to handle now, and the seconds until another session is due.
+
+        The seconds are None if no other session will be due.
+        """
         now = anyio.current_time()
         due: list[Outbox] = []
         next_at: float | None = None
@@ -126,17 +129,17 @@ class Recovery:
                 del self._troubled[session]
                 self._recovered()
             elif outbox.in_flight:
-                pass  # wait for its reply first
+                pass  # the reply to the append in flight has to come first
             elif trouble.retry_at > now:
                 next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
             elif len(due) < self._bounds.recovery_sessions:
                 due.append(outbox)
-        for outbox in due:  # move to the end: sessions whose callers keep publishing would starve the others
+        for outbox in due:  # move to the end, or sessions whose callers keep publishing would starve other sessions
             self._troubled[outbox.session] = self._troubled.pop(outbox.session)
         return due, None if next_at is None else next_at - now
 
     async def _step_all(self, due: Sequence[Outbox]) -> None:
-        """Take one step for each of these sessions.
+        """Send one script call for each of the sessions `due`, and handle the replies.
 
         Raises:
             Unavailable: the server did not answer.
@@ -168,7 +171,7 @@ class Recovery:
         return self._connection
 
     async def _quarantine(self, due: Sequence[Outbox]) -> None:
-        """Quarantine foreign entries at the positions of the next appends."""
+        """Quarantine foreign entries that are at the positions of the next appends."""
         for outbox in due:
             if (trouble := outbox.trouble) is not None and trouble.foreign is not None:
                 try:
@@ -180,7 +183,7 @@ class Recovery:
                     outbox.give_way(self._bounds.quarantine_attempts, ids)
 
     async def _begin_terms(self, due: Sequence[Outbox]) -> None:
-        """Begin a new term for sessions whose term was refused."""
+        """Begin a new term for each session in which the server refused the producer's term."""
         for outbox in due:
             trouble = outbox.trouble
             if trouble is None or trouble.floor is None or trouble.doubtful:
@@ -190,7 +193,7 @@ class Recovery:
                 try:
                     head = await self._log.head(outbox.session)
                     position = position if head.is_erased else await common_position(self._log, head, outbox.cursor)
-                except CursorTrimmed:  # the entry that proves it was trimmed: assume that nothing was lost
+                except CursorTrimmed:  # the entry that could prove a loss was trimmed: assume that nothing was lost
                     pass
                 except Refused as refusal:
                     self._explain(refusal, outbox)
@@ -244,7 +247,12 @@ class Recovery:
         return Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
 
     def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
-        """Note the error on the waiting publishes: `PendingPublish.expire` raises it."""
+        """Set `fault` as the reason of waiting publishes, so that `PendingPublish.expire` raises it.
+
+        Args:
+            fault: the error.
+            only: the outbox with these publishes; None means all outboxes in trouble.
+        """
         for outbox in self._troubled.values() if only is None else (only,):
             for publish in outbox.trouble.waiting if outbox.trouble is not None else ():
                 publish.reason = fault

@@ -1,4 +1,4 @@
-"""Methods of `Session` that store its readers' progress: states of projections, and checkpoints."""
+"""Methods of `Session` that store the progress of readers: states of projections, and checkpoints."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ async def load_projection(self: HasResources, name: str, version: int) -> Checkp
 
     Args:
         name: name of the projection.
-        version: version of its fold. Each version is stored by itself.
+        version: version of the projection's fold. Each version has a stored state of its own.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -36,17 +36,17 @@ async def save_projection(
 ) -> bool:
     """Store a projection's state and checkpoint in one step.
 
-    From then on, entries after the checkpoint are not trimmed, unless the archive has them or the trim is forced.
+    Entries after the stored checkpoint are not trimmed, unless the archive has them or the trim is forced.
 
     Args:
         name: name of the projection.
-        version: version of its fold. Each version is stored by itself.
+        version: version of the projection's fold. Each version has a stored state of its own.
         state: the folded state, encoded.
         cursor: cursor of the last entry that `state` includes.
-        expected: position of the checkpoint that `state` was folded from; 0 if there was none.
+        expected: position of the stored checkpoint from which the fold of `state` started; 0 if none was stored.
 
     Returns:
-        False if another process has stored a different checkpoint meanwhile. Nothing was stored then.
+        Whether the state was stored. False if another process has stored a different checkpoint since then.
 
     Raises:
         SessionErased: the session was erased.
@@ -62,22 +62,22 @@ async def drop_projection(self: HasResources, name: str, version: int) -> bool:
 
     Args:
         name: name of the projection.
-        version: version of its fold.
+        version: version of the projection's fold.
 
     Returns:
-        Whether it was stored.
+        Whether a state of this version was stored.
 
     Raises:
-        Unavailable: the server cannot be reached. It may be removed.
+        Unavailable: the server cannot be reached. The state may be removed.
     """
     return await stored.drop_projection(self.resources.log, self.resources.id, name, version)
 
 
 async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
-    """Store the cursor of a reader, which has processed every entry up to it.
+    """Store the cursor up to which a reader has processed every entry.
 
-    From a reader's first checkpoint on, entries that it has not processed are not trimmed, unless the archive has them
-    or the trim is forced.
+    Once a reader has a checkpoint, the entries after it are not trimmed, unless the archive has them or the trim is
+    forced.
 
         cursor = await session.load_checkpoint("mirror") or START
         async for envelope in session.follow(after=cursor):
@@ -86,12 +86,12 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewi
 
     Args:
         name: name of the reader.
-        cursor: cursor of the last entry that it has processed.
-        rewind: store the cursor even if it is before the stored one.
+        cursor: cursor of the last entry that the reader has processed.
+        rewind: store `cursor` even if it is before the stored cursor.
 
     Returns:
-        False if the stored cursor is later and still valid; nothing was stored then. If the log lost entries before
-        the stored cursor, an earlier one is accepted.
+        Whether `cursor` was stored. False if the stored cursor is later and still valid. If the log lost entries
+        before the stored cursor, an earlier `cursor` is accepted.
 
     Raises:
         InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
@@ -106,7 +106,7 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewi
 
 
 async def load_checkpoint(self: HasResources, name: str) -> Cursor | None:
-    """Return the stored cursor of a reader, or None if it has none.
+    """Return the stored cursor of a reader, or None if none is stored.
 
     Args:
         name: name of the reader.
@@ -119,17 +119,17 @@ async def load_checkpoint(self: HasResources, name: str) -> Cursor | None:
 
 
 async def drop_checkpoint(self: HasResources, name: str) -> bool:
-    """Remove the checkpoint of a reader, so that it no longer blocks trims.
+    """Remove the checkpoint of a reader, so that the reader no longer blocks trims.
 
     Args:
         name: name of the reader.
 
     Returns:
-        Whether it had a checkpoint.
+        Whether the reader had a checkpoint.
 
     Raises:
         InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
-        Unavailable: the server cannot be reached. It may be removed.
+        Unavailable: the server cannot be reached. The checkpoint may be removed.
     """
     return await stored.drop_checkpoint(self.resources.log, self.resources.id, name)
 
@@ -137,8 +137,8 @@ async def drop_checkpoint(self: HasResources, name: str) -> bool:
 async def checkpoints(self: HasResources) -> Mapping[str, Cursor]:
     """Return the checkpoints that block trims, by holder.
 
-    A holder is `r:<reader>`, `p:<projection>@<version>`, or `f:<session>` for a fork. Consumer groups block trims too,
-    but are not listed here: they keep their own positions.
+    A holder is `r:<reader>`, `p:<projection>@<version>`, or `f:<session>` for a fork. Consumer groups also block trims,
+    but are not listed here: a group stores its positions elsewhere.
 
     Raises:
         Unavailable: the server cannot be reached.

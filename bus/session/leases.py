@@ -1,4 +1,4 @@
-"""Methods of `Session` for workers: acquire, renew and release its lease, and wait for wake-ups."""
+"""Methods of `Session` for workers: acquire, renew and release the session's lease, and wait for wake-ups."""
 
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.session.resources import HasResources
@@ -14,12 +14,12 @@ def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float
         async with session.lease("host-1") as lease:
             await session.publish(message, epoch=lease.epoch)
 
-    Only one holder runs a session's loop at a time. A nested block of the same object re-enters. Another object waits,
-    also under the same name.
+    Only one holder runs a session's loop at a time. A nested block of the same object re-enters the lease. A block of
+    another object waits, even if it has the same holder name.
 
     Args:
-        holder: your name, for those who ask who runs the session. It need not be unique.
-        seconds: how long the lease lasts without a renewal: after a crash the next holder waits so long.
+        holder: name of the holder, shown by monitoring. It need not be unique.
+        seconds: how long the lease lasts without a renewal. After a crash the next holder waits up to this long.
         wait: most seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
     """
     return SessionLease(self.resources, holder, seconds=seconds, wait=wait)
@@ -28,11 +28,11 @@ def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float
 async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease | None:
     """Acquire the right to run this session's loop.
 
-    If another owner holds the lease, its release wakes the workers, so there is no need to poll. If the call is
-    cancelled, the lease may have been acquired; it then expires after `seconds`.
+    If another owner holds the lease, there is no need to poll: the release of the lease wakes the workers. If the call
+    is cancelled, the lease may have been acquired; it then expires after `seconds`.
 
     Args:
-        owner: name of the worker. An owner that holds the lease gets it again, with the next epoch.
+        owner: name of the worker. An owner that already holds the lease acquires it again, with the next epoch.
         seconds: how long the lease lasts unless it is renewed.
 
     Returns:
@@ -50,7 +50,7 @@ async def renew_lease(self: HasResources, lease: Lease, seconds: float) -> bool:
 
     Args:
         lease: the lease, as `acquire_lease` returned it.
-        seconds: how long it lasts from now.
+        seconds: how long the lease lasts from now.
 
     Returns:
         False if the lease is lost: it was released, another owner acquired it, or the session was erased.
@@ -62,9 +62,9 @@ async def renew_lease(self: HasResources, lease: Lease, seconds: float) -> bool:
 
 
 async def release_lease(self: HasResources, lease: Lease) -> None:
-    """Release a lease. Do nothing if it is lost already.
+    """Release a lease. Do nothing if the lease is already lost.
 
-    Wakes the workers if another owner tried to acquire the lease meanwhile.
+    The release wakes the workers if another owner tried to acquire the lease while it was held.
 
     Args:
         lease: the lease, as `acquire_lease` returned it.
@@ -78,8 +78,8 @@ async def release_lease(self: HasResources, lease: Lease) -> None:
 async def wait_for_wake_up(self: HasResources, after: Cursor) -> None:
     """Wait until an entry after a cursor wakes the workers. Spurious wake-ups are possible.
 
-    Returns at once if the session already has any entry after the cursor. Otherwise returns a few milliseconds after
-    the wake-up: one reader, which runs only while a call waits, serves all sessions of the process.
+    Returns at once if the session already has an entry after the cursor. Otherwise returns a few milliseconds after
+    the wake-up.
 
     Args:
         after: cursor of the last entry that the caller has seen.
@@ -90,6 +90,6 @@ async def wait_for_wake_up(self: HasResources, after: Cursor) -> None:
     """
     with self.resources.wake_ups.watch(self.resources.id) as watch:
         await self.resources.wake_ups.entered()
-        watch.forget()  # the head read below covers every earlier wake-up
+        watch.forget()  # the head is read after every wake-up received so far, so it covers them
         if (await self.resources.log.head(self.resources.id)).position <= after.position:
             await watch.wait(after.position)

@@ -12,7 +12,7 @@ from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
 __all__ = ("close", "preview", "publish", "reopen", "try_publish")
 
 PUBLISH_SECONDS = 10.0
-"""The default of `seconds`, in which a publish must be acknowledged."""
+"""The default of `seconds`, the time limit of a publish."""
 
 
 async def publish(
@@ -26,26 +26,29 @@ async def publish(
 ) -> Receipt:
     """Append messages and wait for the server's acknowledgement.
 
-    All messages are appended in one step, in their order and at consecutive positions, or none is. Each goes to the
-    lane of its type. Publishes of one process to one session are appended in the order of the calls.
+    Either all messages are appended in one step, or none. They are appended in the order of the arguments, at
+    consecutive positions. Each message goes to the lane of its type. Publishes of one process to one session are
+    appended in the order of the calls.
 
-    The embedded server acknowledges once the messages are on disk. On your own server its `appendfsync` decides.
+    The embedded server acknowledges once the messages are on disk. Your own server acknowledges according to its
+    `appendfsync` setting.
 
-    A publish that was sent is retried under the same number, so it is never appended twice.
+    A publish that was sent is retried under the same number, so the messages are never appended twice.
 
-    A call that is cancelled before it was sent appends nothing. If it was sent, the messages may be in the log.
+    If the call is cancelled before the publish was sent, nothing is appended. If the publish was sent, the messages
+    may be in the log.
 
-    Inline media of 50,000 bytes and more (`inline_limit_bytes` of `Bus.open`) go to the media store first. They stay
-    there if the publish fails, which is harmless.
+    Inline media of 50,000 bytes and more (`inline_limit_bytes` of `Bus.open`) go to the media store first. If the
+    publish fails, the media stay in the store, which is harmless.
 
     Args:
-        *messages: one or more, for either lane.
-        key: your own name for this publish, at most 1,024 bytes in UTF-8. The session remembers it as long as it
-            exists: a repeat with the same key appends nothing. None means no name.
-        expected: append only if this is the session's last position; 0 for an empty session. None means any.
+        *messages: one or more messages, for either lane.
+        key: your own name for this publish, at most 1,024 bytes in UTF-8. A repeat with the same key appends nothing,
+            as long as the session exists. None means that a repeat appends the messages again.
+        expected: append only if this is the session's last position; 0 for an empty session. None means any position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
-        wake: whether to wake the workers. None wakes them if a message is a user's or a command.
-        seconds: time limit for the whole call, including retries and the wait for room in the queue.
+        wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
+        seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:
         One position per message. For a repeated `key`, the positions of the first publish.
@@ -54,18 +57,18 @@ async def publish(
         NotAMessage: an argument is no message, such as a dict or a string. Nothing was appended.
         DecodeError: there are no messages.
         MessageTooLarge: a message is too large. Nothing was appended.
-        KeyTooLong: the key is too large. Nothing was appended.
-        MediaDamaged: media of a message do not have the SHA-256 that the message says. Nothing was appended.
+        KeyTooLong: the key is too long. Nothing was appended.
+        MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
         Conflict: `expected` is not the last position. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
         SessionClosed: the session is closed. Nothing was appended.
         SessionErased: the session was erased. Nothing was appended.
-        LogRolledBack: the log lost entries at its end, among them perhaps earlier acknowledged ones. Nothing was
+        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries. Nothing was appended.
+        OutcomeUnknown: the publish was sent, but not acknowledged in time. A repeat with the same `key` is safe.
+        Unavailable: the publish was not sent in time, or the server refused it for all of `seconds`. Nothing was
             appended.
-        OutcomeUnknown: sent, but not acknowledged in time. A repeat with the same `key` is safe.
-        Unavailable: not sent in time, or refused by the server all that time. Nothing was appended.
         Closed: the bus is closed.
     """
     if not messages:
@@ -90,7 +93,7 @@ async def try_publish(
     The arguments are those of `publish`.
 
     Returns:
-        The receipt, or the error with which the log refused: one of the types in `Outcome`.
+        The receipt, or the error with which the log refused the publish: one of the types in `Outcome`.
 
     Raises:
         MessageError: as for `publish`, except for `MessageTooLarge`.
@@ -112,14 +115,14 @@ async def close(
     expected: int | None = None,
     epoch: int | None = None,
 ) -> Receipt:
-    """Close the session: append the last messages and refuse all later ones, in one step.
+    """Append the session's last messages and close it, in one step. Later publishes are refused.
 
-    An extension message `session.closed` with the data `{"reason": reason}` follows the last message, so every reader
-    sees the end. `reopen` undoes it.
+    An extension message `session.closed` with the data `{"reason": reason}` is appended after the last message, so
+    every reader sees the end. `reopen` opens the session again.
 
     Args:
-        *messages: the last messages; may be none.
-        reason: why, for people.
+        *messages: the last messages; none is allowed.
+        reason: why the session is closed, in words for people.
         key: as for `publish`.
         expected: as for `publish`.
         epoch: as for `publish`.
@@ -139,12 +142,12 @@ async def close(
 async def reopen(self: HasResources, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
     """Reopen the session and append its first messages, in one step.
 
-    An extension message `session.reopened` with the data `{"reason": reason}` precedes them. If the session is open,
-    all of them are appended and it stays open.
+    An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. If the
+    session is already open, it stays open and all of these messages are appended.
 
     Args:
-        *messages: the first messages; may be none.
-        reason: why, for people.
+        *messages: the first messages; none is allowed.
+        reason: why the session is reopened, in words for people.
         key: as for `publish`.
 
     Returns:
@@ -164,16 +167,16 @@ async def preview(
 ) -> None:
     """Show live deltas of an unfinished message to followers with `live=True`. Deltas are in no lane.
 
-    Deltas of one process are shown in the order of the calls. A session keeps at most 8 MiB of them as JSON
-    (`LogBounds.live_bytes`), until one hour after the last (`LogBounds.live_seconds`). If space is needed, deltas of
-    ended messages are removed. Deltas of unfinished messages are kept.
+    Deltas of one process are shown in the order of the calls. A session keeps at most 8 MiB of deltas as JSON
+    (`LogBounds.live_bytes`), until one hour after its last delta (`LogBounds.live_seconds`). If space is needed, deltas
+    of ended messages are removed. Deltas of unfinished messages are kept.
 
     If the call is cancelled, the deltas may have been shown.
 
     Args:
-        *deltas: the next pieces of one or more messages; a delta of kind `cut` ends its message.
-        epoch: show only while the lease with this epoch is the newest. None means no lease is needed.
-        seconds: time limit for the whole call, including retries.
+        *deltas: the next pieces of one or more messages. A delta of kind `cut` ends its message.
+        epoch: show the deltas only while the lease with this epoch is the newest. None means no lease is needed.
+        seconds: time limit in seconds for the whole call, including retries.
 
     Raises:
         DecodeError: a delta is a snapshot. Nothing was shown.
@@ -182,7 +185,8 @@ async def preview(
         SessionErased: the session was erased. Nothing was shown.
         SessionClosed: the session is closed. Nothing was shown. Cuts are still accepted.
         PreviewFull: unfinished messages use all the space. Nothing was shown. Cuts are still accepted.
-        LogRolledBack: the server lost the previous preview. Nothing was shown; stop previewing this message.
-        Unavailable: no answer in time. The deltas may have been shown; stop previewing this message, or it gets a gap.
+        LogRolledBack: the server lost the previous preview. Nothing was shown. Stop previewing this message.
+        Unavailable: no answer in time. The deltas may have been shown. Stop previewing this message: a later delta
+            could leave a gap in its text.
     """
     await self.resources.preview_writer.preview(self.resources.id, deltas, epoch=epoch, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Methods of `Session` that read: its head, its entries, new entries as they come, and unfinished messages."""
+"""Methods of `Session` that read its head, its entries, new entries as they are appended, and unfinished messages."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
@@ -48,8 +48,8 @@ async def read(
 
     Args:
         lanes: lanes to read, at least one.
-        kinds: yield only these kinds of messages, as for `subscribe`. A mapping gives kinds per lane, and every kind of
-            the lanes it leaves out. None means all.
+        kinds: yield only these kinds of messages, as for `subscribe`. A mapping selects kinds per lane; a lane that is
+            not in the mapping yields all kinds. None means all kinds of all lanes.
         after: start after this cursor.
         until: last position to yield. None means the session's last position.
 
@@ -81,16 +81,17 @@ async def pages(
     until: int | None = None,
     first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
-    """Read like `read`, but yield pages, each with the cursor of its end.
+    """Read like `read`, but yield pages. Each page has the cursor of its end.
 
-    A page is yielded even if nothing in it was selected, so its cursor shows the progress.
+    A page without any selected entry is yielded too, so that its cursor shows the progress.
 
     Args:
         lanes: as for `read`.
         kinds: as for `read`.
         after: as for `read`.
         until: as for `read`.
-        first: the first page, if another command has fetched it: a `first_page` with the same lanes and cursor.
+        first: a `first_page` with the same lanes and cursor that was already read with another command. None reads the
+            first page.
 
     Raises:
         BusError: the errors of `read`.
@@ -104,7 +105,9 @@ async def pages(
 
 
 def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START) -> FirstPage:
-    """Return a request for the first page of `pages`, to send with another command, as `Bus.consumer` does. No I/O.
+    """Return a request for the first page of `pages`. No I/O.
+
+    The request is sent together with another command, for example with the `fetch` of `Bus.consumer`.
 
     Args:
         lanes: lanes to read, at least one.
@@ -126,16 +129,16 @@ async def follow(
     until_closed: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> AsyncGenerator[Envelope, None]:
-    """Yield every entry after a cursor exactly once, in position order: first those in the log, then new ones.
+    """Yield every entry after a cursor exactly once, in position order: first stored entries, then new ones.
 
-    It does not end by itself, unless `until_closed` is true. It is `subscribe` without the notices.
+    The generator does not end by itself, unless `until_closed` is true. It is `subscribe` without the notices.
 
     Args:
         lanes: as for `subscribe`.
         kinds: as for `subscribe`.
         after: as for `subscribe`.
         live: as for `subscribe`.
-        until_closed: end when the session is closed and everything in it was yielded.
+        until_closed: end when the session is closed and all its entries were yielded.
         buffer_bytes: as for `subscribe`.
 
     Raises:
@@ -161,14 +164,14 @@ async def subscribe(
 ) -> AsyncGenerator[Envelope | Notice, None]:
     """Yield every entry after a cursor exactly once, in position order, with notices in between.
 
-    A `Notice` says that the reader has caught up, was too slow for its buffer, or passed entries that were not
-    selected. It also says that the session was closed or reopened. Use `match` to distinguish it from an `Envelope`.
+    A `Notice` reports one of these: the reader has caught up, was too slow for its buffer, or passed entries that were
+    not selected; the session was closed or reopened. Use `match` to distinguish a notice from an `Envelope`.
 
     Each item has a cursor. A later `subscribe` or `follow` after that cursor repeats nothing and misses nothing.
 
-    A slow reader loses nothing: if its buffer is full, it is switched back to reading the log, after a notice.
+    A slow reader loses nothing: if its buffer is full, it gets a notice and is switched back to reading the log.
 
-    Cancelling or closing the generator releases its buffer. Entries that it had not yielded stay in the log.
+    Cancelling or closing the generator releases its buffer. Entries that were not yielded stay in the log.
 
     Args:
         lanes: lanes to read, at least one.
@@ -177,10 +180,10 @@ async def subscribe(
             `agent.*` selects all kinds with that prefix. Undecodable entries and live deltas are always yielded.
         after: start after this cursor. After the cursor of a live delta, an unfinished message continues there.
         live: also yield live deltas. They hold LLM content, so do not show them to readers without access to the LLM
-            lane. If `after` is the cursor of an entry, a snapshot of each unfinished message comes first, at that
-            cursor. If the LLM lane is selected, no delta comes after the end of its message.
-        buffer_bytes: how much JSON may wait while the caller is busy, 1 MiB by default. One larger entry still fits.
-            Live deltas that did not fit come again, joined.
+            lane. If `after` is the cursor of an entry, a snapshot of each unfinished message is yielded first, with
+            that cursor. If the LLM lane is selected, no delta of a message is yielded after the end of the message.
+        buffer_bytes: most bytes of JSON that wait while the caller is busy, 1 MiB by default. A single entry may be
+            larger. Live deltas that did not fit are yielded later, joined.
 
     Raises:
         NoLanes: `lanes` is empty.
@@ -188,8 +191,8 @@ async def subscribe(
         CursorTrimmed: the next entry was trimmed and is not in the archive.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         SessionErased: the session was erased.
-        LogRolledBack: the log lost entries that were yielded or that the reader of `after` has seen. To continue,
-            discard everything after position `error.found` and subscribe after `Cursor(error.found)`.
+        LogRolledBack: the log lost entries that were yielded, or entries up to `after`. To continue, discard everything
+            after position `error.found` and subscribe after `Cursor(error.found)`.
         ReplyTooLarge: an entry is larger than the server sends in one reply.
         Unavailable: the server cannot be reached at the start. A connection lost later is restored.
         Closed: the bus was closed.
@@ -201,7 +204,7 @@ async def subscribe(
 
 
 async def open_messages(self: HasResources) -> list[OpenMessage]:
-    """Return the unfinished messages, in the order they began, each with its text so far.
+    """Return the unfinished messages in the order in which they began, each with the text previewed so far.
 
     A message is unfinished from its first live delta until it is in the LLM lane or cut.
 

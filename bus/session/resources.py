@@ -18,7 +18,7 @@ __all__ = ("HasResources", "SessionResources")
 
 
 class SessionResources(NamedTuple):
-    """The id of a session, and the parts of the bus that serve it. Only the id is its own."""
+    """The id of a session, and the parts of the bus that serve the session. Sessions share these parts."""
 
     id: str
     log: Log
@@ -36,5 +36,5 @@ class HasResources(Protocol):
 
     @property
     def resources(self) -> SessionResources:
-        """The session's id, and the parts of the bus that serve it."""
+        """The session's id, and the parts of the bus that serve the session."""
         ...

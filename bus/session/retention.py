@@ -1,4 +1,4 @@
-"""Methods of `Session` for retention: archive, trim and erase its entries."""
+"""Methods of `Session` for retention: archive and trim its entries, and erase the session."""
 
 from collections.abc import AsyncGenerator
 
@@ -22,15 +22,15 @@ async def archive(self: HasResources, *, before: int | None = None) -> Archived:
     whole segments, and a repeat continues after them.
 
     Args:
-        before: first position not to archive. None archives all entries there are now.
+        before: first position not to archive. None archives all entries that the log holds when the call starts.
 
     Raises:
         NoArchive: the bus was opened without an archive.
         SessionErased: the session was erased.
-        LogRolledBack: the log lost entries that are archived already.
+        LogRolledBack: the log lost entries that are already archived.
         ArchiveDamaged: the last segment has changed, or the store does not return what was written.
-        CursorTrimmed: another client deleted an entry of the log.
-        MessageTooLarge: an entry of another client is larger than a segment may be.
+        CursorTrimmed: a foreign client deleted an entry of the log.
+        MessageTooLarge: an entry of a foreign client is larger than a segment may be.
         SetupError: the store refused access.
         Unavailable: the server or the store cannot be reached.
     """
@@ -55,32 +55,33 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     Other entries keep their positions. A repeated `key` of a trimmed publish is still recognised. A reader that starts
     before the first kept entry reads from the archive, or gets `CursorTrimmed` if there is none.
 
-    Holders are consumer groups, readers, projections and forks. A group needs entries that it has not handled. The
-    others need the entries after their checkpoints, unless the archive has them. A fork shares its parent's entries;
-    trimming the fork removes only its own.
+    Holders are consumer groups, readers, projections and forks. A group needs entries that it has not handled. Other
+    holders need the entries after their checkpoints, unless the archive has them. A fork shares its parent's entries;
+    trimming the fork removes only the fork's own entries.
 
-    A context, or a projection without a stored state, is folded from the first entry. After a trim, folding it needs
+    A context, or a projection without a stored state, is folded from the first entry. After a trim, this fold needs
     the archive, and raises `CursorTrimmed` if there is none.
 
-    The usage, turns and session views without a stored state count from the first kept entry instead, and say so.
-    `lanebus trim` stores these views before it trims, so that they stay complete.
+    The usage, turns and session views do not need the first entry. Without a stored state they count from the first
+    kept entry, and say so. `lanebus trim` stores these views before it trims, so that they stay complete.
 
     A trim runs in steps. If it is cancelled, fewer entries are trimmed; a repeat continues.
 
     Args:
-        before: first position to keep. A position after the session's end trims all entries there are now.
-        force: trim even if holders need the entries. The same step appends an extension message `session.trimmed`
-            with the data `{before, forced, passed: {holder: position}}`, unless no holder needed them.
-        dry_run: change nothing; return what would be trimmed, and the holders that need it.
+        before: first position to keep. A position after the session's end trims all entries that the log holds when
+            the call starts.
+        force: trim even if holders need the entries. If any holder does, the same step appends an extension message
+            `session.trimmed` with the data `{before, forced, passed: {holder: position}}`.
+        dry_run: change nothing; return what would be trimmed, and the holders that need the entries.
 
     Raises:
         TrimRefused: a holder needs some of the entries. Nothing was trimmed.
         SessionErased: the session was erased.
-        ForgedEntry: entries of other clients stay in the way of `session.trimmed`.
+        ForgedEntry: entries of foreign clients still prevent the append of `session.trimmed`.
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
-    # Entries appended from now on are kept. Remove the live deltas of ended messages first: after the trim, the log no
-    # longer shows that their messages have ended.
+    # Entries appended from now on are kept. The live deltas of ended messages are removed before the trim, because
+    # afterwards the log no longer shows that these messages have ended.
     keep = min(before, (await self.resources.log.head(self.resources.id)).position + 1)
     if not dry_run:
         await self.resources.preview_writer.drop_ended(self.resources.id)
@@ -90,11 +91,12 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
 async def erase(self: HasResources, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
     """Remove this session for good, and leave a tombstone.
 
-    Removes its entries, live deltas, keys of publishes, projections, checkpoints, archived entries, and all references
-    to it in shared keys. The tombstone keeps the id, so a late writer cannot bring the session back. Every publish,
-    read and follow raises `SessionErased` from then on, including those in progress.
+    Removes the session's entries, live deltas, publish keys, projections, checkpoints and archived entries, and its
+    references in shared keys. The tombstone keeps the id, so a late writer cannot create the session again. From then
+    on every publish, read and follow raises `SessionErased`, also those in progress.
 
-    The first step makes the session unreadable. If the call is cancelled or fails after it, call it again to finish.
+    The first step makes the session unreadable. If the call is cancelled or fails after that step, repeat the call to
+    finish.
 
     The server's append-only file keeps the entries until it is rewritten. Backups, copies and the server's slow log
     keep them too.
@@ -102,20 +104,21 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
     Args:
         media: also delete media that no other session refers to. This reads every log, which is slow. Media that
             another session publishes at the same moment may be lost.
-        force: erase even if forks share its entries, which then cannot read them; or if the archive of this bus holds
-            none of its archived entries.
-        rewrite: have the server start to rewrite its append-only file. The call does not wait for the end.
+        force: erase even if forks share the session's entries; the forks can then not read them. Also erase if the
+            archive of this bus holds none of the session's archived entries.
+        rewrite: have the server start to rewrite its append-only file. The call does not wait until the file is
+            rewritten.
 
     Returns:
         The media that were deleted.
 
     Raises:
-        EraseRefused: forks share its entries. Nothing was removed.
-        NoArchive: the bus was opened without an archive, and entries of this session are archived; with `media`, of
-            any session. Nothing was removed.
+        EraseRefused: forks share the session's entries. Nothing was removed.
+        NoArchive: the bus was opened without an archive, and entries of this session are archived. With `media`: the
+            same for entries of any session. Nothing was removed.
         ArchiveDamaged: the archive holds none of this session's archived entries; it may be another archive. Nothing
-            was removed. With `media`: an archive cannot be searched for references. The session is erased and no media
-            are deleted; call again without `media`.
+            was removed. With `media`: an archive cannot be searched for references. Then the session is erased and no
+            media are deleted; repeat the call without `media`.
         Unavailable: the server or a store cannot be reached, or a rewrite is running. Call again.
         SetupError: a store refused access.
     """

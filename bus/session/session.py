@@ -14,7 +14,7 @@ __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
 
 class Session:
-    """One session of the bus. Get one from `Bus.session`, without I/O. It exists once something is published to it.
+    """One session of the bus. `Bus.session` returns one without I/O; the first publish creates it on the server.
 
     The methods are defined in the modules of this package, by topic. Every method that waits raises `Unavailable` if
     the server cannot be reached.
@@ -25,7 +25,7 @@ class Session:
 
         Args:
             resources: the id, and the parts of the bus that serve the session.
-            open_session: returns a session of the same bus by its id, which may be on another server.
+            open_session: returns the session of the same bus with the given id. That session may be on another server.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -74,14 +74,14 @@ class Session:
     wait_for_wake_up = leases.wait_for_wake_up
 
     async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
-        """Create a session that shares this one's entries up to a position and has its own entries after it.
+        """Create a session that shares the entries of this session up to a position, and has its own after that.
 
-        No entry is copied, so a fork takes the same time for any length. It reads as one session from position 1 on,
-        and shared entries carry the fork's id. It has its own producers, publish keys, lease, projections and size. It
-        starts open and wakes no worker.
+        No entry is copied, so a fork takes the same time for any length. A reader sees the fork as one session from
+        position 1 on; shared entries carry the fork's id. The fork has its own producers, publish keys, lease,
+        projections and size. It starts open and wakes no worker.
 
-        While the fork exists, trimming the shared entries or erasing this session needs `force`. If the call is
-        cancelled or fails, that may already hold; a repeat with the same `id` and `at` completes the fork.
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. This may already be
+        so if the call was cancelled or has failed; a repeat with the same `id` and `at` completes the fork.
 
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
@@ -103,7 +103,7 @@ class Session:
         """Return another session of the same bus, like `Bus.session`.
 
         Args:
-            session_id: its id.
+            session_id: id of the other session.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.

@@ -1,4 +1,4 @@
-"""A session's lease as a resource: acquired for the length of a block, renewed meanwhile, re-entered by its holder."""
+"""A session's lease as a resource, held and renewed for the length of an `async with` block."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ __all__ = ("SessionLease",)
 _log = logging.getLogger(__name__)
 
 _finishing: set[asyncio.Task[None]] = set()
-"""tasks that outlive their cancelled callers; the event loop keeps only weak references"""
+"""tasks whose callers were cancelled. The set keeps them alive: the event loop has only weak references to tasks"""
 
 
 class SessionLease:
-    """The right to run a session's loop, held for the length of an `async with` block. `Session.lease` makes one.
+    """The right to run a session's loop, held for the length of an `async with` block. `Session.lease` creates one.
 
-    Holding: the lease is renewed in the background, three times within its length. After a crash it expires by itself.
+    Holding: the lease is renewed in the background, three times in `seconds`. After a crash it expires by itself.
 
-    Re-entering: a block inside a block of the same object re-enters, in the same task or in another one; the lease is
-    released at the end of the outermost block. Another object waits, even if its holder has the same name.
+    Re-entering: while a block of the object is open, another block of the same object shares the lease, in any task.
+    The lease is released at the end of the last open block. A block of another object waits, even if it has the same
+    holder name.
 
     Losing: another holder may take over a lease that was not renewed in time. `is_lost` is then true, and a publish
     with `epoch` raises `Fenced`. The block continues: use `wait_lost` to know when to stop.
 
-    Cancellation: a block that is cancelled while it acquires the lease leaves none. A block that is cancelled later
-    releases it.
+    Cancellation: a block that is cancelled while it acquires the lease does not keep the lease. A block that is
+    cancelled later releases the lease.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class SessionLease:
         """See `Session.lease`.
 
         Args:
-            beats: renewals within `seconds`.
-            clean_up: most seconds that a release takes; then the lease is left to expire.
+            beats: number of renewals within `seconds`.
+            clean_up: most seconds to wait for a release. After that the lease is left to expire.
         """
         self.session = resources.id
-        # The name alone would take the lease over from another process of the same name.
+        # The token is needed: with the holder's name alone, a process would take over the lease of another process
+        # that uses the same name.
         self.owner = f"{holder}.{token_urlsafe(6)}"
         """the holder's name and a token that no other object has"""
         self._resources, self._leases = resources, Leases(resources.log)
@@ -72,10 +74,10 @@ class SessionLease:
 
     @property
     def lease(self) -> Lease:
-        """The lease that is held, also after it was lost.
+        """The lease of the open block, even if it was lost.
 
         Raises:
-            LeaseNotHeld: outside of the block.
+            LeaseNotHeld: no block is open.
         """
         if self._lease is None:
             raise LeaseNotHeld(self.session)
@@ -83,30 +85,30 @@ class SessionLease:
 
     @property
     def epoch(self) -> int:
-        """The number to publish with. Raise LeaseNotHeld outside of the block."""
+        """The lease's epoch, to pass to `publish`. Raises LeaseNotHeld if no block is open."""
         return self.lease.epoch
 
     @property
     def is_held(self) -> bool:
-        """Whether a block of this object is open, and the lease was not lost as far as is known."""
+        """Whether a block of this object is open and the lease is not known to be lost."""
         return self._lease is not None and not self._lost.is_set()
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease of the present block was lost: taken over, or not renewed for as long as it lasts."""
+        """Whether a block is open and its lease was lost: taken over, or not renewed for `seconds`."""
         return self._lease is not None and self._lost.is_set()
 
     async def wait_lost(self) -> None:
-        """Wait until the lease is lost. May be cancelled. Raise LeaseNotHeld outside of the block."""
+        """Wait until the lease is lost. Raises LeaseNotHeld if no block is open. Cancelling the wait is safe."""
         _ = self.lease
         await self._lost.wait()
 
     async def __aenter__(self) -> Self:
-        """Acquire the lease, or re-enter.
+        """Acquire the lease, or share the lease of a block of this object that is already open.
 
         Raises:
-            LeaseHeld: another holder has it, and did not release it within `wait` seconds.
-            Fenced: the block to re-enter has lost its lease.
+            LeaseHeld: another holder has the lease, and did not release it within `wait` seconds.
+            Fenced: a block of this object is open, but its lease is lost.
             SessionErased: the session was erased.
             Closed: the bus was closed.
             Unavailable: the server cannot be reached.
@@ -118,7 +120,7 @@ class SessionLease:
             else:
                 self._lost = anyio.Event()
                 asked, self._lease = await self._acquire()
-                # No task group: blocks of several tasks may share the lease, and end in any order.
+                # Not a task group: blocks of several tasks may share the lease and end in any order.
                 self._renewal = asyncio.create_task(self._renew(self._lease, self._lost, asked))
             self._depth += 1
         return self
@@ -126,7 +128,7 @@ class SessionLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lease at the end of the outermost block. If the server does not answer, the lease expires."""
+        """Release the lease at the end of the last open block. If the server does not answer, the lease expires."""
         self._depth -= 1
         if self._depth:
             return
@@ -137,13 +139,13 @@ class SessionLease:
         await self._release(lease)
 
     async def _acquire(self) -> tuple[float, Lease]:
-        """Return when the lease was asked for, on the event loop's clock, and the lease."""
+        """Acquire the lease. Return the time of the request, on the event loop's clock, and the lease."""
         asked, answer = await self._take()
         wake_ups = self._resources.wake_ups
         with anyio.move_on_after(self._wait), wake_ups.watch(self.session) as watch:
             while answer.lease is None:
                 await wake_ups.entered()
-                # A release wakes waiting callers; it may have come before the watch began.
+                # A release wakes this wait. The time limit is for a release that came before the watch began.
                 with anyio.move_on_after(min(answer.held_seconds, self._pause)):
                     await watch.wait(0)
                 watch.forget()
@@ -158,7 +160,7 @@ class SessionLease:
         try:
             await asyncio.wait((taking,))
         except asyncio.CancelledError:
-            await self._finish(self._undo(taking))  # the server may have granted it already
+            await self._finish(self._undo(taking))  # the server may already have granted the lease
             raise
         return asked, taking.result()
 
@@ -171,7 +173,7 @@ class SessionLease:
         await self._finish(self._leases.release((lease,)))
 
     async def _finish(self, work: Coroutine[object, object, None]) -> None:
-        """Finish the work in spite of cancellations, within `clean_up` seconds."""
+        """Run `work` to its end even if the caller is cancelled, for at most `clean_up` seconds."""
 
         async def finish() -> None:
             try:
@@ -180,7 +182,7 @@ class SessionLease:
             except BusError as error:
                 _log.info("session %s: the lease is left to expire: %s", self.session, error)
 
-        # A task of its own: a scope does not shield from a cancellation of the task itself.
+        # `work` gets its own task, because a shielded scope does not protect it from a cancellation of this task.
         task = asyncio.ensure_future(finish())
         _finishing.add(task)
         task.add_done_callback(_finishing.discard)
@@ -188,10 +190,10 @@ class SessionLease:
             await asyncio.wait((task,))
 
     async def _renew(self, lease: Lease, lost: anyio.Event, asked: float) -> None:
-        """Renew until cancelled, or until the lease is lost.
+        """Renew the lease until this task is cancelled or the lease is lost.
 
         Args:
-            asked: when the last renewal that succeeded was asked for, on the event loop's clock.
+            asked: time of the request that acquired the lease, on the event loop's clock.
         """
         while True:
             await anyio.sleep(self._pause)
