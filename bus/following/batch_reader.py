@@ -1,9 +1,9 @@
-"""Read changed sessions, many in one round trip, with replies that the server does not refuse to send.
+"""Read many changed sessions in one round trip, with replies that are small enough for the server to send.
 
-A server closes a connection whose replies exceed its `client-output-buffer-limit`. After a lost answer, and if many
+A server closes a connection whose replies exceed its `client-output-buffer-limit`. After a lost reply, or if many
 sessions have changed, the reader first asks for the sizes of the new entries, and then keeps each reply within a
-budget. Each further loss halves the budget. If even a single entry is lost, its followers read it from the log, which
-raises the reason.
+budget. Each further loss halves the budget. If the reply is lost even for a single entry, the session's followers read
+the log instead, which raises the reason.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ __all__ = ("BatchReader",)
 
 
 class BatchReader:
-    """Reads the marked sessions of a hub."""
+    """Reads the sessions that a hub has marked."""
 
     def __init__(self, log: Log, keys: Keys, sessions: FollowedSessions, delivery: Delivery, bounds: HubBounds) -> None:
         self._log, self._keys, self._sessions, self._delivery, self._bounds = log, keys, sessions, delivery, bounds
         self._budget = log.bounds.page_bytes
         self.is_careful = False
-        """an answer was lost and not every marked session was read since: ask for sizes first"""
+        """whether to ask for sizes first. Set when a reply is lost, until every marked session was read"""
 
     async def read_marked(self, connection: Connection, *, is_sure: bool = False) -> None:
-        """Read every marked session, until none is left.
+        """Read the marked sessions until no session is marked.
 
         Args:
-            is_sure: read them even if their heads show nothing new.
+            is_sure: read a session even if its head shows nothing new.
 
         Raises:
             Unavailable: the connection is lost. The sessions stay marked.
         """
         while marked := self._sessions.take_dirty():
             try:
-                # A process that begins to follow thousands of sessions marks them all, and hardly any has changed.
+                # A process that begins to follow thousands of sessions marks all of them, but few have changed.
                 is_many = len(marked) > self._bounds.unsized_sessions and not is_sure
                 changed = await changed_sessions(self._log, marked) if is_many else marked
                 for group in batched(changed, self._bounds.sessions_at_once):
@@ -79,7 +79,10 @@ class BatchReader:
                 raise
 
     async def _divided(self, connection: Connection, requests: list[ReadRequest]) -> list[ReadBatch]:
-        """Ask for the size of each request and divide them into batches. A refused request counts as too large."""
+        """Ask for the size of each request's reply, and divide the requests into batches.
+
+        If the server refuses to tell a size, the request is read alone.
+        """
         names = [self._keys.head(request.followed.session) for request in requests]
         replies = await connection.call_many(
             [("HMGET", name, "position", "bytes", "trimmed", "live") for name in names]

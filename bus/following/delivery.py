@@ -1,4 +1,4 @@
-"""Delivery: pass the entries that a hub has read to the subscriptions, in order and without a gap."""
+"""Pass the entries that a hub has read to the subscriptions, in order and without a gap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ("Delivery",)
 
 
 class Delivery:
-    """Checks and orders the entries read for a hub's sessions, and offers them to the subscriptions."""
+    """Checks and orders the entries that a hub has read, and offers the entries to the subscriptions."""
 
     def __init__(self, log: Log, sessions: FollowedSessions) -> None:
         self._log, self._sessions = log, sessions
@@ -37,18 +37,18 @@ class Delivery:
     async def deliver(
         self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
     ) -> None:
-        """Offer the entries read for one session, up to the last position at which every page is complete.
+        """Offer the entries that were read of one session, up to the last position at which every page is complete.
 
-        If entries remain, the session is marked to be read again. If the log is not the one that was read before, all
-        subscriptions of the session fail.
+        If entries remain, the session is marked to be read again. If the log lost or trimmed entries that subscriptions
+        need, all subscriptions of the session fail.
 
         Args:
-            request: what was read.
+            request: the request that was answered.
             found: the entries of each stream.
-            head: the head, read after the entries.
+            head: the session's head, read after the entries.
             count: most entries of each stream that the read asked for.
-            is_whole: all streams were read at one moment. A blocked read is not whole: Redis 7.0 answers it with only
-                the stream that woke it, even if the same script wrote to others.
+            is_whole: whether all streams were read at one moment. False for a blocking read: Redis 7.0 answers it with
+                only the stream that ended the wait, even if the same script wrote to other streams.
         """
         followed, lanes = request.followed, request.lanes
         if followed not in self._sessions:
@@ -66,12 +66,12 @@ class Delivery:
             followed.cursor = head.cursor_at(head.trimmed)  # the trimmed positions held no entries of these lanes
         pages, ends = await self._complete(followed, lanes, found, head, count)
         live = found.get(followed.live_name, []) if followed.live is not None else []
-        if ends:  # a delta beyond the end of a full page would overtake entries that were not read yet
+        if ends:  # a delta after the end of a full page must wait for the entries that were not read yet
             live = [delta for delta in live if position_of(delta) <= min(ends)]
         if len(live) == count:
             ends.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=followed.position)
-        if len(lanes) < len(Lane):  # of two lanes the end is their last entry: a missing later one is a loss
+        if len(lanes) < len(Lane):  # positions without an entry are in the other lane. With both lanes they are a loss
             end = max(end, request.counted)
         bound = min([end, *ends])
         if bound < end:
@@ -107,7 +107,7 @@ class Delivery:
     ) -> tuple[list[Sequence[Entry]], list[int]]:
         """Return the page of each lane, and for each full page the last position at which it is complete.
 
-        Entries above the head were written by a foreign client: they are left out and moved out of the lane.
+        Entries above the head position were written by a foreign client. They are left out of the page and quarantined.
         """
         pages: list[Sequence[Entry]] = []
         ends: list[int] = []
@@ -126,7 +126,10 @@ class Delivery:
 def _sized(
     followed: FollowedSession, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool
 ) -> list[Sized]:
-    """Return the envelopes that a subscription may want, ordered by id; all envelopes if a gap is possible."""
+    """Return the envelopes that a subscription may select, in the order of their ids.
+
+    If `is_dense` is False, return all envelopes, because a gap is possible.
+    """
     sized: list[Sized] = []
     filled = 0
     for lane, page in zip(lanes, pages, strict=True):

@@ -1,4 +1,4 @@
-"""The messages that a follower has seen end."""
+"""Remember the messages whose end a follower has seen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ("EndedMessages",)
 
 
 class EndedMessages:
-    """Remembers which messages have ended, so that a follower shows no piece of a message after its end.
+    """Remembers which messages have ended, so that a follower shows no delta of a message after the message's end.
 
-    A slow worker can append a piece late. So can a Redis command that the server executes late.
+    A late delta comes from a slow worker, or from a Redis command that the server executes late.
     """
 
     def __init__(self, limit: int) -> None:
@@ -27,14 +27,17 @@ class EndedMessages:
         self._limit = limit
 
     def add(self, ids: Iterable[str]) -> None:
-        """Remember that these messages have ended."""
+        """Remember that the messages with these ids have ended."""
         for id in ids:
             self._ids[id] = None
         while len(self._ids) > self._limit:
             del self._ids[next(iter(self._ids))]
 
     def is_late(self, envelope: Envelope) -> bool:
-        """Return whether this is a piece of an ended message. Remember the message that the envelope ends, if any."""
+        """Return whether `envelope` is a delta of an ended message.
+
+        If `envelope` itself ends a message, remember the message.
+        """
         message = envelope.message
         if type(message) is not Delta:
             id = getattr(message, "id", None) if envelope.lane is Lane.LLM else None

@@ -1,4 +1,4 @@
-"""One followed session: how far the hub has read it, and its subscriptions."""
+"""The state of one followed session: how far the hub has read it, and its subscriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ("FollowedSession",)
 
 
 class FollowedSession:
-    """One followed session and its subscriptions."""
+    """One followed session, the hub's cursor in it, and its subscriptions."""
 
     def __init__(
         self,
@@ -33,34 +33,34 @@ class FollowedSession:
         forget: Callable[[FollowedSession], None],
         changed: Callable[[FollowedSession], None],
     ) -> None:
-        """Begin at a head.
+        """Begin to follow a session at the end that `head` states.
 
         Args:
-            head: where to begin.
+            head: the session's head.
             keys: names of the streams.
-            bounds: passed to subscriptions.
-            forget: called after the last subscription has left.
-            changed: called when other streams have to be read.
+            bounds: bounds of the subscriptions.
+            forget: function to call after the last subscription has left.
+            changed: function to call if other streams have to be read from now on.
         """
         self.session, self.cursor = head.session, head.cursor
         self.proof = head.cursor
-        """cursor of the last head: while the log holds it, the log holds what was read here"""
+        """cursor of the last head that was read. As long as it is valid, the log has lost nothing that the hub read"""
         self.caught_up = head
-        """the last head whose end was read"""
+        """the last head up to whose end the hub has read"""
         self.bucket = keys.bucket(head.session)
         self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
         self.live_name = keys.live(head.session)
         self.live: Cursor | None = None
-        """the last live delta that was read; None if no subscription takes them"""
+        """cursor of the last live delta that the hub has read; None if no subscription takes live deltas"""
         self.is_closed = head.is_closed
-        """the session was closed with the last entry that was read"""
+        """whether the session is closed by the last entry that the hub has read"""
         self.subscriptions: dict[Subscription, None] = {}
         self.lanes: tuple[Lane, ...] = ()
         self.selection = Selection(frozenset())
-        """what any subscription takes, and perhaps more"""
+        """covers what each subscription selects, and perhaps more"""
         self.counted = head.position
-        """All entries up to here are in the streams by now. If one lane is read, the ones it lacks are in the other
-        lane, and trimming those loses nothing."""
+        """All entries up to this position are in the streams by now. If only one lane is read, a position without an
+        entry belongs to the other lane, and trimming that entry loses nothing."""
         self._forget, self._changed, self._bounds = forget, changed, bounds
         self._options: Counter[SubscriptionOptions] = Counter()
 
@@ -78,17 +78,18 @@ class FollowedSession:
         """Add a subscription.
 
         Args:
-            options: what it delivers.
-            buffer_bytes: bound of its buffer, in bytes of JSON.
-            goal: the position at which it has caught up.
-            live_id: the highest id of any live delta, from the last head; "" if unknown.
+            options: what the subscription delivers.
+            buffer_bytes: bound of the subscription's buffer, in bytes of JSON.
+            goal: the position at which the subscription has caught up.
+            live_id: the highest id of any live delta, from the session's head; "" if unknown.
         """
         if goal > self.position:
             self.counted = max(self.counted, goal)
             self._changed(self)
         if options.live and self.live is None:
             self.live = self.cursor
-            # Not above the position: deltas of entries that were not read yet come after those entries.
+            # Begin at the newest delta only if it is at this position. A delta at a later position comes after entries
+            # that were not read yet.
             if live_id and (newest := Cursor.parse(live_id)).position == self.position:
                 self.live = newest._replace(incarnation=self.cursor.incarnation)
         subscription = Subscription(
@@ -121,13 +122,13 @@ class FollowedSession:
     def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
         """Move the hub's cursor to `end`, and offer `sized` to every subscription.
 
-        Subscriptions are notified if the session was closed or reopened.
+        Subscriptions with `state` are also notified if the session was closed or reopened.
 
         Args:
             sized: envelopes and live deltas, each with its size.
             head: the session's head, read after the envelopes.
             end: cursor of the last position that was read.
-            live: cursor of the last live delta that was read; None if there was none.
+            live: cursor of the last live delta that was read; None if no delta was read.
         """
         previous, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
         if has_moved:
@@ -146,25 +147,25 @@ class FollowedSession:
             self._notify(Notice("closed", self.cursor))
 
     def fail(self, error: BusError) -> None:
-        """End all subscriptions with an error. Later ones begin with a `FollowedSession` of their own."""
+        """End all subscriptions with an error. Later subscriptions get a new `FollowedSession`."""
         self._forget(self)
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
 
     def is_at(self, glance: bytes) -> bool:
-        """Return whether the hub has read everything, given the session's current glance."""
+        """Return whether the hub has read everything in the session, judging by the session's current `glance`."""
         return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
 
     def drop(self) -> None:
-        """Drop all buffers: each follower reads the log and then subscribes again."""
+        """Drop the buffers of all subscriptions. Each follower then reads the log and subscribes again."""
         self._forget(self)
         for subscription in tuple(self.subscriptions):
             subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Return whether the log has entries that the hub has not read. If so, the next read accounts for them.
+        """Return whether the log has entries that the hub has not read, and raise `counted` to the head position.
 
-        Their change notice was lost, or they are in a lane that no subscription reads.
+        The reason is a lost change notice, or entries in a lane that no subscription reads.
         """
         if head.position <= self.position:
             return False
@@ -172,7 +173,10 @@ class FollowedSession:
         return True
 
     def precedes_fork(self, head: SessionHead) -> bool:
-        """Return whether the session became a fork since it is followed. Its parent holds the shared entries."""
+        """Return whether the session has become a fork since the hub began to follow it.
+
+        The hub then lacks the shared entries, which the parent session holds.
+        """
         return head.origin is not None and self.position < head.origin.position
 
     def _notify(self, notice: Notice) -> None:
@@ -185,7 +189,7 @@ class FollowedSession:
         self.selection = Selection.union(each.selection for each in options)
         lanes = {*self.selection.lanes}
         if any(each.state for each in options):
-            lanes.add(Lane.EXTENSION)  # closing adds its note there, which wakes the reader
+            lanes.add(Lane.EXTENSION)  # a close or reopen appends its message to this lane
         self.lanes = tuple(lane for lane in Lane if lane in lanes)
         if not any(each.live for each in options):
             self.live = None

@@ -1,4 +1,4 @@
-"""All sessions that a hub follows. A look-up takes the same time for any number of them."""
+"""All sessions that a hub follows. A look-up takes the same time for any number of sessions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ("FollowedSessions",)
 
 
 class FollowedSessions:
-    """The followed sessions by id and by index, and those that are marked to be read.
+    """The followed sessions by id and by index, and the marks of sessions that have to be read.
 
-    An index is a stream that names the sessions that changed: a bucket's own, or the one of its live deltas.
+    An index is a stream that names changed sessions. Each bucket has two: one for entries and one for live deltas.
     """
 
     def __init__(self, keys: Keys, bounds: HubBounds) -> None:
@@ -43,7 +43,7 @@ class FollowedSessions:
 
     @property
     def any(self) -> str:
-        """The id of any followed session; there must be one. All of them are on the same server."""
+        """The id of any one followed session. At least one must be followed. All are on the same server."""
         return next(iter(self._sessions))
 
     @property
@@ -52,11 +52,11 @@ class FollowedSessions:
         return self._indexes.keys()
 
     def get(self, session: str) -> FollowedSession | None:
-        """Return a session by its id; None if it is not followed."""
+        """Return the followed session with the id `session`; None if it is not followed."""
         return self._sessions.get(session)
 
     def add(self, head: SessionHead) -> FollowedSession:
-        """Follow a session from its head on. Mark it, as it may have changed since the head was read."""
+        """Follow a session from its head on, and mark it, because it may have changed since the head was read."""
         followed = FollowedSession(head, self._keys, self._bounds, forget=self._forget, changed=self._changed)
         self._sessions[followed.session] = followed
         self._changed(followed)
@@ -68,7 +68,7 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def mark_indexed(self, index: str, session: str | None = None) -> None:
-        """Mark the session that an index named; None marks all sessions of the index."""
+        """Mark `session`, which an index named, if it is followed. None marks all followed sessions of the index."""
         named = self._indexes.get(index, {})
         if session is None:
             self._dirty |= named
@@ -76,7 +76,7 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def take_dirty(self, limit: int | None = None) -> list[FollowedSession]:
-        """Return the marked sessions, the first marked first, and remove their marks."""
+        """Remove marks, at most `limit`, and return their sessions in the order in which they were marked."""
         taken = list(islice(self._dirty, limit))
         for followed in taken:
             del self._dirty[followed]

@@ -1,4 +1,4 @@
-"""A follower reads a session's log, then its subscription to the hub, and the log again if it was too slow."""
+"""A follower reads a session's log and then a subscription to the hub. If it is too slow, it reads the log again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ("Follower",)
 
 
 class Follower:
-    """Delivers the entries of one session after a cursor, in order, with notices in between. Run it once."""
+    """Delivers the entries of one session after a cursor, in order, with notices in between. Call `run` only once."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class Follower:
         self._ended = EndedMessages(previews.bounds.endings)
 
     async def run(self) -> AsyncGenerator[Envelope | Notice, None]:
-        """Follow without end. If closed or cancelled anywhere, it leaves no subscription in the hub.
+        """Yield entries and notices without end. Closing or cancelling the generator ends its subscription.
 
         Raises:
-            CursorTrimmed: as `Session.follow`.
-            LogRolledBack: as `Session.follow`.
-            Unavailable: as `Session.follow`.
-            Closed: as `Session.follow`.
+            CursorTrimmed: as for `Session.follow`.
+            LogRolledBack: as for `Session.follow`.
+            Unavailable: as for `Session.follow`.
+            Closed: as for `Session.follow`.
         """
         while True:
             subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
@@ -78,15 +78,19 @@ class Follower:
     async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
         """Wait for the next item of the subscription.
 
-        Return None if its buffer was dropped or an entry was trimmed: `run` then reads the log or the archive.
+        Return None if the subscription's buffer was dropped or an entry was trimmed. `run` then reads the log or the
+        archive.
         """
         try:
             return await subscription.take()
         except CursorTrimmed:
-            return None  # all subscriptions get it: reading the log shows which are affected, or finds the archive
+            return None  # every subscription gets this error. Reading the log or archive shows if it concerns this one
 
     async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
-        """Yield the entries between the cursor and the start of the subscription, from the log."""
+        """Yield the entries between this follower's cursor and the start of the subscription, read from the log.
+
+        Live deltas and notices are included.
+        """
         start, (selection, is_live, _) = subscription.start, self._options
         if self._cursor.position > start.position or self._cursor.incarnation not in {"", start.incarnation}:
             await self._require(self._cursor)
@@ -116,7 +120,7 @@ class Follower:
                 yield (Notice("closed" if self._is_closed else "reopened", self._cursor),)
 
     def _passed(self, envelopes: Iterable[Envelope]) -> list[Envelope]:
-        """Move the cursor to the last envelope. Return the envelopes without late pieces of ended messages."""
+        """Move the cursor to the last envelope. Return the envelopes without late deltas of ended messages."""
         passed = [*envelopes]
         if passed:
             self._cursor = passed[-1].cursor
@@ -127,7 +131,10 @@ class Follower:
         return (Notice("scanned", cursor),)
 
     def _accepted(self, notice: Notice) -> Notice | None:
-        """Return the notice, moved to this follower's cursor if that is ahead; None if it no longer applies."""
+        """Return the notice to deliver, or None if it no longer applies.
+
+        If this follower's cursor is after that of the notice, the returned notice has the follower's cursor.
+        """
         if notice.cursor.is_after(self._cursor):
             self._cursor = notice.cursor
         elif notice.kind == "scanned":
@@ -139,9 +146,9 @@ class Follower:
         return Notice(notice.kind, self._cursor)
 
     async def _require(self, cursor: Cursor) -> None:
-        """Check that the log is the one that the cursor was read from.
+        """Check that the log still holds the entry of a cursor.
 
-        This reads the head, as the hub may not have read the last publish of this process yet.
+        The check reads the session's head, because the hub may not have read the last publish of this process yet.
 
         Raises:
             SessionErased: the session was erased.
@@ -154,9 +161,11 @@ class Follower:
 
 
 def interleave(page: Page, pieces: deque[Envelope]) -> list[Envelope]:
-    """Return the entries of a page, each after the pieces before it, and the pieces up to the page's cursor.
+    """Return the entries of a page together with the live deltas up to the page's cursor, in order.
 
-    These pieces are removed from `pieces`.
+    Args:
+        page: the entries.
+        pieces: the live deltas, in order. The returned deltas are removed from it.
     """
     if not pieces:
         return page.envelopes

@@ -1,11 +1,11 @@
-"""The hub: one reader for all subscriptions of a shard. It blocks on the followed sessions and decodes each entry once.
+"""The hub reads the followed sessions of a shard for all subscriptions, and decodes each entry once.
 
-If few sessions are followed, it blocks on their own streams, which saves a round trip. Otherwise it blocks on the
-indexes of their buckets, and then reads the sessions that changed. A subscription begins at the hub's cursor, and its
-follower reads the log up to the same cursor, so no entry is missing in between.
+If few sessions are followed, the hub blocks on the sessions' own streams, which saves a round trip. Otherwise it blocks
+on the indexes of the sessions' buckets, and then reads the sessions that changed. A subscription begins at the hub's
+cursor. Its follower reads the log up to the same cursor, so no entry is missing in between.
 
-The hub finds a log that lost its end with the next entry of its session, and at once on a new connection. It also
-checks quiet sessions in turn, 2,000 every 5 seconds: of ten thousand, each within half a minute.
+The hub notices that a log lost its end when it reads the session's next entry, and after each reconnect. It also checks
+quiet sessions in turn, 2,000 every 5 seconds. So with ten thousand sessions each is checked within half a minute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ("Hub",)
 
 
 class Hub:
-    """The reader of one shard. Subscriptions need a running `run`."""
+    """Reads the followed sessions of one shard. Subscriptions get entries only while `run` runs."""
 
     def __init__(self, route: Route, keys: Keys, log: Log, bounds: HubBounds | None = None) -> None:
         self.bounds = bounds or HubBounds()
@@ -49,7 +49,7 @@ class Hub:
         self._delivery = Delivery(log, self._sessions)
         self._batches = BatchReader(log, keys, self._sessions, self._delivery, self.bounds)
         self._index_ids: dict[str, str] = {}
-        """the indexes that are read, each with the id of its last entry that was read"""
+        """for each index that is read, the id of the last entry read from it"""
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
         self._client_id: int | None = None
@@ -68,7 +68,7 @@ class Hub:
 
         Args:
             session: id of the session.
-            options: what to deliver.
+            options: what the subscription delivers.
             buffer_bytes: bound of the buffer for a slow follower, in bytes of JSON.
 
         Raises:
@@ -79,8 +79,9 @@ class Hub:
         if self._is_closed:
             raise Closed("bus")
         followed, goal, live_id = self._sessions.get(session), 0, ""
-        # The hub may not have read the last publish of this process yet. Nor does it know where the live deltas of a
-        # session end that had no live subscription: there may be more than fits into a buffer, and the log has them.
+        # The head is read because the hub may not have read the last publish of this process yet. If the session had no
+        # live subscription so far, only the head tells where its live deltas end. The deltas before that end, which may
+        # be too many for a buffer, are read from the log.
         if followed is None or options.state or (options.live and followed.live is None):
             head = await self._heads.of(session)
             if head.is_erased:
@@ -140,16 +141,16 @@ class Hub:
         return connection
 
     async def _interrupt(self) -> None:
-        """Interrupt the blocked read when a subscription begins, as it does not block on the new session yet.
+        """Interrupt the blocked read when a subscription begins, because this read does not cover the new session.
 
         The interruption may reach the server before the blocking read does, so it is repeated until the next read has
-        begun. Subscriptions that begin at the same time share it.
+        begun. Subscriptions that begin at the same time share one interruption.
         """
         while True:
             await self._changed.wait()
             self._turned.clear()
             if self._client_id is not None and self._sessions:
-                # If it fails, nothing is blocked, or the user is not allowed to: the read returns by itself later.
+                # An error is harmless: if the server user may not unblock clients, the read returns by itself later.
                 with suppress(Unavailable):
                     await self._log.unblock(self._client_id, self._sessions.any)
             with anyio.move_on_after(0.02):
@@ -166,7 +167,7 @@ class Hub:
             self._index_ids.clear()
             if self._batches.is_careful:
                 await self._batches.read_marked(connection)
-            self._sessions.take_dirty()  # the next read covers all of them
+            self._sessions.take_dirty()  # the next read covers all sessions, so their marks are removed
             await self._read_directly(connection)
         else:
             await self._enter_indexes(connection)
@@ -192,7 +193,7 @@ class Hub:
         except Refused as refusal:
             if refusal.is_transient:
                 raise
-            for request in requests:  # one of the keys is of the wrong type: read each session by itself
+            for request in requests:  # a key has the wrong type: read the sessions separately to find it
                 self._sessions.mark(request.followed)
             await self._batches.read_marked(connection, is_sure=True)
             return
@@ -202,7 +203,10 @@ class Hub:
         await self._batches.read_marked(connection)
 
     async def _enter_indexes(self, connection: Connection) -> None:
-        """Find the end of each new index before its sessions are read, so that no change in between is missed."""
+        """Find the end of each index that is not read yet, and mark its sessions.
+
+        The end is found before the sessions are read, so that no change in between is missed.
+        """
         indexes = self._sessions.indexes
         for index in self._index_ids.keys() - indexes:
             del self._index_ids[index]
@@ -216,11 +220,11 @@ class Hub:
         """Block on the indexes of all followed sessions, and read the sessions that they name."""
         pages, _ = await self._blocked(connection, self._index_ids, self.bounds.index_page)
         for index, page in pages.items():
-            if not page:  # Redis 7.0, if an entry is removed before it is read
+            if not page:  # Redis 7.0 returns an empty page if the new entry was removed before it was read
                 continue
             if (
                 len(page) == self.bounds.index_page
-            ):  # some entries may have been trimmed before they were read: find its end again
+            ):  # the page is full, so entries may have been trimmed before they were read: find the index's end again
                 del self._index_ids[index]
                 continue
             for _, fields in page:

@@ -1,4 +1,4 @@
-"""Check whether the log of a followed session is still the one that was read."""
+"""Check whether the log of a followed session still holds what the hub has read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ("changed_sessions", "check_logs", "why_lost")
 async def why_lost(
     log: Log, followed: FollowedSession, head: SessionHead
 ) -> SessionErased | LogRolledBack | CursorTrimmed | None:
-    """Return the reason why the log is no longer the one that was read; None if it still is."""
+    """Return why the log no longer holds what the hub has read; None if it still holds everything."""
     if head.is_erased:
         return SessionErased(followed.session)
     try:
@@ -32,21 +32,26 @@ async def why_lost(
         return unproven
     if found < followed.position:
         return LogRolledBack(followed.session, followed.position, found)
-    if followed.precedes_fork(head):  # followers read the shared entries from the log, which knows the parent
+    if followed.precedes_fork(head):  # this error makes followers read the shared entries from the log
         return CursorTrimmed(followed.session, str(Cursor(followed.position)), head.own_start.position + 1)
     return None
 
 
 async def changed_sessions(log: Log, sessions: Sequence[FollowedSession]) -> list[FollowedSession]:
-    """Return the sessions that changed, or may have changed, since they were read."""
+    """Return the sessions that have changed, or may have changed, since the hub read them."""
     found = await log.glances([followed.session for followed in sessions])
     return [followed for followed in sessions if not followed.is_at(found[followed.session])]
 
 
 async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[FollowedSession]) -> None:
-    """Find logs that lost their end or became forks, as a blocked read does not show this.
+    """Check sessions for changes that a blocking read does not show.
 
-    Their sessions fail. Sessions with unread entries are marked.
+    If a log lost its end or became a fork, the session's subscriptions fail. Sessions with unread entries are marked.
+
+    Args:
+        log: the log.
+        all_followed: the hub's sessions, in which sessions are marked.
+        some: the sessions to check.
     """
     for batch in batched(await changed_sessions(log, some), log.bounds.heads):
         heads = await log.heads([followed.session for followed in batch])

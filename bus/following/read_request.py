@@ -18,26 +18,30 @@ _LAST = 2**64 - 1
 
 
 class ReadRequest:
-    """The streams to read of one session, and from where. It is a copy, as subscriptions may join during the read."""
+    """The streams of one session that a read covers, each with the id after which it begins.
+
+    The values are copied from the followed session, because subscriptions may join during the read.
+    """
 
     def __init__(self, followed: FollowedSession) -> None:
         self.followed, self.lanes = followed, followed.lanes
         self.live, self.counted = followed.live, followed.counted
-        # After the last id of the position: an entry `<position>-7` of a foreign client would be read again and again.
+        # Begin after the highest possible id of the position. Otherwise an entry `<position>-7` of a foreign client
+        # would be read again and again.
         after = f"{followed.position}-{_LAST}"
         self.streams = [(followed.names[lane], after) for lane in followed.lanes]
         if followed.live is not None:
             self.streams.append((followed.live_name, followed.live_id))
 
     def unread_bytes(self, stored: Sequence[bytes | None]) -> int:
-        """Return the most bytes of JSON that the answer can have, if nothing more is appended.
+        """Return the most bytes of JSON that the reply can have, if nothing more is appended.
 
         Args:
-            stored: the current fields position, bytes, trimmed and live of the head.
+            stored: the current values of the head's fields position, bytes, trimmed and live.
         """
         position, held, trimmed = (int(number or 0) for number in stored[:3])
         previous, live = self.followed.caught_up, 0
-        if previous.trimmed == trimmed:  # else it is unknown how many of the trimmed bytes had been read
+        if previous.trimmed == trimmed:  # after a trim it is unknown how many of the trimmed bytes were read before
             held -= previous.size_bytes
         words = (stored[3] or b"").split(b" ")
         if self.live is not None and len(words) > 1 and words[1].isdigit():
@@ -51,7 +55,7 @@ class ReadBatch:
 
     requests: list[ReadRequest]
     count: int
-    """most entries of each stream"""
+    """most entries to read of each stream"""
 
 
 def divided(sized: Iterable[tuple[ReadRequest, int]], budget: int, count: int) -> list[ReadBatch]:
@@ -59,8 +63,8 @@ def divided(sized: Iterable[tuple[ReadRequest, int]], budget: int, count: int) -
 
     Args:
         sized: each request with the most bytes that its reply can have.
-        budget: the most bytes of one reply. A larger request is read alone, fewer entries at a time.
-        count: the most entries of each stream.
+        budget: most bytes of one reply. A request with a larger reply gets a batch of its own, with fewer entries.
+        count: most entries to read of each stream.
     """
     batches: list[ReadBatch] = []
     room = -1  # bytes left in the last batch

@@ -1,4 +1,4 @@
-"""A subscription: the buffer between the hub and one follower."""
+"""A subscription is the buffer between the hub and one follower."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 __all__ = ("BUFFER_BYTES", "HubBounds", "Sized", "Subscription", "SubscriptionOptions")
 
 BUFFER_BYTES = 1_048_576
-"""Default bound of the JSON buffered for a slow follower. Beyond it the follower reads the log again."""
+"""Default of the most bytes of JSON that are buffered for a slow follower. Beyond, the follower reads the log again."""
 
 Sized = tuple["Envelope", int, bool]
-"""An envelope, the bytes of its JSON, and whether it is a live delta. The id does not show the latter: a foreign client
-may have written 7-5 into a lane."""
+"""An envelope, the bytes of its JSON, and whether it is a live delta. The entry's id does not tell a live delta from an
+entry, because a foreign client may have written an id such as 7-5 into a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubBounds:
-    """Bounds of a hub's reads, and its periods."""
+    """Bounds and periods of a hub's reads."""
 
     direct_sessions: int = 32
-    """Most followed sessions for which the hub blocks on their own streams; beyond, it blocks on their indexes."""
+    """If at most this many sessions are followed, the hub blocks on the sessions' own streams, otherwise on indexes."""
     block_seconds: float = 5.0
-    """Longest time that a read blocks. The hub then checks whether the logs were rolled back."""
+    """Longest time that a read blocks. After that the hub checks whether logs were rolled back."""
     silence_seconds: float = 3.0
-    """Seconds that a read may take longer than it blocks, before its connection counts as dead."""
+    """Seconds beyond `block_seconds` after which a read without a reply means that the connection is dead."""
     index_page: int = 1_000
-    """Pointers of one index in one reply. No index is trimmed to fewer."""
+    """Most entries of one index in one reply. An index is never trimmed to fewer entries than this."""
     sessions_at_once: int = 100
-    """Sessions read in one round trip."""
+    """Most sessions that are read in one round trip."""
     unsized_sessions: int = 16
-    """If more sessions than this have changed, the hub first asks for the size of their new entries."""
+    """If more sessions than this have changed, the hub first asks for the size of each session's new entries."""
     page_entries: int = 60
-    """Entries of one stream in one reply."""
+    """Most entries of one stream in one reply."""
     scanned: int = 1_000
-    """Most entries that a follower skips as unwanted before it gets a `scanned` notice with its cursor."""
+    """After this many entries that were not selected, a follower gets a `scanned` notice with its cursor."""
     looks: int = 2_000
-    """Quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at once blocked the
-    event loop for 0.2 s."""
+    """Most quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at once blocked
+    the event loop for 0.2 s."""
 
 
 class SubscriptionOptions(NamedTuple):
@@ -57,13 +57,13 @@ class SubscriptionOptions(NamedTuple):
 
     selection: Selection
     live: bool = False
-    """deliver live deltas too"""
+    """whether to deliver live deltas too"""
     state: bool = False
-    """deliver notices that the session was closed or reopened, for any lanes"""
+    """whether to deliver notices that the session was closed or reopened, whatever lanes are selected"""
 
 
 class Subscription:
-    """Buffers the entries that the hub reads for one follower, from `start` on until it is closed."""
+    """Buffers the entries after `start` that the hub reads for one follower, until the subscription is closed."""
 
     def __init__(
         self,
@@ -80,15 +80,16 @@ class Subscription:
         self._scanned = max(bounds.scanned - len(Lane) * bounds.page_entries, 0)
         self.options, self._leave = options, leave
         self.start = start
-        """the hub delivers the entries after it; the follower reads those up to it from the log"""
+        """cursor after which the hub delivers entries. The follower reads the entries up to this cursor from the log"""
         self.live_start = live_start
-        """the hub delivers the live deltas after it"""
+        """cursor after which the hub delivers live deltas"""
         self.is_closed = is_closed
-        """whether the session was closed at the start"""
+        """whether the session was closed when the subscription began"""
         self.is_at_goal = goal <= start.position
-        """the entries that existed at the start end at `start`; if False, a `caughtUp` notice follows them"""
+        """whether `start` was the end of the session when the subscription began. If False, the hub delivers a
+        `caughtUp` notice later, after the entries that existed then"""
         self.fell_behind = False
-        """the buffer was full and was dropped; the hub delivers nothing more"""
+        """whether the buffer was full and was dropped. The hub then delivers nothing more"""
         self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
         self._room = self._buffer_bytes = buffer_bytes
         self._goal = None if self.is_at_goal else goal
@@ -118,14 +119,18 @@ class Subscription:
         return item
 
     def close(self) -> None:
-        """Leave the hub."""
+        """End the subscription, so that the hub delivers nothing more."""
         self._leave(self)
 
     def offer(self, sized: Sequence[Sized], end: Cursor) -> None:
-        """Buffer the envelopes that this follower selected, of all entries up to `end`.
+        """Buffer the envelopes of `sized` that this follower selected.
 
-        If one does not fit, the whole buffer is dropped: the log still has the entries. An empty buffer takes any
-        single envelope.
+        If an envelope does not fit, the whole buffer is dropped. Nothing is lost, because the log still has the
+        entries. An empty buffer takes a single envelope of any size.
+
+        Args:
+            sized: envelopes and live deltas, each with its size.
+            end: cursor of the last position that the hub has read.
         """
         if self.fell_behind:
             return
@@ -157,7 +162,7 @@ class Subscription:
             self._event.set()
 
     def fail(self, error: BusError) -> None:
-        """End the subscription with an error, raised once the buffer is empty."""
+        """End the subscription with an error. `take` raises the error once the buffer is empty."""
         self._error = error
         self._event.set()
 

@@ -29,7 +29,7 @@ class ArchiveReader(Protocol):
     def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """Read the archived entries of some lanes, in order and without a gap over both lanes.
+        """Read the archived entries of some lanes, in position order. Both lanes together have no gap.
 
         Args:
             head: the session's head.
@@ -38,9 +38,9 @@ class ArchiveReader(Protocol):
             until: read entries up to this position.
 
         Raises:
-            CursorTrimmed: the next entry is not in the archive. All earlier ones were returned.
+            CursorTrimmed: the next entry is not in the archive. All earlier entries were returned.
             ArchiveDamaged: the segment with the next entry has changed.
-            LogRolledBack: the archive belongs to another incarnation of the log than this head.
+            LogRolledBack: the archive and the head belong to different incarnations of the log.
             Unavailable: the archive cannot be reached.
             SetupError: the archive's store refused access.
         """

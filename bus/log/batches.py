@@ -13,5 +13,5 @@ T = TypeVar("T")
 
 
 def batched(items: Sequence[T], count: int) -> Iterable[Sequence[T]]:
-    """Return the items in groups of `count`; the last one may be smaller."""
+    """Return the items in groups of `count`; the last group may be smaller."""
     return (items[at : at + count] for at in range(0, len(items), count))

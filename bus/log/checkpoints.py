@@ -1,4 +1,4 @@
-"""Checkpoints: the progress of a session's readers and projections. A trim keeps all entries after them.
+"""Store checkpoints: the progress of a session's readers and projections. A trim keeps all entries after a checkpoint.
 
 | field | holder | value |
 |---|---|---|
@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
     """Return the name of a reader or projection if it is valid.
 
     Raises:
-        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+        InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
     if _NAME.fullmatch(name) is None:
         raise InvalidName(name)
@@ -80,7 +80,7 @@ async def save_checkpoint(
             try:
                 if await common_position(log, head, stored, past) == stored.position:
                     return False
-            except CursorTrimmed:  # the stored cursor can no longer be checked against the log, so the new one counts
+            except CursorTrimmed:  # the stored cursor can no longer be checked against the log: replace it
                 pass
         answer = cast("bytes", await log.run(_CHECKPOINT, names, (field, value or b"", str(cursor)))).decode()
         if answer == "erased":
@@ -142,5 +142,5 @@ async def drop_projection(log: Log, session: str, name: str, version: int) -> bo
 def _cursor(value: bytes) -> Cursor:
     try:
         return Cursor.parse(value.decode(errors="replace"))
-    except InvalidCursor:  # another client wrote it; trim.lua reads it as position 0, too
+    except InvalidCursor:  # a foreign client wrote this value; trim.lua also reads it as position 0
         return START

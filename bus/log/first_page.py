@@ -1,4 +1,4 @@
-"""The first page of a read that is requested together with another command."""
+"""The first page of a read, requested in the same round trip as another command."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ("FirstPage",)
 
 
 class FirstPage:
-    """The first page of a read, requested in one write with another command and executed after it.
+    """The first page of a read, requested in the same round trip as another command.
 
-    So the page includes the effect of that command.
+    The server reads the page after the other command, so the page includes the command's effect.
     """
 
     def __init__(self, session: str, after: int, commands: Sequence[Sequence[Argument]]) -> None:
         self.session, self.after, self.commands = session, after, commands
         self.replies: list[Reply | Refused] = []
-        """empty until the answer arrives, and if the server refused one of the commands"""
+        """the replies to `commands`. Empty until they arrive, and if the server refused one of the commands"""
 
     def take(self, after: int) -> list[Reply | Refused]:
-        """Return the replies and forget them. Return an empty list if the page starts after another position."""
+        """Return the replies and forget them. Return an empty list if the page does not start after `after`."""
         replies, self.replies = self.replies, []
         return replies if after == self.after else []

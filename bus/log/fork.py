@@ -1,6 +1,7 @@
-"""Forks: sessions that share the first entries of another session without copying them.
+"""Create forks: sessions that share the first entries of another session without copying them.
 
-A fork's head has its parent and the cursor of the last shared entry. The fork's own entries follow in its own streams.
+A fork's head stores the parent's id and the cursor of the last shared entry. The fork's own streams hold the entries
+after that.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ _PIN, _FORK = Script("pin"), Script("fork")
 
 
 class _Shared(NamedTuple):
-    """The entries that a fork shares with its parent, as found when they were pinned."""
+    """The entries that a fork shares with its parent, as they were when they were pinned."""
 
     cursor: Cursor
     """cursor of the last shared entry"""
     incarnations: tuple[Incarnation, ...]
-    """the listed incarnations that wrote shared entries"""
+    """those incarnations in the parent's head that wrote shared entries"""
     trimmed: int
-    """the highest shared position that cannot be read; 0 if all can be read"""
+    """the highest shared position that cannot be read; 0 if all shared entries can be read"""
 
     def ending_with(self, token: str) -> _Shared:
-        """Return a copy with the incarnation that wrote the last shared entry; "" if it is unknown."""
+        """Return a copy for which `token` is the incarnation of the last shared entry. "" means unknown."""
         listed = (Incarnation(token, start_of(token)),) if token else ()
         return self._replace(cursor=self.cursor._replace(incarnation=token), incarnations=listed)
 
 
 async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: ArchiveReader | None = None) -> None:
-    """Start a session as a fork of another one. A repeat with the same arguments changes nothing.
+    """Start a session as a fork of another session. A repeat with the same arguments changes nothing.
 
     Parent and child may be on different servers of a cluster. So the shared entries are first pinned at the parent, and
-    then the child is created. Cancellation in between leaves the pin; a retry reuses it.
+    then the child is created. If the call is cancelled in between, the pin stays; a retry uses it again.
 
     Args:
         log: the log of both sessions.
@@ -53,7 +54,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
 
     Raises:
         SessionExists: a session with the child's id exists and is not this fork.
-        SessionErased: the parent was erased, or an earlier session with the child's id was.
+        SessionErased: the parent was erased, or an earlier session with the child's id was erased.
         NoSuchPosition: the parent does not have the position.
         CursorTrimmed: the entries up to the position were trimmed.
         Unavailable: the server cannot be reached; the fork may have been created.
@@ -66,7 +67,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
             shared = shared.ending_with(token or "")
         await _begin(log, parent, child, shared)
     except SessionExists as taken:
-        if taken.parent != parent:  # otherwise the pin belongs to the existing fork, at another position
+        if taken.parent != parent:  # with the same parent, the pin is that of the existing fork and must stay
             await unpin(log, parent, child)
         raise
     except SessionErased:
@@ -75,7 +76,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
 
 
 async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
-    """Pin the entries that a fork shares, so that no trim removes them. None shares all entries.
+    """Pin the entries up to `at` that a fork shares, so that no trim removes them. If `at` is None, pin all entries.
 
     Raises:
         NoSuchPosition: the parent has no entry at `at`; nothing was pinned.
@@ -106,7 +107,7 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared) -> None:
 
     Raises:
         SessionExists: the id is in use; nothing was written.
-        SessionErased: a session of this id was erased; nothing was written.
+        SessionErased: a session with this id was erased; nothing was written.
     """
     keys, cursor = log.keys, shared.cursor
     names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))

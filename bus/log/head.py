@@ -1,4 +1,4 @@
-"""A session's head: the facts about a session that need no read of its entries, and checks of cursors against it."""
+"""Read a session's head, the facts that are known without reading entries, and check cursors against a head."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ __all__ = (
 class Incarnation(NamedTuple):
     """The part of a log that one server process wrote. After a restart or failover, a new incarnation begins.
 
-    A cursor of an incarnation that the log lost is detected by its token.
+    A cursor holds the token of its incarnation. The token shows whether the log has lost the cursor's entry.
     """
 
     token: str
-    """`<start>_<random>`; in the header of each entry of this incarnation"""
+    """`<start>_<random>`; it is in the header of each entry of this incarnation"""
     start: int
-    """the position before its first entry"""
+    """the position before the incarnation's first entry"""
 
 
 def start_of(token: str) -> int:
-    """Return the position before an incarnation's first entry; -1 if the text is not a token."""
+    """Return the position before the first entry of the incarnation `token`; -1 if `token` is not a valid token."""
     start, is_token, _ = token.partition("_")
     return int(start) if is_token and start.isdigit() else -1
 
 
 class Origin(NamedTuple):
-    """The origin of a fork."""
+    """The origin of a fork: its parent session, and the last entry that it shares with the parent."""
 
     session: str
-    """the parent"""
+    """id of the parent"""
     cursor: Cursor
-    """cursor of the last shared entry; its incarnation shows whether the parent still has the shared entries"""
+    """cursor of the last shared entry. Its incarnation shows whether the parent still has the shared entries"""
 
     @property
     def position(self) -> int:
@@ -64,25 +64,25 @@ class SessionHead(NamedTuple):
 
     session: str
     position: int
-    """position of the last entry; 0 if there is none"""
+    """position of the last entry; 0 if the session has no entries"""
     created: float
-    """seconds UTC by the server's clock; 0.0 if the session is empty"""
+    """time of the first append, in seconds since 1970 UTC by the server's clock; 0.0 if the session is empty"""
     updated: float
-    """time of the last append, seconds UTC by the server's clock; 0.0 if the session is empty"""
+    """time of the last append, in seconds since 1970 UTC by the server's clock; 0.0 if the session is empty"""
     size_bytes: int
     """size of all messages, as JSON"""
     epoch: int
-    """epoch of the latest lease; 0 if there was none"""
+    """epoch of the latest lease; 0 if no lease was ever acquired"""
     trimmed: int
-    """the highest trimmed position; 0 if none was trimmed"""
+    """the highest trimmed position; 0 if no entry was trimmed"""
     is_closed: bool
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
-    """the newest incarnations, in order"""
+    """the newest incarnations, the oldest of them first"""
     origin: Origin | None = None
     """the origin of a fork; None if the session is not a fork"""
     archived: int = 0
-    """the last archived position; 0 if none is archived"""
+    """the last archived position; 0 if no entry is archived"""
     trimmed_llm: int = 0
     """the highest position that was trimmed from the LLM lane"""
     trimmed_extension: int = 0
@@ -90,16 +90,16 @@ class SessionHead(NamedTuple):
     trimmed_by: str = ""
     """token of the incarnation that wrote the entry at `trimmed`; "" if it is unknown"""
     live_id: str = ""
-    """the highest id of any live delta so far; "" if there was none"""
+    """the highest id of any live delta so far; "" if the session never had a live delta"""
 
     @property
     def own_start(self) -> Cursor:
-        """The cursor after the entries that a fork shares with its parent, and before its own entries."""
+        """The cursor before the session's own entries. For a fork, it is after the entries shared with the parent."""
         return START if self.origin is None else self.origin.cursor
 
     @property
     def glance(self) -> bytes:
-        """The answer of scripts/glance.lua while the session is unchanged."""
+        """The text that scripts/glance.lua returns for the session as long as the session does not change."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()
@@ -110,9 +110,9 @@ class SessionHead(NamedTuple):
         return self.trimmed + 1
 
     def lacks(self, lanes: Collection[Lane], after: int) -> bool:
-        """Return whether any entry of these lanes after a position was trimmed."""
+        """Return whether any entry of `lanes` after position `after` was trimmed."""
         if after >= self.trimmed:
-            return False  # almost always
+            return False  # the most frequent case
         if len(lanes) == len(Lane):
             return True
         gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
@@ -126,12 +126,13 @@ class SessionHead(NamedTuple):
     def cursor_at(self, position: int) -> Cursor:
         """Return the cursor of a reader that has seen all entries up to a position.
 
-        Its incarnation is "" if the head does not know it; such a cursor is not checked.
+        If the head does not know the incarnation at this position, the cursor has the incarnation "". A cursor without
+        incarnation is never checked against the log.
         """
         return Cursor(position, 0, self.incarnation_of(position) or "")
 
     def incarnation_of(self, position: int) -> str | None:
-        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head lacks it."""
+        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head lists none."""
         if position <= 0:
             return ""
         for token, start in reversed(self.incarnations):
@@ -142,10 +143,10 @@ class SessionHead(NamedTuple):
         return self.trimmed_by or None if position == self.trimmed else None
 
     def common_position(self, cursor: Cursor) -> int | None:
-        """Return the last position up to which this certainly is the log that the cursor's reader saw.
+        """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
 
-        It is the cursor's own position, unless the log lost its end. None if the head cannot decide, because it lists
-        only the newest incarnations: then call `common_position` of incarnations.py.
+        This is the cursor's own position, unless the log lost its end. None means that the head cannot decide, because
+        it lists only the newest incarnations. Then call `common_position` of incarnations.py.
         """
         position = min(cursor.position, self.position)
         if not cursor.incarnation or not position:
@@ -156,7 +157,7 @@ class SessionHead(NamedTuple):
                 return min(position, end)
             end = start
         if self.incarnations and end <= 0:
-            return 0  # the head lists all incarnations, and the cursor's is not among them
+            return 0  # the head lists all incarnations, and none of them is the cursor's
         if position <= end and self.incarnation_of(position) == cursor.incarnation:
             return position
         return None
@@ -174,7 +175,7 @@ _HEAD = (
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
-    """Return the head from the reply to `head_command`. Raises the error of a refused command."""
+    """Return the head that the reply to `head_command` states. If the command was refused, raise the error."""
     *numbers, state, incarnations, parent, fork, llm, extension, by, live = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(

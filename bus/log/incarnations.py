@@ -1,9 +1,9 @@
-"""Check whether a log is still the one that a reader saw.
+"""Check whether a log still holds the entries that a reader saw.
 
-Each entry has the token of the incarnation that wrote it. So a cursor is valid if the entry at its position has the
-cursor's token. A head lists the newest incarnations, which is enough for most cursors.
+Each entry has the token of the incarnation that wrote it. A cursor is valid if the entry at its position has the
+cursor's token. A head lists the newest incarnations, which is enough to check most cursors.
 
-The positions of an incarnation are contiguous, and its token contains its start. So its end is found by bisection.
+The positions of an incarnation are contiguous, and its token contains its start. So bisection finds its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ("common_position", "cursor_at", "require_same_log")
 
 
 async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: ArchiveReader | None = None) -> int:
-    """Return the last position up to which the log certainly is the one that the cursor's reader saw.
+    """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
 
     Args:
         log: the log to read.
@@ -40,14 +40,14 @@ async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: Arc
         The cursor's own position, unless the log lost its end. 0 if the log has no entry of the cursor's incarnation.
 
     Raises:
-        CursorTrimmed: neither log nor archive has the entry that is needed to decide.
+        CursorTrimmed: neither the log nor the archive has the entry that the check needs.
         Unavailable: the server or the archive cannot be reached.
     """
     found = head.common_position(cursor)
     if found is not None:
         return found
     token, start = cursor.incarnation, start_of(cursor.incarnation)
-    # Later positions were written by the listed incarnations, and the cursor's is not among them.
+    # The listed incarnations wrote all later positions, and the cursor's incarnation is not listed.
     listed = head.incarnations[0].start if head.incarnations else head.position
     high = min(cursor.position, head.position, listed)
     if not 0 <= start < high:
@@ -75,7 +75,7 @@ async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: Ar
     """Check that the log still has the entries that the cursor's reader saw.
 
     Raises:
-        LogRolledBack: the log lost some of them.
+        LogRolledBack: the log lost some of these entries.
         CursorTrimmed: as for `common_position`.
         Unavailable: as for `common_position`.
     """
@@ -92,7 +92,7 @@ async def cursor_at(
         log: the log to read.
         head: the session's head, read before or with the pages.
         position: the reader's position.
-        pages: entries that were already read, in order; they may include the one at the position.
+        pages: entries that were already read, in order. If the entry at `position` is among them, it is not read again.
         past: the archive, for trimmed entries; None means no archive.
     """
     token = head.incarnation_of(position)

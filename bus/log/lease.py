@@ -1,4 +1,7 @@
-"""Leases: the right of one worker to run a session's loop. One round trip renews or releases many."""
+"""Take, renew and release leases, each the right of one worker to run a session's loop.
+
+One round trip renews or releases many leases.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _LEASE = Script("lease", shares=("wake", "take"))
 
 
 class Lease(NamedTuple):
-    """The right to run a session's loop. A lease with a later epoch ends it, regardless of the clock."""
+    """The right to run a session's loop. It ends when a lease with a later epoch is taken, whatever the clock says."""
 
     session: str
     owner: str
@@ -33,13 +36,13 @@ class LeaseAnswer(NamedTuple):
     lease: Lease | None
     """None if the lease was not taken"""
     held_seconds: float = 0.0
-    """remaining seconds of another owner's lease; its release wakes the workers"""
+    """seconds until another owner's lease expires. A release of that lease wakes the workers"""
     rests_seconds: float = 0.0
     """seconds until the session's next attempt is due"""
 
 
 class Leases:
-    """Takes, renews and releases leases. Every operation may run twice, so a lost answer is retried."""
+    """Takes, renews and releases leases. Every operation may run twice, so it is retried if its reply is lost."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -47,14 +50,14 @@ class Leases:
     async def take(
         self, session: str, owner: str, seconds: float, *, also_resting: bool = True, page: FirstPage | None = None
     ) -> LeaseAnswer:
-        """Take a lease, unless another owner has it and it has not expired.
+        """Take a lease, unless another owner has an unexpired lease of the session.
 
         Args:
             session: the session to run.
             owner: the name of the worker.
             seconds: how long the lease lasts without a renewal.
-            also_resting: take the lease even if the session rests until its next attempt.
-            page: a page of the session to read in the same round trip, after the lease was taken; None reads nothing.
+            also_resting: whether to take the lease even if the session rests until its next attempt.
+            page: a page of the session to read in the same round trip, after the lease was taken. None reads no page.
 
         Raises:
             SessionErased: the session was erased.
@@ -65,7 +68,7 @@ class Leases:
         return _lease_answer(session, owner, epoch, left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Renew leases for `seconds` from now. Return those that are lost.
+        """Renew leases for `seconds` from now. Return the leases that are lost.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -74,11 +77,13 @@ class Leases:
         return [lease for lease, (epoch, _) in zip(leases, answers, strict=True) if epoch <= 0]
 
     async def release(self, leases: Sequence[Lease], *, wake: bool = False, rest: float = 0.0) -> None:
-        """Release leases. Lost ones are ignored. If another worker has asked for a lease, the workers are woken.
+        """Release leases, and wake the workers if another worker has asked for one of the leases.
+
+        Lost leases are ignored.
 
         Args:
             leases: the leases to release.
-            wake: wake the workers in any case, because there is more work.
+            wake: whether to wake the workers in any case, because there is more work.
             rest: seconds until the session's next attempt; 0.0 means that it is due now.
 
         Raises:
@@ -89,7 +94,7 @@ class Leases:
     async def _run(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False
     ) -> list[tuple[int, int]]:
-        """Run a step for all leases, and return the answers in the order of the leases."""
+        """Run `step` of lease.lua for all leases, and return the answers in the order of the leases."""
         shares = defaultdict[tuple[int, str], list[int]](list)
         for at, lease in enumerate(leases):
             shares[self._log.keys.bucket(lease.session), lease.owner].append(at)

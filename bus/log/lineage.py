@@ -1,6 +1,6 @@
-"""The lineage of a fork: which sessions hold the entries that the fork shares.
+"""Find the sessions that hold the entries that a fork shares.
 
-A fork's head has its parent and the cursor of the last shared entry. The parent may be a fork as well.
+A fork's head stores the parent's id and the cursor of the last shared entry. The parent may be a fork as well.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Part(NamedTuple):
     head: SessionHead
     """head of the fork that is read"""
     holder: str
-    """the session that holds the entries in its streams"""
+    """id of the session that holds the entries in its streams"""
     end: int
-    """the last position to read"""
+    """the last position to read of this range"""
     last: int
-    """the last position of this range; later entries are in another session"""
+    """the last position of this range. Another session holds later entries"""
     proof: Cursor
-    """cursor of the last shared entry, which the holder must still have up to `end`"""
+    """cursor of the last entry that the fork shares with the holder. It shows whether the holder still has the range"""
 
     def require(self, holder: SessionHead, after: int) -> None:
         """Check that the holder was not erased.
 
         Args:
             holder: the present head of the holder.
-            after: the last position that the reader has, for the error.
+            after: the last position that the reader has read, for the error.
 
         Raises:
             ParentErased: the holder was erased.
@@ -56,7 +56,7 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
     """Return the parts that hold a fork's shared entries after `after` and up to `until`, in order of position.
 
     Raises:
-        ParentErased: a session that holds some of them was erased.
+        ParentErased: a session that holds some of these entries was erased.
         Unavailable: the server cannot be reached.
     """
     parts: list[Part] = []
@@ -106,7 +106,10 @@ async def written_by(log: Log, head: SessionHead, position: int, past: ArchiveRe
 
 
 async def _written_here(log: Log, session: str, position: int) -> str | None:
-    """Return the incarnation that wrote an entry of the session's own streams; None if neither has the position."""
+    """Return the incarnation that wrote the entry at a position of the session's own streams.
+
+    Return None if neither stream has the position.
+    """
     names = [log.keys.lane(session, lane) for lane in Lane]
     header = cast("bytes | None", await log.run(_WRITTEN_BY, names, (position,)))
     return None if header is None else token_in(header)

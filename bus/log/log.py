@@ -1,6 +1,6 @@
-"""The log of a namespace: send commands and scripts, and read heads and the list of sessions.
+"""`Log` sends commands and scripts to the servers of a namespace, and reads heads and the list of sessions.
 
-Other operations are functions with the log as their argument, each in the module of its noun.
+Other operations on the log are functions that take a `Log`, such as `begin_fork` in fork.py.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _GLANCE, _QUARANTINE = Script("glance"), Script("quarantine")
 
 
 class Log:
-    """Sends commands and scripts over a pool of connections. Each must be safe to run twice."""
+    """Sends commands and scripts over a pool of connections. Each command and script must be safe to run twice."""
 
     def __init__(self, pool: Pool, keys: Keys, bounds: LogBounds | None = None, work: WorkBounds | None = None) -> None:
         self.pool, self._keys = pool, keys
         self.bounds, self.work = bounds or LogBounds(), work or WorkBounds()
-        """the bounds of pages and heads, and those of work"""
+        """`bounds` are the bounds of pages and heads, `work` those of consumer groups"""
 
     @property
     def keys(self) -> Keys:
@@ -46,7 +46,10 @@ class Log:
         return await self.pool.call(*command)
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-        """Run several commands in one round trip, as `call`. A refused command returns its error as its reply."""
+        """Run several commands in one round trip, under the conditions of `call`.
+
+        The reply to a refused command is its error.
+        """
         return await self.pool.call_many(commands)
 
     async def call_each(self, *command: Argument) -> list[Reply]:
@@ -58,12 +61,12 @@ class Log:
         return await run_script(self.pool, script, keys, arguments)
 
     async def head(self, session: str) -> SessionHead:
-        """Return a session's head. For a session without entries, its numbers are 0."""
+        """Return a session's head. If the session has no entries, all numbers in the head are 0."""
         (head,) = await self.heads((session,))
         return head
 
     async def heads(self, sessions: Sequence[str]) -> list[SessionHead]:
-        """Return the heads of several sessions, in order, with a bounded number in each round trip."""
+        """Return the heads of several sessions, in order. Each round trip reads a bounded number of heads."""
         heads: list[SessionHead] = []
         for some in batched(sessions, self.bounds.heads):
             replies = await self.pool.call_many([head_command(self._keys, session) for session in some])
@@ -71,7 +74,7 @@ class Log:
         return heads
 
     async def glances(self, sessions: Sequence[str]) -> dict[str, bytes]:
-        """Return the `SessionHead.glance` of each session. This is much cheaper than to read their heads."""
+        """Return the `SessionHead.glance` of each session. This costs much less than reading the sessions' heads."""
         found: dict[str, bytes] = {}
         by_bucket: defaultdict[int, list[str]] = defaultdict(list)
         for session in sessions:
@@ -86,7 +89,7 @@ class Log:
         """Return every session that was ever published to and not erased, in no particular order.
 
         Args:
-            bucket: only those of this bucket; None means all.
+            bucket: return only the sessions of this bucket; None means all buckets.
         """
         names: dict[str, None] = {}
         chosen = range(self._keys.buckets) if bucket is None else (bucket,)
@@ -111,7 +114,7 @@ class Log:
         return sum(int(size or 0) for size in cast("list[bytes | None]", await call_all(self.pool, commands)))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:
-        """Move entries that the bus did not write from a lane's end to quarantine. Return their ids, 1,000 at most."""
+        """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most."""
         names = (
             self._keys.head(session),
             self._keys.lane(session, lane),
@@ -123,5 +126,10 @@ class Log:
         ]
 
     async def unblock(self, client_id: int, session: str) -> None:
-        """End a blocked read of another connection to the session's server. It returns no entries."""
+        """End a blocking read of another connection, which then returns no entries.
+
+        Args:
+            client_id: id of the connection, from the server's `CLIENT ID`.
+            session: any session on that server.
+        """
         await self.pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))

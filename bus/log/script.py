@@ -1,6 +1,6 @@
-"""Lua scripts, and how to run them.
+"""Load and run Lua scripts.
 
-A script is called by its digest. If the server does not know the digest, the text is sent.
+A script is called by its digest. If the server does not know the digest, the script's text is sent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Script:
     def __init__(self, name: str, *, shares: Sequence[str] = ()) -> None:
         """
         Args:
-            name: the file in `scripts/`, without its extension.
-            shares: names of shared files, whose texts precede the script's own.
+            name: name of the script's file in `scripts/`, without its extension.
+            shares: names of the files with shared code. Their text is put before the script's own text.
         """
         self._names = (*shares, name)
 
@@ -48,7 +48,7 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command that runs the script. `keys` are all keys that it uses."""
+        """Return the command that runs the script. `keys` are all keys that the script uses."""
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
@@ -66,13 +66,13 @@ async def run_scripts(
     calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
     page: FirstPage | None = None,
 ) -> list[Reply]:
-    """Run a script several times in one round trip. It must be safe to run twice.
+    """Run a script several times in one round trip. The script must be safe to run twice.
 
     Args:
         server: a connection or pool.
         script: the script to run.
         calls: keys and arguments of each run.
-        page: a page to read in the same round trip, after the scripts; None reads nothing.
+        page: a page to read in the same round trip, after the scripts. None reads no page.
 
     Raises:
         Refused: as for `Connection.call`. Some of the runs may have been executed.
@@ -85,12 +85,12 @@ async def run_scripts(
 async def send_scripts(
     server: Calling, commands: Sequence[tuple[Script, Sequence[Argument]]], page: FirstPage | None = None
 ) -> list[Reply | Refused]:
-    """Send scripts in one round trip. Texts that the server does not know are sent in a second one.
+    """Run scripts in one round trip. If the server does not know a script, its text is sent in a second round trip.
 
     Args:
         server: a connection or pool.
         commands: each script with its command.
-        page: a page to read in the same round trip, after the scripts. It stays empty if a second one was needed.
+        page: a page to read in the same round trip, after the scripts. After a second round trip it stays empty.
 
     Returns:
         The replies, in the order of the commands. A refused command has its error as its reply.

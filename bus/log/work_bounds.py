@@ -1,4 +1,4 @@
-"""The bounds of work: lengths of its streams, periods of its sweeps, and sizes of dead letters."""
+"""Bounds of work: lengths of streams, periods of sweeps, and sizes of dead letters."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ class WorkBounds:
     """Bounds and periods of consumer groups, of wake-ups and of change notices. Times are in seconds."""
 
     wake_ups: int = 1_000
-    """most entries of a bucket's stream of wake-ups; a sweep finds the work of trimmed ones"""
+    """most entries of a bucket's stream of wake-ups. If a wake-up was trimmed, a sweep finds the work"""
     notices: int = 10_000
-    """most entries of a bucket's stream of change notices; a follower that missed one finds the change when it next
-    compares its cursor with the head"""
+    """most entries of a bucket's stream of change notices. A follower that missed a notice finds the change when it
+    next compares its cursor with the session's head"""
     sweep: float = 5.0
-    """period of sweeps over all buckets, by a consumer and by the reader for workers that wait for a wake-up; a
-    consumer with a shorter heartbeat sweeps more often"""
+    """period of sweeps over all buckets, both by a consumer and for `Session.wait_for_wake_up`. A consumer with a
+    shorter heartbeat sweeps more often"""
     block: float = 5.0
-    """longest blocking read for wake-ups; a shorter `sweep` shortens it"""
+    """longest time that a read for wake-ups blocks. A shorter `sweep` shortens this time"""
     silence: float = 3.0
-    """how much longer than its block time a read may take before its connection is considered dead"""
+    """seconds beyond its block time after which a read without a reply means that the connection is dead"""
     read: int = 100
-    """most wake-ups of one stream in one read of a consumer; later ones stay in the stream for the next read"""
+    """most wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     heard: int = 1_000
-    """most wake-ups of one stream in one read for workers that wait for a wake-up; a full read may have missed some"""
+    """most wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many may have
+    missed some"""
     heard_pause: float = 0.008
-    """pause between two such reads that found wake-ups. It delays a wake-up by at most this time, and limits a worker
-    with a busy stream to about a hundred reads per second instead of a thousand"""
+    """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
+    this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""
     linger: float = 5.0
-    """how long to keep reading wake-ups after the last waiting worker has left"""
+    """how long to keep reading wake-ups after the last call of `Session.wait_for_wake_up` has ended"""
     look: float = 0.5
-    """longest single wait of a consumer for wake-ups"""
+    """longest time that a consumer waits for wake-ups at a stretch"""
     look_bucket: float = 1.0
-    """the same on a cluster, where each bucket has its own read"""
+    """the value of `look` on a cluster, where each bucket has its own read"""
     shortest: float = 0.01
-    """shortest wait of a consumer, and its first backoff when the server is lost; the backoff doubles"""
+    """shortest wait of a consumer, and its first backoff after the server became unreachable. The backoff doubles"""
     longest_pause: float = 0.5
-    """longest backoff between two attempts to reach a lost server"""
+    """longest backoff between two attempts to reach an unreachable server"""
     together: float = 0.02
-    """buckets with sweeps due within this time are swept together"""
+    """buckets whose sweeps are due within this time are swept together"""
     named: int = 100
-    """most sessions of a bucket to remember from wake-ups; a fetch also takes their leases"""
+    """most sessions of a bucket to remember from wake-ups. A fetch also takes the leases of these sessions"""
     dead_letters: int = 250
-    """most dead letters of a bucket, the newest ones"""
+    """most dead letters that a bucket keeps. Older letters are dropped"""
     redrive_page: int = 500
     """most dead letters to redrive in one step"""
     error_length: int = 500
@@ -56,15 +57,15 @@ class WorkBounds:
     reason_length: int = 2_000
     """most characters to keep of the reason for a dead letter"""
     raw_bytes: int = 16_384
-    """most bytes of the faulty entry to keep in a dead letter"""
+    """most bytes to keep in a dead letter of the data that caused the failure"""
     forget: float = 86_400.0
     """a consumer that was silent for this long is no longer listed"""
     away: float = 7 * 86_400.0
     """a group is reported as away if all its consumers were silent for this long"""
     named_works: int = 50
-    """most sessions of a bucket that a group's status names as assigned to a consumer"""
+    """most pending sessions of a bucket that a group's status names"""
     lag_counted: int = 2_000
-    """most sessions of a bucket that a group's status counts as waiting for a consumer"""
+    """most sessions of a bucket to count for `GroupStatus.lag`"""
 
     @property
     def wake_up_trim(self) -> tuple[str, int]:

@@ -285,7 +285,7 @@ class Outbox:
         return True
 
     def tell(self, publish: PendingPublish) -> bool:
-        """If a rollback was not reported to any caller yet, fail `publish` with it. Return whether there was one."""
+        """Fail `publish` with a rollback that was not reported yet. Return False if there is no such rollback."""
         if self.lost is None:
             return False
         error, self.lost = self.lost, None

@@ -1,4 +1,4 @@
-"""The Lua scripts, which make all writes to sessions. Each starts with the map of its keys and arguments.
+"""The Lua scripts that make all writes to sessions. Each script starts with a list of its keys and arguments.
 
-`bus/wire/keys.py` describes the members of each key and what deletes it.
+`bus/wire/keys.py` describes the members of each key, and what deletes the key.
 """

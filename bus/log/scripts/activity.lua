@@ -1,10 +1,10 @@
--- Return the publishes to a bucket's sessions since an earlier read of its index. Read-only.
+-- Return the publishes to a bucket's sessions since an earlier read of the bucket's index. Read-only.
 --
 -- KEYS  1 index stream
--- ARGV  1 id of the last pointer that was read, or "" for the first read · 2 most pointers to return
+-- ARGV  1 id of the last index entry that was read, or "" for the first read · 2 most index entries to return
 --
--- Returns { milliseconds of the clock, number of pointers ever added, id of the last one, session, position, session,
--- position, … }, the oldest pointers first. The first read returns no pointers.
+-- Returns { milliseconds of the clock, number of index entries ever added, id of the last of them, session, position,
+-- session, position, … }, the oldest first. The first read returns no sessions.
 
 local clock = redis.call('TIME')
 local now = string.format('%d', clock[1] * 1000 + math.floor(clock[2] / 1000))

@@ -4,16 +4,17 @@
 -- ARGV  1 present end of the chain, "" for none · 2 new end, "<number> <name>"
 --       3 incarnation of the segment's last entry · then for each segment: its last position · its name
 --
--- If 1 and 2 are equal, the chain stays the same and lost names are added again.
+-- If ARGV 1 and 2 are equal, the chain stays the same, and lost names are added again to the sorted set.
 --
--- Returns "moved", also for a repeat. With the other answers nothing was written: "behind" if another archiver has
--- appended another segment, or if the segment's entries were trimmed; "lost" if the log no longer has the segment's
--- entries; "erased" if the session was erased.
+-- Returns "moved", also for a repeat. With the other answers nothing was written:
+--   "behind"  another archiver has appended another segment, or the segment's entries were trimmed
+--   "lost"    the log no longer has the segment's entries
+--   "erased"  the session was erased
 
 local head = redis.call('HMGET', KEYS[1], 'archive', 'position', 'state')
 if head[3] == 'erased' then return 'erased' end
 local tip = head[1] or ''
--- A repeat, even if the chain has grown since; or another archiver has written the same segment.
+-- A known segment is a repeat, even if the chain has grown since. Or another archiver has written the same segment.
 if tip ~= ARGV[1] then return redis.call('ZSCORE', KEYS[2], ARGV[#ARGV]) and 'moved' or 'behind' end
 
 local last = ARGV[#ARGV - 1]

@@ -8,8 +8,9 @@
 -- Returns four lists: the outcome, its details, the groups of the bucket, and the fields of the checkpoints. Outcomes:
 --   "archived"  nothing was changed, because entries are archived
 --   "held"      nothing was changed, because forks share entries; details: the forks
---   "erased"    details: the first id in index and wake-ups that may name the session, the last id in each of them, the
---               id of the notice that this step added, or "", and the parent of a fork, or ""
+--   "erased"    details: the first id in index and wake-ups that may name the session, the last such id in the index,
+--               the last such id in the wake-ups, the id of the notice that this step added or "", and the parent of a
+--               fork or ""
 -- Afterwards no client can write to the session, and its other keys can be deleted step by step. A repeat changes
 -- nothing and returns no ids.
 --
@@ -18,7 +19,7 @@
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent', 'created', 'updated', 'archived')
 local groups, checkpoints, parent = redis.call('HKEYS', KEYS[9]), redis.call('HKEYS', KEYS[4]), head[4] or ''
 if ARGV[5] ~= '1' and (tonumber(head[7] or 0) > 0 or redis.call('EXISTS', KEYS[10]) == 1) then
-  return { { 'archived' }, {}, {}, {} } -- an interrupted erasure may have left the second
+  return { { 'archived' }, {}, {}, {} } -- after an interrupted erasure, only the archived segments may be left
 end
 if head[1] == 'erased' then return { { 'erased' }, { '-', '+', '+', '', parent }, groups, checkpoints } end
 local forks = {}
@@ -26,11 +27,11 @@ for _, name in ipairs(checkpoints) do
   if string.sub(name, 1, 2) == 'f:' then forks[#forks + 1] = string.sub(name, 3) end
 end
 if #forks > 0 and ARGV[2] ~= '1' then return { { 'held' }, forks, {}, {} } end
-redis.call('HGET', KEYS[6], ARGV[1]) -- this and the next line end the script here if a key has a wrong type
+redis.call('HGET', KEYS[6], ARGV[1]) -- if a key has a wrong type, the next reads end the script before its first write
 redis.call('ZCARD', KEYS[7])
 local hinted = redis.call('HGET', KEYS[8], ':hinted')
 
-redis.call('UNLINK', KEYS[1]) -- a full server accepts this as the first write, and then it accepts the others too
+redis.call('UNLINK', KEYS[1]) -- a full server accepts this as the first write, and after that all other writes
 redis.call('HSET', KEYS[1], 'state', 'erased')
 if head[4] then redis.call('HSET', KEYS[1], 'parent', head[4]) end
 redis.call('HDEL', KEYS[6], ARGV[1])
@@ -38,7 +39,7 @@ redis.call('ZREM', KEYS[7], ARGV[1])
 redis.call('HDEL', KEYS[8], ARGV[1])
 if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end
 
--- Deleting a stream does not end blocked reads of it. So add an entry: the readers then read the head and see the
+-- Deleting a stream does not end blocking reads of it. So add an entry: the readers then read the head and find the
 -- tombstone.
 local position, notice = tonumber(head[2] or 0), ''
 if position > 0 then
@@ -47,7 +48,7 @@ if position > 0 then
   if type(notice) ~= 'string' then notice = '' end
 end
 local first, updated, last = '-', '+', '+'
-if head[5] and head[6] then -- with a margin of one second on both sides, see wake.lua
+if head[5] and head[6] then -- the ids, with a margin of one second on both sides; see wake.lua
   first, updated = math.max(head[5] - 1000, 0), head[6] + 1000
   last = math.max(updated, tonumber(hinted or 0))
   first, updated, last = string.format('%.0f', first), string.format('%.0f', updated), string.format('%.0f', last)

@@ -3,7 +3,7 @@
 -- KEYS  1 stream
 -- ARGV  1 position
 --
--- Returns { the entry's position, bytes of its names and values }; an empty list if there is no such entry.
+-- Returns { the entry's position, bytes of its field names and values }; an empty list if there is no such entry.
 
 local entry = redis.call('XRANGE', KEYS[1], (tonumber(ARGV[1]) + 1) .. '-0', '+', 'COUNT', 1)[1]
 if not entry then return {} end

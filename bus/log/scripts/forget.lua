@@ -3,7 +3,7 @@
 -- KEYS  streams
 -- ARGV  1 session id · 2 most entries to check in each stream · then for each stream the first and the last id to check
 --
--- Returns for each stream the first id of the next step, or "" at its end.
+-- Returns for each stream the first id to check in the next step, or "" if nothing is left to check.
 
 local most, places = tonumber(ARGV[2]), {}
 for at, stream in ipairs(KEYS) do

@@ -1,19 +1,19 @@
--- Create a session as a fork. Its parent may be on another server, and was pinned before (pin.lua).
+-- Create a session as a fork. The shared entries must be pinned at the parent, which may be on another server (pin.lua).
 --
 -- KEYS  1 head hash · 2 checkpoints hash · 3 sessions hash
--- ARGV  1 session id · 2 parent's id · 3 cursor of the last shared entry · 4 its position · 5 incarnations of the shared
---       entries, or "" · 6 highest shared position that cannot be read, or 0
+-- ARGV  1 session id · 2 parent's id · 3 cursor of the last shared entry · 4 position of this entry · 5 incarnations of
+--       the shared entries, or "" · 6 highest shared position that cannot be read, or 0
 --
 -- Returns "forked", also for a repeat. Otherwise nothing was written: "erased", or { "exists", the session's parent, the
--- cursor of its last shared entry }, both "" if it is not a fork.
+-- cursor of its last shared entry }. If the existing session is not a fork, parent and cursor are "".
 --
--- The head gets no `run`, so the first append begins a new incarnation. A cursor of a later entry of the parent is thus
--- never mistaken for one of the fork.
+-- The head gets no `run`, so the first append begins a new incarnation. So a cursor of a later entry of the parent is
+-- never taken for a cursor of the fork.
 
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'parent', 'fork')
 if head[1] == 'erased' then return 'erased' end
 if head[3] == ARGV[2] and head[4] == ARGV[3] then return 'forked' end
--- A session without entries that is pinned by forks of its own exists too: it could become the fork of its own fork.
+-- A session without entries also exists if forks have pinned it. Otherwise it could become the fork of its own fork.
 if head[3] or tonumber(head[2] or 0) > 0 or redis.call('HLEN', KEYS[2]) > 0 then
   return { 'exists', head[3] or '', head[4] or '' }
 end

@@ -1,8 +1,8 @@
--- Return the progress of many sessions of a bucket in few bytes, for readers that look for changes. Read-only.
+-- Return the progress of many sessions of a bucket in few bytes, for readers that check for changes. Read-only.
 --
 -- KEYS  head hashes
 --
--- Returns for each "<position> <incarnation> <state>"; "?" if the key is not a hash.
+-- Returns for each key "<position> <incarnation> <state>", or "?" if the key is not a hash.
 
 local answers = {}
 for i, key in ipairs(KEYS) do

@@ -1,13 +1,13 @@
 -- Acknowledge work: nothing is left to do in these sessions, up to the positions that the consumer has read.
 --
 -- KEYS  1 to 6 see work.lua · then the head hash of each session
--- ARGV  1 to 4 see work.lua · then for each
---       session · order number of the assigned work · position up to which the consumer has read
+-- ARGV  1 to 4 see work.lua · then for each session
+--       its id · order number of the assigned work · position up to which the consumer has read
 --
--- Returns how many were assigned to this consumer. Work that another consumer has by now is left unchanged.
+-- Returns how many of the sessions were assigned to this consumer. Work that another consumer has claimed is not changed.
 
 local count = 0
-for i = 7, #KEYS do call('HGET', KEYS[i], 'state') end -- ends the script before its first write if one is not a hash
+for i = 7, #KEYS do call('HGET', KEYS[i], 'state') end -- if a key is no hash, this ends the script before its first write
 for i = 5, #ARGV, 3 do
   local work = read(ARGV[i])
   if work and work.holder == consumer then

@@ -1,15 +1,15 @@
--- Record a consumer's heartbeat, and return those of all consumers.
+-- Record a consumer's heartbeat, and return the last heartbeat of each consumer.
 --
 -- KEYS  1 consumers hash
 -- ARGV  1 consumer · 2 period of its heartbeat, milliseconds · 3 number of sessions assigned to it · 4 milliseconds of
 --       silence after which a consumer is deleted · 5 "1" if the consumer leaves
 --
--- Returns for each consumer its name and its field: "<number of heartbeats> <milliseconds of the last one> <period>
--- <sessions>". A consumer is alive if its number of heartbeats changes: the server's clock is not trusted for this. The
--- field ":seen" has the milliseconds of the last heartbeat of any consumer.
+-- Returns for each consumer its name and its field: "<number of heartbeats> <time of the last heartbeat, milliseconds>
+-- <period> <sessions>". A consumer is alive if its number of heartbeats changes. The server's clock is not trusted for
+-- this. The field ":seen" has the time of the last heartbeat of any consumer, in milliseconds.
 --
--- To save writes, a heartbeat is written only if a quarter of the period has passed, or if the sessions changed and a
--- second has passed, or if the server's clock was set back.
+-- To save writes, a heartbeat is written only in one of these cases: a quarter of the period has passed; the number of
+-- sessions changed and a second has passed; the server's clock was set back.
 
 local call, match = redis.call, string.match
 local consumer, heartbeat, day = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])

@@ -2,21 +2,21 @@
 --
 -- KEYS  1 to 6 see work.lua · then the head hash of each session that a wake-up named
 -- ARGV  1 to 4 see work.lua · 5 most sessions to assign; 0 only counts
---       6 "own": only work that is assigned to this consumer and that it does not process; "sweep": also return the
---         consumers with work; else ""
---       7 "now": a new group starts after all present work; else it starts with it
---       8 number of dead consumers · their names; their work is assigned to this consumer
+--       6 "own": only work that is assigned to this consumer but that the consumer does not process; "sweep": also return
+--         the consumers with work; else ""
+--       7 "now": a new group starts after all present work; else a new group starts with all present work
+--       8 number of dead consumers · the names of these consumers, whose work is assigned to this consumer
 --       then the owner of leases to take, or "" · duration of a lease, milliseconds
 --       then the number of sessions that wake-ups named · these sessions
 --       then the sessions that the consumer processes
 --
--- Returns { number of sessions left, milliseconds until the next one is due or -1, with "sweep" the names of consumers with
--- work, separated by spaces; then for each assigned session { session, position, order number, attempt, error, "r" for a
--- retry, epoch } }. This consumer is among the names only if it has work that it does not process.
+-- Returns { number of sessions left, milliseconds until the next retry is due or -1, with "sweep" the names of consumers
+-- with work, separated by spaces; then for each assigned session { session, position, order number, attempt, error, "r"
+-- for a retry, epoch } }. This consumer is among the names only if it has work that it does not process.
 --
 -- If a wake-up named the session and its lease is free, the lease is taken in the same step. Otherwise the epoch is 0.
 -- Work is assigned in this order: work of dead consumers, due retries, new work. The script writes only if it assigns
--- work, creates the group, or moves its mark.
+-- work, creates the group, or moves the group's mark.
 
 local PAGE = 500
 local most, mode, dead_count = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[8])
@@ -56,7 +56,7 @@ local function give(session, work, is_due)
   local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
   local position = match(call('HGET', KEYS[2], session) or '', '^%d+')
   call('ZREM', KEYS[6], session)
-  if not score or not position then -- erased
+  if not score or not position then -- the session was erased
     call('HDEL', KEYS[5], session)
     return true
   end
@@ -113,7 +113,7 @@ if mode ~= 'own' then
       elseif not work or work.holder == '' then
         if work and work.flags == 'd' then work = nil end
         give(session, work, false)
-      end -- else a consumer has the session; it reads the new entries, or the session waits again once it is done
+      end -- else a consumer has the session: it reads the new entries, or the session waits again after its ack
       here, seen = score, seen + 1
     end
     if #page == 0 then break end

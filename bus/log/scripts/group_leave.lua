@@ -1,4 +1,4 @@
--- Release all work of a consumer that leaves. The work is due at once, and the attempt does not count.
+-- Release all work of a consumer that leaves. The work is due at once, and this attempt is not counted.
 --
 -- KEYS  see work.lua
 -- ARGV  see work.lua

@@ -1,8 +1,8 @@
--- Redrive dead letters: their work is due at once, with no attempts counted.
+-- Redrive dead letters: the work of each letter is due at once, and its count of attempts starts again at 0.
 --
 -- KEYS  1 to 6 see work.lua · 7 dead letters stream · then for each letter the head hash of its session
--- ARGV  1 to 4 see work.lua; the consumer is "" · 5 bytes to keep of the reason · then for each letter its id · its
---       session
+-- ARGV  1 to 4 see work.lua; the consumer is "" · 5 bytes to keep of the reason · then for each letter its id · the
+--       letter's session
 --
 -- Returns the number of redriven letters. A letter that no longer exists is skipped, so a repeat changes nothing. A
 -- letter of an erased session is deleted and not counted. Several letters of a session become one work. The session's

@@ -1,12 +1,12 @@
--- Nack work with a delay. Any consumer of the group gets it when it is due.
+-- Nack work with a delay. When the work is due, any consumer of the group may get it.
 --
 -- KEYS  see work.lua
--- ARGV  1 to 4 see work.lua · then for each
---       session · attempts so far · milliseconds until it is due · reason
+-- ARGV  1 to 4 see work.lua · then for each session
+--       its id · attempts so far · milliseconds until the work is due · reason
 --
 -- Returns the number of nacked sessions. Only work that is assigned to this consumer changes. So a repeat changes nothing,
--- and a consumer that was stopped for long does not disturb the one that has taken over. Work of erased sessions is
--- deleted.
+-- and a consumer that was stopped for long does not disturb the consumer that has claimed its work. Work of erased
+-- sessions is deleted.
 --
 -- If the session was woken again since the work was assigned, the work is due at once, so that a command is not delayed.
 
@@ -25,7 +25,7 @@ for i = 5, #ARGV, 4 do
       work.flags = 'r'
       if score > work.order and score <= at then delay, work.flags = 0, '' end
       work.holder, work.attempt, work.delay, work.error = '', tonumber(ARGV[i + 1]), delay, ARGV[i + 3]
-      -- The first write is one that a full server refuses, so that it refuses all of them.
+      -- A full server refuses this first write, and with it the whole script. A later refusal would leave half of it done.
       write(session, work)
       call('ZADD', KEYS[6], text_of(now + delay), session)
       if delay == 0 then hint(session, work.position) end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 consumers hash
 --
--- Returns { milliseconds of the clock, then each field of the hash and its value, see group_beat.lua }.
+-- Returns { milliseconds of the clock, then each field of the hash and its value }. group_beat.lua describes the fields.
 
 local clock = redis.call('TIME')
 return {

@@ -3,9 +3,11 @@
 -- KEYS  1 to 6 see work.lua · 7 dead letters stream
 -- ARGV  1 to 4 see work.lua · 5 most sessions without a consumer to count · 6 most assigned sessions to name
 --
--- Returns { sessions that wait for a consumer, 1 if there may be more of them, sessions that wait for a retry, when the
--- first of these is due (milliseconds of the clock, 0 if there is none), dead letters, dead letters that were deleted to
--- make room, { consumer, number of its sessions, … }, { consumer, session, … } }.
+-- Returns a list:
+--   number of sessions that wait for a consumer · 1 if there may be more waiting sessions, else 0
+--   number of sessions that wait for a retry · time of the first retry, milliseconds of the clock; 0 if there is none
+--   number of dead letters · number of dead letters that were deleted to make room
+--   { consumer, number of its sessions, … } · { consumer, session, … }
 
 local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])

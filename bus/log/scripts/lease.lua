@@ -2,19 +2,19 @@
 --
 -- KEYS  1 order, a sorted set · 2 woken hash · 3 wake-ups stream · then the head hash of each session
 -- ARGV  1 take, renew or release · 2 owner · 3 milliseconds: duration of the lease (take, renew), or time until the
---       session's next attempt (release) · 4 "1": take a session that rests, too (take), or wake other workers (release)
---       5 and 6 MAXLEN arguments of wake-ups · then for each
---       session id · epoch (renew, release)
+--       session's next attempt (release) · 4 "1": take a session even if it rests (take), or wake other workers (release)
+--       5 and 6 MAXLEN arguments of wake-ups · then for each session
+--       its id · epoch (renew, release)
 --
--- Returns two numbers for each:
+-- Returns two numbers for each session:
 --   epoch, 0          the owner has the lease
---   0, milliseconds   another owner has the lease for this time; a negative number is the time that the session rests
+--   0, milliseconds   another owner has the lease for this time. A negative number is the time that the session rests
 --   0, 0              the lease to renew or release is lost
 --   -1, 0             the session was erased
 --
 -- The clock only decides when a lease may be taken over. The epoch makes leases safe: it only grows, and every append of a
--- worker is checked against it. An owner that finds a session leased sets `wanted` in the head. The release then wakes the
--- workers, so that no owner has to poll.
+-- worker is checked against the epoch. If an owner finds that another owner has the lease, it sets `wanted` in the head.
+-- The release then wakes the workers, so that no owner has to poll.
 
 local call = redis.call
 local step, owner, ms, flag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'

@@ -2,14 +2,14 @@
 --
 -- KEYS  the head hash of each session
 --
--- Returns for each { owner or "", epoch, remaining milliseconds, position }.
+-- Returns for each key { owner or "", epoch, remaining milliseconds, position }.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers = {}
 for i = 1, #KEYS do
   local head = redis.pcall('HMGET', KEYS[i], 'owner', 'epoch', 'lease_until', 'position')
-  if head.err then head = {} end -- a key of another program
+  if head.err then head = {} end -- a foreign client wrote this key
   local left = string.format('%d', tonumber(head[3] or 0) - now)
   answers[i] = { head[1] or '', head[2] or '0', left, head[4] or '0' }
 end

@@ -3,7 +3,7 @@
 -- KEYS  1 head hash · 2 checkpoints hash
 -- ARGV  1 the fork's field in the checkpoints · 2 last position to share, or "" for the session's last position
 --
--- Returns { position, incarnations that the head lists or "", highest position that was trimmed and is in no archive }.
+-- Returns { position, incarnations that the head lists or "", highest trimmed position that is not in the archive or 0 }.
 -- Otherwise nothing was pinned: "erased", "beyond <last position>" or "trimmed <highest trimmed position>". A repeat
 -- changes nothing.
 
@@ -12,7 +12,7 @@ local last, trimmed, archived = tonumber(head[2] or 0), tonumber(head[4] or 0), 
 local at = ARGV[2] == '' and last or tonumber(ARGV[2])
 if head[1] == 'erased' then return 'erased' end
 if at > last or at < 0 then return 'beyond ' .. last end
--- For a fork, `trimmed` may lie in the entries that it shares itself. Only later entries can be in its own archive.
+-- If the parent is a fork, `trimmed` may be among the entries that it shares. Its archive holds only later entries.
 local shared = tonumber(string.match(head[6] or '', '^%d+') or 0)
 if trimmed > shared and (at <= shared or archived >= trimmed or archived >= at) then trimmed = 0 end
 if at < trimmed then return 'trimmed ' .. trimmed end

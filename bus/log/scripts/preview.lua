@@ -1,23 +1,23 @@
 -- Append live deltas below the session's newest position. A repeat adds nothing.
 --
--- KEYS  1 head hash · 2 live stream · 3 index of live deltas, a stream: for followers of too many sessions to block on
---       each session's own stream
+-- KEYS  1 head hash · 2 live stream · 3 index of live deltas, a stream, on which a follower of many sessions blocks
+--       instead of on each session's own stream
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
 --       the live stream · 6 expiry, milliseconds · 7 "1" if the call only ends messages · 8 session id · 9 length of the
 --       index · 10 number of this producer's last answered call for the session, or 0 · then the JSON of each delta
 --
--- Returns "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full
--- <bytes>", or "lost <position>": the server took over without this producer's last deltas, so the new ones would leave a
--- gap.
+-- Returns "ok <id of the last delta> <bytes before> <bytes after>". Otherwise nothing was added: "fenced <epoch>",
+-- "erased", "closed", "full <bytes>", or "lost <position>". "lost" means that the server took over without this
+-- producer's last deltas, so that the new deltas would leave a gap.
 --
 -- Two fields of the head belong to this script and to trim_live.lua:
---   live     "<highest id so far> <bytes in the stream>"; it outlives the stream, so that no id is used twice. If the
---            server's replication id is not the one of the last publish, it follows as a third word
+--   live     "<highest id so far> <bytes in the stream>". The field outlives the stream, so that no id is used twice. If
+--            the server's replication id has changed since the last publish, the new id follows as a third word
 --   live_by  "<producer> <number>" of the last two producers
--- Both stay below 64 bytes: with a longer value the server would store the whole head in a larger form.
+-- Both values stay below 64 bytes, because with a longer value the server would store the whole head in a larger form.
 
 local call, match = redis.call, string.match
-local AHEAD = 1048576 -- more than the deltas below any position
+local AHEAD = 1048576 -- more than the number of deltas below any position
 local ENTRY_BYTES = 64 -- about the server's memory for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
 local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation')
@@ -51,10 +51,10 @@ end
 local clock = call('TIME')
 local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ' ' .. producer
 if head[7] and head[7] ~= '' then header = header .. ' ' .. head[7] end -- the token of the entry at this position
--- Numbered here, because the server's own numbers would begin at 0, which is the id of the entry itself.
+-- The script numbers the deltas, because the server's own numbers would begin at 0, which is the id of the entry itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0
--- A server that took over may lack the last deltas that followers have seen. The new ids must be higher than those.
+-- A server that took over may lack the last deltas that followers have seen. New ids must be higher than their ids.
 local tag = ''
 if is_another then
   tag = ' ' .. run

@@ -1,13 +1,13 @@
--- Shared code of the scripts that number appends; it precedes their own text.
+-- Shared code that is put before the text of each script that numbers appends.
 --
 -- A head has a field p:<producer> for each producer: "<term> <answer>|<previous answer>". A producer numbers the appends
--- of a term 1, 2, 3 …, and its terms only grow. The number of these fields, in `producers`, is bounded: those of the
--- producers that published longest ago are deleted, and `floor` is the highest term of any deleted one. A producer
--- without a field must use a term above the floor. So a late copy of an append is refused, even if its producer's field
--- was deleted or has a new term.
+-- of a term 1, 2, 3 …, and its terms only grow. The field `producers` counts these fields, and the count is bounded. The
+-- fields of the producers that published longest ago are deleted, and `floor` is the highest term of any deleted field. A
+-- producer without a field must use a term above the floor. So a late copy of an append is refused, even if the field of
+-- its producer was deleted or has a new term.
 
--- Return the last answers of a producer's term, or nil if the term begins with this append. If the term is over, also
--- return a floor: the next term must be above it.
+-- Return the last answers of a producer's term, or nil if the term begins with this append. If the term is over, return
+-- nil and a floor: the next term must be above the floor.
 local function answers_of(kept, floor, term)
   if kept then
     if string.sub(kept, 1, #term + 1) == term .. ' ' then return string.sub(kept, #term + 2) end
@@ -19,7 +19,8 @@ local function answers_of(kept, floor, term)
   return nil
 end
 
--- Count a producer that is new to a head. If there are too many, delete the older half of them.
+-- Count a producer that is new to a head. If there are too many producers, delete those that published longest ago, so
+-- that about half remain.
 local function count_producer(head, field, most)
   if redis.call('HINCRBY', head, 'producers', 1) <= most then return end
   local all, found, floor = redis.call('HGETALL', head), {}, 0

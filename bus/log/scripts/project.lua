@@ -1,11 +1,11 @@
 -- Store a projection's state with its checkpoint, if the stored position is still the one at which the fold began.
 --
 -- KEYS  1 projection hash · 2 checkpoints hash · 3 head hash
--- ARGV  1 position at which the fold began, 0 for none · 2 position it reached · 3 state · 4 incarnation of 2
---       5 the projection's field in the checkpoints
+-- ARGV  1 position at which the fold began, 0 for none · 2 position that the fold reached · 3 state · 4 incarnation of the
+--       position that the fold reached · 5 the projection's field in the checkpoints
 --
--- Returns 1 if the state was stored, 0 if another state was stored meanwhile, -1 if the session was erased. A repeat
--- returns the same answer.
+-- Returns 1 if the state was stored, 0 if another state was stored since the fold began, -1 if the session was erased. A
+-- repeat returns the same answer.
 
 if redis.call('HGET', KEYS[3], 'state') == 'erased' then return -1 end
 local stored = redis.call('HGET', KEYS[1], 'position') or '0'

@@ -8,28 +8,29 @@
 --       10 most incarnations that a head lists · 11 most producers that a head keeps · then for each session
 --       session id · producer's term · number of this append in the term · count of publishes, negative if one of them
 --         wakes a worker · then for each publish its plan · then for each message its checksum · its JSON
---       A plan has one letter for the lane of each message, "l" or "e". A "w" before them wakes a worker; a "c" before
---       that marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch, state}; state is
---       the session's new state, "closed" or "open".
+--       A plan has one letter for the lane of each message, "l" or "e". A "w" before these letters wakes a worker. A "c"
+--       as the first letter marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch,
+--       state}; state is the session's new state, "closed" or "open".
 --
 -- Returns one answer for each session:
 --   "<number> <position before> <incarnation> <outcomes>"
 --   "gap <last number> <position>"   earlier appends of the producer are missing: the log lost its end
---   "forged <lane> <position>"       another client has written into a stream; later sessions were not processed
+--   "forged <lane> <position>"       a foreign client has written into a stream; later sessions were not processed
 --   "refused <code>"                 the server refused a write, or a key has a wrong type
---   "stale <floor> <position>"       the producer's term is over; it must use a term above the floor (producers.lua)
+--   "stale <floor> <position>"       the producer's term is over; its next term must be above the floor (producers.lua)
 -- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
 --   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
 --   x closed · o<bytes> over the limit, with the size of the session · z erased
 --
--- The first append after another server process took over begins an incarnation. Its token, "<position before its first
--- entry>_<token never used before>", is in the header of each of its entries. A cursor is valid if the entry at its
--- position has its token. The head lists the newest tokens, so that most cursors are checked without reading an entry.
--- Server processes differ in their replication id: it changes with every start, and when a replica takes over.
+-- The first append after another server process took over begins an incarnation. The header of each entry has the token
+-- of its incarnation: "<position before the incarnation's first entry>_<token never used before>". A cursor is valid if
+-- the entry at its position has the cursor's token. The head lists the newest tokens, so that most cursors are checked
+-- without reading an entry. A server process is known by its replication id, which changes with every start, and when a
+-- replica takes over.
 --
--- An append is refused before its first write, or applied completely. The last two answers of a producer are kept,
--- because it may have two appends to a session in flight and lose both answers. To save memory, an entry has only two
--- fields: the header, and the message.
+-- An append is either refused before its first write, or applied completely. The last two answers of a producer are kept,
+-- because the producer may have two appends to a session in flight and lose both answers. To save memory, an entry has
+-- only two fields: the header, and the message.
 
 -- Locals, because a global look-up costs as much as the rest of a line.
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
@@ -45,7 +46,7 @@ local entry_header = ARGV[2] .. ' ' .. now .. ' ' .. producer .. ' '
 local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
--- The key is checked first: an earlier publish counts as appended, regardless of the session's present state.
+-- The key is checked first, because a repeat of an earlier publish is a duplicate whatever the session's present state.
 local function judge(plan, state, epoch, position, caller_keys)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
@@ -74,8 +75,8 @@ local function begin_incarnation(head, token)
   call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
 end
 
--- A stream keeps its highest id even if that entry is deleted. If the server refuses to set the id back, the next append
--- finds it too high, and quarantine.lua repairs the stream.
+-- A stream keeps its highest id even if the entry with that id is deleted. If the server refuses to lower the id, the next
+-- append finds the id too high, and quarantine.lua repairs the stream.
 local function take_back(key, in_llm, in_extension, new_keys, first, last)
   for _, stream in pairs({ in_llm and KEYS[key + 4] or nil, in_extension and KEYS[key + 5] or nil }) do
     for position = first, last do call('XDEL', stream, position .. '-0') end
@@ -95,7 +96,7 @@ while arg <= words do
   if may_wake then count = -count end
   arg = arg + 4
   local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
-  -- Numbers are also kept as text: converting one costs more than a look-up.
+  -- Numbers are also kept as text, because converting a number costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
   local fault, incarnation, bytes = head.err, head[7] or '', bytes_before
@@ -187,7 +188,7 @@ while arg <= words do
   end
 
   if not reply and position > base then
-    -- Shared keys are written before the head, because one of a wrong type refuses the append.
+    -- Shared keys are written before the head, because a shared key of a wrong type refuses the append.
     local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
     fault = failed(notice)
       or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)

@@ -1,15 +1,15 @@
--- Quarantine entries that another client wrote into a lane above the session's position, so that appends work again.
+-- Quarantine entries that a foreign client wrote into a lane above the session's position, so that appends work again.
 --
 -- KEYS  1 head hash · 2 lane's stream · 3 quarantine stream · 4 stream in which the lane is rebuilt
 -- ARGV  1 session id · 2 name of the lane
 --
 -- Returns the ids of the quarantined entries, 1,000 at most. The quarantine keeps their content until it is full.
 --
--- Only the bus raises a session's position, in the same step as it adds entries. So it did not write an entry above it.
+-- The bus raises a session's position in the same step in which it adds entries. So an entry above the position is foreign.
 --
--- A stream keeps its highest id even if that entry is deleted, and Valkey does not allow setting it back. So the lane is
--- copied without the foreign entries, and the copy is renamed. This is slow for a long lane, but a client that can write
--- to the lane could also delete it.
+-- A stream keeps its highest id even if the entry with that id is deleted, and Valkey does not allow lowering the id. So
+-- the lane is copied without the foreign entries, and the copy is renamed. This is slow for a long lane, but a client that
+-- can write to the lane could also delete it.
 
 local position = tonumber(redis.call('HGET', KEYS[1], 'position') or 0)
 local lane, kept_key, building = KEYS[2], KEYS[3], KEYS[4]
@@ -21,7 +21,7 @@ for i = 1, #info, 2 do
 end
 if tonumber(string.match(highest, '^%d+')) <= position then return {} end
 
-local PAGE = 25 -- entries in the script's memory at a time: each may have a megabyte
+local PAGE = 25 -- most entries in the script's memory at a time, because each may have a megabyte
 local ids = {}
 local first = (position + 1) .. '-0'
 while #ids < 1000 do

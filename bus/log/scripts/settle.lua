@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- Find the outcome of appends with lost answers. The number of an append that did not arrive is marked as used, so that
--- a late copy of it is refused. Atomic over all appends; a repeat returns the same answers.
+-- Find the outcome of appends whose answers were lost. If an append did not arrive, its number is marked as used, so that
+-- a late copy of the append is refused. Atomic over all appends; a repeat returns the same answers.
 --
 -- KEYS  1 head hash of the session
--- ARGV  1 producer · 2 its term · 3 number of the first append · 4 number of the last one · 5 "1" to mark the last number
---       as used even if earlier ones are missing, because the log is known to have lost its end; else ""
+-- ARGV  1 producer · 2 the producer's term · 3 number of the first append · 4 number of the last append · 5 "1" to mark
+--       the last number as used even if earlier numbers are missing, because the log is known to have lost its end; else ""
 --       6 most producers that a head keeps
 --
--- Returns an answer for each append: the one of publish.lua, or "<number> <position>  n" if it was not appended and
--- cannot be any more. Or a single answer:
---   "gap <last number> <position>"   numbers before the first one are missing: the log lost its end
---   "stale <floor> <position>"       the term is over. No append of it can arrive any more, and earlier outcomes are
---                                    unknown: so many producers have published since that this one was deleted
+-- Returns an answer for each append: that of publish.lua, or "<number> <position>  n" if the append was not applied and
+-- can no longer be applied. Or a single answer:
+--   "gap <last number> <position>"   numbers before ARGV 3 are missing: the log lost its end
+--   "stale <floor> <position>"       the term is over, and no append of this term is accepted any more. The outcomes are
+--                                    unknown: many other producers have published since, so this producer was deleted
 --
--- The flag allow-oom lets it run on a full server: it only replaces a few bytes, and callers wait for the outcome. An
--- append must not run on a full server, so this is a separate script.
+-- The flag allow-oom lets this script run on a full server: it only replaces a few bytes, and callers wait for the
+-- outcome. An append must not run on a full server, so this is a separate script.
 
 local producer, term, first, last_wanted, is_forced = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local field = 'p:' .. producer

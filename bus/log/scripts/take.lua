@@ -1,7 +1,7 @@
--- Shared code of the scripts that take leases; it precedes their own text.
+-- Shared code that is put before the text of each script that takes leases.
 --
--- No lease and no rest lasts longer than its duration, lease_ms or rest_ms. If its end is further ahead than that, the
--- clock was set back, and the end is moved to one duration from now.
+-- A lease lasts for lease_ms, and a rest for rest_ms. If an end is further ahead than this duration, the clock was set
+-- back, and the end is moved to one duration from now.
 
 local function bounded_end(key, field, end_, length, now)
   if end_ - now <= length then return end_ end
@@ -14,8 +14,9 @@ local function lease_of(head)
     'rest_ms')
 end
 
--- Return the epoch and 0. If the lease was not taken, return 0 and the milliseconds that another owner has it, or, as a
--- negative number, that the session rests. `lease` is a result of lease_of. A session that rests is taken only with `flag`.
+-- Take a lease and return its epoch and 0. If the lease was not taken, return 0 and the milliseconds for which another
+-- owner has it. If the session rests, these milliseconds are negative. `lease` is a result of lease_of. The lease of a
+-- session that rests is taken only with `flag`.
 local function take_lease(head, lease, owner, ms, now, flag)
   local held_by, until_, rests = lease[1] or '', tonumber(lease[3] or 0), tonumber(lease[6] or 0)
   if rests > now then rests = bounded_end(head, 'rests_until', rests, tonumber(lease[9] or 0), now) end

@@ -1,4 +1,4 @@
--- One step of a trim: remove the oldest entries of a session from both lanes. Each step is complete in itself.
+-- One step of a trim: remove the oldest entries of a session from both lanes. After each step the session is consistent.
 --
 -- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
 --       7 order, a sorted set · 8 woken hash · 9 groups hash
@@ -6,13 +6,14 @@
 --       for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation, never
 --       used before · 8 and 9 MAXLEN arguments of the index · 10 most incarnations that a head lists · 11 most positions
 --       and 12 about the most bytes that one step removes · 13 positions to read at once · 14 CRC with which the checksum
---       of the note starts · then the names of holders that an earlier note of this trim named
+--       of the note starts · then the names of the holders in earlier notes of this trim
 --
--- Returns JSON: {outcome "erased" | "forged" | "held" | "done", keep (first position to keep, at most the next one),
--- trimmed (highest trimmed position), entries, bytes, holders {name: position}}. With "held" nothing was changed. Nor was
--- it with "forged": another client has written above the session's position. A repeat of the last step returns the same.
+-- Returns JSON: {outcome "erased" | "forged" | "held" | "done", keep (first position to keep, at most the position of the
+-- next entry), trimmed (highest trimmed position), entries, bytes, holders {name: position}}. "held" and "forged" mean
+-- that nothing was changed. With "forged", a foreign client has written above the session's position. A repeat of the
+-- last step returns the same.
 --
--- Holders still need entries below the first position to keep. They are the checkpoints, unless the archive has the
+-- Holders still need entries below the first position to keep. Holders are the checkpoints, unless the archive has the
 -- entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
 -- removed nevertheless, and the same step appends a note with the holders to the extension lane.
 
@@ -28,7 +29,7 @@ do
   state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
   keep = min(keep, position + 1)
-  -- The entries that a fork shares are in its parent: nothing of them is removed, and `trimmed` must not say so.
+  -- The entries that a fork shares are in its parent. They are not removed, so `trimmed` must not cover them.
   if keep - 1 <= tonumber(match(head[9] or '', '^%d+') or 0) then keep = now_trimmed + 1 end
 end
 
@@ -63,15 +64,15 @@ local function named(list)
   return found
 end
 
--- Return the position up to which a group has handled this session; nil if no work of the session waits for the group. A
--- group does not need sessions that have not woken a worker since it started.
+-- Return the position up to which a group has handled this session; nil if the group has no work in the session. A group
+-- has no work in a session that has not woken a worker since the group started.
 local function handled_by(group, place, score, woken)
   if score <= tonumber(match(place, '%d+$') or 0) then return nil end
   local done = tonumber(call('HGET', KEYS[1], 'g:' .. group) or 0)
   if done < woken then return done end
 end
 
--- The CRC-32 of zlib, see checksum.py. It is slow, but notes are short and rare.
+-- Return the CRC-32 that zlib computes; see checksum.py. This is slow, but notes are short and rare.
 local function crc32(text, from)
   local crc = bit.bnot(from)
   for i = 1, #text do
@@ -121,7 +122,7 @@ while at <= last and size < STEP_BYTES do
   local to = min(at + CHUNK - 1, last)
   for _, lane in ipairs(LANES) do
     for _, entry in ipairs(call('XRANGE', KEYS[lane], at .. '-0', to .. '-18446744073709551615')) do
-      if match(entry[1], '-0$') then -- other ids are of other clients, and were never counted
+      if match(entry[1], '-0$') then -- entries with other ids are foreign, and were never counted
         entries = entries + 1
         if entry[2][3] == 'm' then size = size + #entry[2][4] end
         local gone = tonumber(match(entry[1], '^%d+'))
@@ -163,7 +164,7 @@ if must_note then
   local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
   local data = cjson.encode({ before = keep, forced = true, passed = untold })
   local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
-  -- The same as in publish.lua: the first append after another server process took over begins an incarnation.
+  -- As in publish.lua, the first append after another server process took over begins an incarnation.
   local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
   local past = call('HMGET', KEYS[1], 'run', 'incarnation', 'incarnations')
   local token = past[2] or ''
@@ -178,7 +179,7 @@ if must_note then
   local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
   call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
   local notice = call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
-  local updated = match(notice, '^%d+') -- ahead of the clock if that was set back; see wake.lua
+  local updated = match(notice, '^%d+') -- if the clock was set back, this time is ahead of it; see wake.lua
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', updated)

@@ -3,7 +3,7 @@
 -- KEYS  1 head hash · 2 live stream
 -- ARGV  ids of deltas
 --
--- Returns the bytes that are left. preview.lua describes the head's field `live`.
+-- Returns the bytes that are left in the stream. preview.lua describes the head's field `live`.
 
 local call = redis.call
 local ENTRY_BYTES = 64

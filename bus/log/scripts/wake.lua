@@ -1,13 +1,13 @@
--- Shared code of the scripts that wake workers; it precedes their own text.
+-- Shared code that is put before the text of each script that wakes workers.
 --
 -- `wake` gives a session the next order number of its bucket and adds a wake-up. bus/wire/keys.py explains the numbers.
--- `now` is the time that the head gets for its last append, milliseconds; "0" if the head does not change.
+-- `now` is the new time of the last append in the head, in milliseconds; "0" if the head does not change.
 
 local BLOCK = 4294967296
 
--- Return the time in a stream id if it differs from the time of the step, else nil. If the clock was set back, new ids
+-- Return the time in a stream id if it is later than the time of the step, else nil. If the clock was set back, new ids
 -- keep the higher time. An erasure uses the result to find the entries that name a session. The server may read its clock
--- again within a script, so up to a second counts as equal; erase.lua searches with the same margin.
+-- again within a script, so up to a second is no difference; erase.lua searches with the same margin.
 local function time_behind(now, id)
   -- Hot path: almost every id has the same second and as many digits. Comparing numbers costs three times as much.
   if string.byte(id, #now + 1) == 45 and string.sub(id, 1, #now - 3) == string.sub(now, 1, -4) then return nil end

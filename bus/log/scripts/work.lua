@@ -1,15 +1,15 @@
--- Shared code of the scripts of consumer groups; it precedes their own text.
+-- Shared code that is put before the text of each script of consumer groups.
 --
 -- The first keys and arguments of each of these scripts:
 -- KEYS  1 order, a sorted set · 2 woken hash · 3 wake-ups stream · 4 groups hash · 5 open hash · 6 due, a sorted set
 -- ARGV  1 group · 2 consumer · 3 and 4 MAXLEN arguments of wake-ups
 --
 -- A member of the open hash: session -> "<consumer> <order> <position> <attempt> <delay> <flags> <error>"
---   consumer          the consumer with the work, or nothing
---   order, position   of the session's wake-up for which the work was assigned
+--   consumer          the consumer that has the work, or nothing
+--   order, position   the order number and position of the wake-up for which the work was assigned
 --   attempt           how often the work was assigned
 --   delay             the last delay of a retry, milliseconds
---   flags             "r" the work was nacked; "d" it was done before the group's mark reached it
+--   flags             "r": the work was nacked; "d": the work was done before the group's mark reached its order number
 --   error             the reason of the last nack
 
 local call, match, floor = redis.call, string.match, math.floor
@@ -48,10 +48,10 @@ local function hint(session, position)
 end
 
 -- Record that nothing is left to do in a session up to an order number and a position. Later wake-ups make the session
--- wait again. If the log lost its end since, only the order number counts, because positions are used again.
+-- wait again. If the log has lost its end since, only the order number is compared, because positions are used again.
 local function settle(session, head, order, position)
   local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
-  if not score then -- erased
+  if not score then -- the session was erased
     call('HDEL', KEYS[5], session)
     call('ZREM', KEYS[6], session)
     return
@@ -59,7 +59,7 @@ local function settle(session, head, order, position)
   local woken = tonumber(match(call('HGET', KEYS[2], session) or '', '^%d+')) or 0
   local is_same_log = floor(score / BLOCK) == floor(order / BLOCK)
   local is_done, is_behind = score <= order or is_same_log and woken <= position, score > mark()
-  call('HDEL', KEYS[5], session) -- a full server accepts this as the first write, and then it accepts the others too
+  call('HDEL', KEYS[5], session) -- a full server accepts this as the first write, and after that all other writes
   if is_done and is_behind then
     write(session, { holder = '', order = score, position = woken, attempt = 0, delay = 0, flags = 'd', error = '' })
   elseif not is_done and not is_behind then

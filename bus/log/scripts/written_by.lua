@@ -3,7 +3,7 @@
 -- KEYS  1 LLM stream · 2 extension stream
 -- ARGV  1 position
 --
--- Returns the header, with the token of the incarnation that wrote the entry; nil if neither stream has the position.
+-- Returns the header, which has the token of the incarnation that wrote the entry; nil if neither stream has the position.
 
 local place = ARGV[1] .. '-0'
 for lane = 1, 2 do
