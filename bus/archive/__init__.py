@@ -1,4 +1,4 @@
-"""The archive: old entries of sessions in compressed files outside of the server, chained by their SHA-256.
+"""The archive holds old entries of sessions in compressed files outside of the server, chained by their SHA-256.
 
     async with Bus.open(archive=DirectoryArchive(Path("archive"))) as bus:
         await bus.session("s").archive()        # all entries there are now
@@ -9,9 +9,9 @@
 A file, called a segment, is `<namespace>/<session>/<first>-<last>-<sha256>.jsonl.gz`. `segment.py` describes its
 content, which `zcat` and `jq` can read without this package. Files are never overwritten.
 
-Each segment names the previous one. The session's head on the server names the last. The server also maps positions to
-segments, to find them quickly.
+Each segment names the previous segment of its session. The session's head on the server names the last segment. To find
+segments quickly, the server also stores an index of segments by position.
 
-If an archiver is interrupted, or another one was faster, its last file is in no chain. Such a file is harmless, and is
-deleted when its session is erased. An archive needs the same access control as the log.
+If an archiver is interrupted, or another archiver was faster, its last file is in no chain. Such a file is harmless,
+and is deleted when its session is erased. An archive needs the same access control as the log.
 """

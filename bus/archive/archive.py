@@ -1,4 +1,4 @@
-"""The archive of a namespace: read its segments, and read trimmed entries as pages."""
+"""`Archive` reads the archived segments of a namespace, and reads trimmed entries as pages."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ __all__ = ("Archive", "previous_of", "require_same_log")
 
 
 class Archive:
-    """The archived segments of all sessions of a namespace. Implements `ArchiveReader`; `archive_session` adds to it.
+    """The archived segments of all sessions of a namespace. `archive_session` adds segments to it.
+
+    Implements `ArchiveReader`.
 
     Args:
         log: the log on the server.
-        store: where the segments are.
-        namespace: of the bus.
+        store: the store that holds the segments.
+        namespace: namespace of the bus.
         bounds: how large a segment grows. None means the defaults.
     """
 
@@ -55,7 +57,7 @@ class Archive:
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """See `ArchiveReader`. Holds one segment in memory, and verifies it before yielding entries of it."""
+        """See `ArchiveReader`. One segment at a time is in memory. It is verified before its entries are yielded."""
         position, previous, chain_names = after, "", list[SegmentName]()
         while position < until:
             name = await self._holding(head, position + 1, chain_names)
@@ -88,10 +90,10 @@ class Archive:
         return await run_sync(partial(read_segment, self.namespace, session, name, data))
 
     async def tip(self, session: str) -> Tip | None:
-        """Return the last segment of a session's chain, or None if nothing of it is archived.
+        """Return the last segment of a session's chain, or None if no entry of the session is archived.
 
         Raises:
-            ArchiveDamaged: the server's record of it is not a segment name.
+            ArchiveDamaged: the server's record of the last segment is not a segment name.
             Unavailable: the server cannot be reached.
         """
         text = await archive_tip(self.log, session)
@@ -101,15 +103,15 @@ class Archive:
             raise ArchiveDamaged(session, text[:100], "no name of a segment") from None
 
     async def chain(self, session: str, tip: Tip, *, down_to: int = 1) -> AsyncGenerator[Segment, None]:
-        """Yield the segments from the end of the chain back to a position. Each one names the previous.
+        """Yield the segments of a session's chain from its end back to a position.
 
         Args:
-            session: whose chain.
-            tip: its last segment.
-            down_to: yield segments down to the one with this position.
+            session: id of the session.
+            tip: the last segment of the chain.
+            down_to: yield segments down to the segment that holds this position.
 
         Raises:
-            ArchiveDamaged: a segment is missing or damaged. Earlier ones cannot be found this way.
+            ArchiveDamaged: a segment is missing or damaged. Earlier segments cannot be found through the chain then.
             Unavailable: as for `ArchiveStore.get`.
             SetupError: as for `ArchiveStore.get`.
         """
@@ -125,7 +127,7 @@ class Archive:
             name, number = previous, number - 1
 
     async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
-        """Yield the value of every field of every archived entry, including those of segments in no chain.
+        """Yield the value of every field of every archived entry, including entries of segments that are in no chain.
 
         Raises:
             ArchiveDamaged: a segment has changed, or is missing although the session is not erased.
@@ -147,7 +149,7 @@ class Archive:
         """Check that a session's archived entries are in this archive. An erased session always passes.
 
         Raises:
-            ArchiveDamaged: the server lists segments of the session, and none of them is in the store.
+            ArchiveDamaged: the server lists segments of the session, but none of them is in the store.
             Unavailable: the server or the store cannot be reached.
             SetupError: the store refused access.
         """
@@ -158,10 +160,10 @@ class Archive:
             raise ArchiveDamaged(session, indexed[0], "missing, and so are all others: it may be in another archive")
 
     async def erase(self, session: str) -> None:
-        """Delete everything in a session's folder, including segments in no chain.
+        """Delete everything in a session's folder, including segments that are in no chain.
 
-        Erase the session first, or an archiver may add segments meanwhile. If the call is cancelled, some files remain;
-        a repeat deletes them.
+        Erase the session before this call, or an archiver may add segments during the call. If the call is cancelled,
+        some files remain; a repeat deletes them.
 
         Raises:
             Unavailable: as for `ArchiveStore.clear`.
@@ -170,7 +172,7 @@ class Archive:
         await self.store.clear(folder_of(self.namespace, session))
 
     async def _stored(self, session: str) -> list[str]:
-        """Return the names in a session's folder that end like a segment's, without that suffix."""
+        """Return the names of the files with a segment's suffix in a session's folder, without the suffix."""
         files = await self.store.names(folder_of(self.namespace, session))
         return [file.rpartition("/")[2].removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)]
 
@@ -184,12 +186,13 @@ class Archive:
             raise
 
     async def _holding(self, head: SessionHead, position: int, chain_names: list[SegmentName]) -> SegmentName | None:
-        """Return the segment that holds a position, or the next one after it; None if there is none.
+        """Return the segment that holds a position, or the next segment after it; None if neither exists.
 
         Args:
-            head: of the session.
-            position: to look for.
-            chain_names: cache of names read from the chain, last first. It is filled if the server lost its index.
+            head: head of the session.
+            position: the position to find.
+            chain_names: cache of the segment names in the chain, the last first. It is filled if the server lost its
+                index.
         """
         indexed = await archived_segments(self.log, head.session, position, 1)
         if indexed:
@@ -204,11 +207,11 @@ class Archive:
 async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
     """Check that a segment was written from this log.
 
-    If the log was trimmed after the segment and no longer lists its incarnation, trust the segment: the log itself
+    A trimmed log may no longer know the segment's incarnation. The segment is trusted then, because the log itself
     stored its name, which ends in the SHA-256 of the file.
 
     Raises:
-        LogRolledBack: the log lost entries that the segment holds, and grew again.
+        LogRolledBack: the log lost entries that the segment holds, and then grew again.
         Unavailable: the server cannot be reached.
     """
     cursor = Cursor(header.last, 0, header.incarnation)
@@ -220,10 +223,10 @@ async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
 
 
 def previous_of(segment: Segment) -> SegmentName | None:
-    """Return the name of the previous segment in the chain, or None for the first.
+    """Return the name of the previous segment in the chain, or None if `segment` is the first.
 
     Raises:
-        ArchiveDamaged: the header names no segment, or one that does not end before this one.
+        ArchiveDamaged: the name in the header is not a segment name, or that segment overlaps this segment.
     """
     header = segment.header
     if not header.previous:
@@ -245,7 +248,7 @@ def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
 def _pages(
     entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int, count: int
 ) -> Iterator[ArchivePage]:
-    """Yield the entries of some lanes in pages. The entries of one position are in one page."""
+    """Yield the entries of some lanes in pages. All entries of one position are in the same page."""
     at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
     while at < end:
         bound = _position(entries[min(at + count, end) - 1])

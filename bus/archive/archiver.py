@@ -1,4 +1,4 @@
-"""Archive a session: read its entries that are not archived yet, write them as segments, and add these to its chain."""
+"""Archive a session: read the entries that are not archived yet, write them as segments, and extend the chain."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ class Archived:
     position: int
     """the last archived position; 0 if nothing is archived"""
     segments: tuple[str, ...] = ()
-    """names of the segments written by this call, `<first>-<last>-<sha256>`"""
+    """names of the segments that this call added to the chain, `<first>-<last>-<sha256>`"""
     entries: int = 0
     """number of entries in these segments"""
     size_bytes: int = 0
-    """size of these segments' files, compressed"""
+    """bytes of these segments' compressed files"""
     orphans: tuple[str, ...] = ()
-    """segments written by this call that are in no chain, because another archiver was faster; harmless"""
+    """names of segments that this call wrote but that are in no chain, because another archiver was faster. They are
+    harmless"""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A segment in progress."""
+    """A segment that is being filled with entries."""
 
     bounds: ArchiveBounds
     lines: list[bytes] = field(default_factory=list[bytes])
@@ -60,7 +61,7 @@ class _Draft:
     incarnation: str = ""
 
     def take(self, entries: list[LaneEntry], position: int) -> bool:
-        """Add all entries of one position. Return False and add nothing if the segment is full."""
+        """Add all entries of one position. If the segment is full, add nothing and return False."""
         lines = [line_of(*entry) for entry in entries]
         if (size := sum(map(len, lines))) > LINE_LIMIT_BYTES:
             raise MessageTooLarge(size, LINE_LIMIT_BYTES)
@@ -91,14 +92,14 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
     Args:
         archive: the archive to add to.
         session: id of the session.
-        before: first position not to archive. None archives all entries there are now.
+        before: first position not to archive. None archives all entries that the log holds when the call starts.
 
     Raises:
         SessionErased: the session was erased. The segment written last is deleted again.
-        LogRolledBack: the log lost entries that are archived already.
+        LogRolledBack: the log lost entries that are already archived.
         ArchiveDamaged: the last segment has changed, or the store does not return what was written.
-        CursorTrimmed: another client deleted an entry of the log.
-        MessageTooLarge: an entry of another client is larger than a segment may be.
+        CursorTrimmed: a foreign client deleted an entry of the log.
+        MessageTooLarge: an entry of a foreign client is larger than a segment may be.
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
@@ -120,7 +121,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
             await _restore_index(archive, tip, session)
         written = await _write(archive, head, tip, target)
         if written is None:
-            continue  # entries were trimmed while they were read: start after them
+            continue  # entries were trimmed while they were read: start again after the trimmed entries
         if await _append_segment(archive, tip, written):
             done = replace(
                 done,
@@ -134,7 +135,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
 
 
 async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
-    """Write the next segment. Return None if its entries were trimmed meanwhile."""
+    """Write the next segment. Return None if its entries were trimmed while they were read."""
     after = max(tip.name.last if tip else 0, _begin(head))
     draft = _Draft(archive.bounds)
     try:
@@ -155,14 +156,14 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
     name, data = await run_sync(sealed, header, draft.lines)
     file = file_of(archive.namespace, head.session, name)
     await archive.store.put_if_absent(file, data)
-    # The log may be trimmed up to here afterwards, so read the file back instead of trusting the store's answer.
+    # The log may be trimmed afterwards up to `target`, so the file is read back instead of trusting the store's answer.
     if await archive.store.get(file) != data:
         raise ArchiveDamaged(head.session, str(name), "the store returns other bytes than were written")
     return _Written(name, header, len(draft.lines), len(data))
 
 
 def _begin(head: SessionHead) -> int:
-    """Return the position after which entries can be archived. A fork's shared entries belong to its parent."""
+    """Return the position after which entries can be archived. Shared entries of a fork belong to the parent."""
     return max(head.trimmed, head.own_start.position)
 
 
@@ -173,7 +174,10 @@ class _TrimmedMeanwhile(Exception):
 async def _positions(
     archive: Archive, head: SessionHead, after: int, target: int
 ) -> AsyncGenerator[tuple[int, list[LaneEntry]], None]:
-    """Yield the entries of each position above `after`, of both lanes: one, unless another client wrote there too."""
+    """Yield each position after `after` with its entries in both lanes, up to `target`.
+
+    A position has one entry, and more only if a foreign client has written there.
+    """
     session, position, proof, log = head.session, after, head.cursor, archive.log
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(_LANES))
     while position < target:
@@ -186,7 +190,7 @@ async def _positions(
         proof = now.cursor
         bound = fetched.complete(target)
         entries_at: dict[int, list[LaneEntry]] = {}
-        own: set[int] = set()  # positions the bus wrote; another client's 3-5 does not replace a deleted 3-0
+        own: set[int] = set()  # positions with an entry of the bus: a foreign 3-5 does not replace a deleted 3-0
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:
                 entries_at.setdefault(position_of(entry), []).append((lane, entry))
@@ -201,7 +205,7 @@ async def _positions(
 
 
 async def _restore_index(archive: Archive, tip: Tip, session: str) -> None:
-    """Restore the server's index of segments by position from the chain, if it lost some."""
+    """If the server's index of a session's segments lost some segments, restore it from the chain."""
     if len(await archived_segments(archive.log, session)) >= tip.number:
         return
     names: list[SegmentName] = []
@@ -212,7 +216,7 @@ async def _restore_index(archive: Archive, tip: Tip, session: str) -> None:
 
 
 async def _append_segment(archive: Archive, tip: Tip | None, written: _Written) -> bool:
-    """Add a segment to the chain. Return False if another archiver has added a different one."""
+    """Add a segment to the chain. Return False if another archiver has added a different segment there."""
     session, name, header = written.header.session, written.name, written.header
     new_tip = Tip(header.number, name)
     segments = [(name.last, str(name))]

@@ -1,4 +1,4 @@
-"""Archive stores in a directory and in an object store: a folder for each session, a blob for each segment."""
+"""Archive stores in a directory and in an object store. Each session is a folder, and each segment a blob."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECTS = "archive store"
 
 
 class _BlobArchive:
-    """See `ArchiveStore`. The blob's name is the name of the file, after a check."""
+    """An `ArchiveStore` on a blob store. The name of a file is checked and is then the name of its blob."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -63,11 +63,11 @@ class DirectoryArchive(_BlobArchive):
 class ObjectArchive(_BlobArchive):
     """An `ArchiveStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
 
-    A segment is sent in one request, which the server stores whole or not at all.
+    A segment is sent in one request, and the server either stores the whole segment or nothing.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        """Wrap a store of the package `obstore`, which has its own credentials, time-outs and retries."""
+        """Use a store of the package `obstore`. Credentials, time-outs and retries are settings of `store`."""
         super().__init__(Objects(store, _OBJECTS))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The bounds of the archive."""
+"""Bounds of the archive."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ __all__ = ("ArchiveBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBounds:
-    """The size at which a new segment begins."""
+    """Sizes at which a segment is full and a new segment begins."""
 
     text_bytes: int = 8 * 1_048_576
-    """Most bytes of lines in a segment, uncompressed. A single larger entry gets a segment of its own."""
+    """Most bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of its own."""
     entries: int = 10_000
     """Most entries in a segment."""

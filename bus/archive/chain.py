@@ -1,4 +1,4 @@
-"""Check a session's archive: every segment from the end of its chain to the first, and the server's index of them."""
+"""Check a session's archive: every segment of the chain from the last to the first, and the server's index."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ArchiveProblem(NamedTuple):
     Kinds:
         missing: a segment is not in the store.
         damaged: a segment has changed, or is not the one that the next segment names.
-        hole: positions between two segments are in none, because they were trimmed before they were archived.
-        log: a segment is from another log than the server's.
+        hole: positions between two segments are in no segment, because they were trimmed before they were archived.
+        log: a segment was written from another log than the server's.
         names: the server's index differs from the chain.
     """
 
@@ -35,13 +35,13 @@ class ArchiveProblem(NamedTuple):
     """name of the segment, `<first>-<last>-<sha256>`; "" if the problem is not in one segment"""
     kind: str
     text: str
-    """the problem, for people"""
+    """what is wrong, in words for people"""
 
 
 async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveProblem, None]:
     """Read all segments of a session, the last first, and yield each problem. Changes nothing.
 
-    Holds one segment in memory. Segments that are archived meanwhile are not checked.
+    One segment at a time is in memory. Segments that are archived during the check are not checked.
 
     Args:
         archive: the archive of the session's bus.
@@ -51,7 +51,8 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
-    # Read the tip first. A segment archived meanwhile is then in the index, and not yet expected in the chain.
+    # The tip is read before the index. So a segment that is archived in between is in the index but not in the chain,
+    # which is no problem.
     try:
         tip = await archive.tip(session)
     except ArchiveDamaged as error:
@@ -76,7 +77,7 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
 async def _walk(
     archive: Archive, head: SessionHead, tip: Tip, indexed: Sequence[str]
 ) -> AsyncGenerator[SegmentName | ArchiveProblem, None]:
-    """Yield each segment of the chain, the last first, followed by its problems."""
+    """Yield the segments of the chain, the last first. The problems of a segment follow its name."""
     session, number, name = head.session, tip.number, tip.name
     while True:
         yield name
@@ -89,7 +90,7 @@ async def _walk(
         except ArchiveDamaged as error:
             kind = "missing" if error.reason == "missing" else "damaged"
             yield ArchiveProblem(session, str(name), kind, error.reason)
-            previous = _last_below(name.first, indexed)  # the segment cannot name it, so use the server's index
+            previous = _last_below(name.first, indexed)  # a damaged segment names no previous one: use the index
         else:
             try:
                 await require_same_log(archive.log, head, segment.header)
@@ -115,11 +116,11 @@ def _last_below(position: int, indexed: Sequence[str]) -> SegmentName | None:
 
 
 def _compare_index(session: str, chain: Sequence[str], indexed: Sequence[str]) -> Iterator[ArchiveProblem]:
-    """Compare the server's index with the chain; both start with the first segment."""
+    """Yield a problem for each difference between the server's index and the chain. Both start at the first segment."""
     for name in chain:
         if name not in indexed:
             yield ArchiveProblem(session, name, "names", "the server's index does not list it")
     end = indexed.index(chain[-1]) if chain and chain[-1] in indexed else len(indexed)
-    for name in indexed[:end]:  # later ones were archived during this check
+    for name in indexed[:end]:  # later segments were archived during this check
         if name not in chain:
             yield ArchiveProblem(session, name, "names", "the server's index lists it, and it is not in the chain")

@@ -1,4 +1,7 @@
-"""The server's index of a session's archive: the names of its segments by position, and the end of their chain."""
+"""Read and extend the server's index of a session's archive.
+
+The index holds the names of the session's segments by position. The head holds the end of the chain.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ _ARCHIVE = Script("archive")
 
 
 async def archive_tip(log: Log, session: str) -> str:
-    """Return the end of the session's chain of segments, as `extend_archive` stored it, or "" if there is none."""
+    """Return the end of the session's chain of segments, as `extend_archive` stored it; "" if nothing is archived."""
     tip = await log.call("HGET", log.keys.head(session), "archive")
     return cast("bytes", tip or b"").decode()
 
 
 async def archived_segments(log: Log, session: str, position: int = 0, count: int = -1) -> list[str]:
-    """Return the names of archived segments in order, starting with the one that holds a position, or the next.
+    """Return the names of archived segments in order, from the segment that holds a position or the next segment on.
 
     Args:
         log: the log.
-        session: its id.
-        position: where to start; 0 is the first segment.
+        session: id of the session.
+        position: the position to start at; 0 starts at the first segment.
         count: most names to return; -1 means all.
     """
     reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
@@ -39,15 +42,15 @@ async def archived_segments(log: Log, session: str, position: int = 0, count: in
 async def extend_archive(
     log: Log, session: str, tip: str, new_tip: str, *, incarnation: str, segments: Sequence[tuple[int, str]]
 ) -> str:
-    """Add segments to a session's index if its chain ends at `tip`, and move the end to `new_tip`.
+    """If a session's chain ends at `tip`, add segments to its index and move the end to `new_tip`.
 
     Args:
         log: the log.
-        session: its id.
-        tip: the expected end of the chain; "" if there is none.
-        new_tip: the new end. If it equals `tip`, only lost names are added again.
+        session: id of the session.
+        tip: the expected end of the chain; "" if nothing is archived.
+        new_tip: the new end of the chain. If it equals `tip`, only lost names are added to the index again.
         incarnation: the incarnation that wrote the last position of the last segment.
-        segments: the last position and the name of each.
+        segments: the last position and the name of each segment.
 
     Returns:
         "moved", "behind", "lost" or "erased"; see `scripts/archive.lua`.

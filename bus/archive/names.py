@@ -1,4 +1,4 @@
-"""Names of segments: first and last position, and the SHA-256 of the file, so that a name verifies its content."""
+"""Names of segments: first position, last position, and SHA-256 of the file. So a name verifies the file's content."""
 
 import re
 from typing import NamedTuple, Self
@@ -17,11 +17,11 @@ class SegmentName(NamedTuple):
     """The name of a segment, `<first>-<last>-<sha256>`."""
 
     first: int
-    """its first position"""
+    """the first position in the segment"""
     last: int
-    """its last position"""
+    """the last position in the segment"""
     sha256: str
-    """of the compressed file"""
+    """SHA-256 of the compressed file"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -72,8 +72,8 @@ def file_of(namespace: str, session: str, name: SegmentName) -> str:
 
 
 def _plain(text: str) -> str:
-    """Encode a text in characters that every store allows.
+    """Return `text` encoded in characters that every store allows.
 
-    An upper-case letter becomes `=41`: on file systems that ignore case, two sessions would otherwise share a folder.
+    An upper-case "A" becomes `=41`. Otherwise two sessions could share a folder on file systems that ignore case.
     """
     return "".join(c if c in _PLAIN else "".join(f"={byte:02x}" for byte in c.encode()) for c in text) or "="

@@ -1,4 +1,4 @@
-"""A segment: consecutive entries of a session in a file that verifies itself, readable with `zcat` and `jq`.
+"""A segment is a file with consecutive entries of a session. It verifies itself, and `zcat` and `jq` can read it.
 
     zcat 1-250-….jsonl.gz | jq -r 'select(.m) | .m | fromjson'
 
@@ -6,12 +6,12 @@ The file is JSON lines, compressed with gzip:
 
 - The first line is the header: namespace, session, number, first and last position, the incarnation that wrote the last
   entry, and the name of the previous segment.
-- Each entry is a line, in position order; if both lanes have one, the LLM lane comes first. A line has the lane, the
-  id, and the fields `h` and `m` as they are in the stream. An entry of another client has a list `fields` instead. A
-  value that is not UTF-8 is `{"base64": …}`.
-- The last line is the seal: the number of entries, and the SHA-256 of all lines before it.
+- Each entry is a line. Lines are in position order; if both lanes have an entry at a position, the LLM lane comes
+  first. A line has the lane, the id, and the fields `h` and `m` as they are in the stream. The line of a foreign entry
+  has a list `fields` instead of `h` and `m`. A value that is not UTF-8 is `{"base64": …}`.
+- The last line is the seal: the number of entries, and the SHA-256 of all lines before the seal.
 
-Messages keep the version they were written in. They are upgraded when they are read, like those in the stream.
+Messages keep the version in which they were written. They are upgraded when they are read, like messages in the stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ("LINE_LIMIT_BYTES", "Header", "LaneEntry", "Segment", "line_of", "rea
 FORMAT, VERSION = "lanebus-archive", 1
 
 LINE_LIMIT_BYTES = 32 * 1_048_576
-"""Most bytes of one line. An entry of the bus has at most a tenth of it."""
+"""Most bytes of one line. The line of an entry that the bus wrote has at most a tenth of this."""
 
 TEXT_LIMIT_BYTES = 2 * LINE_LIMIT_BYTES
 """Most bytes of all lines of a segment. A file that decompresses to more is refused."""
@@ -53,13 +53,13 @@ class Header(NamedTuple):
     namespace: str
     session: str
     number: int
-    """counts the session's segments from 1"""
+    """number of the segment among the session's segments, from 1"""
     first: int
-    """first position"""
+    """first position in the segment"""
     last: int
-    """last position"""
+    """last position in the segment"""
     incarnation: str
-    """the incarnation that wrote the entry at `last`; "" if the entry names none"""
+    """the incarnation that wrote the entry at `last`; "" if the entry names no incarnation"""
     previous: str
     """name of the previous segment, which ends in the SHA-256 of its file; "" for the first segment"""
 
@@ -73,7 +73,7 @@ class Segment(NamedTuple):
 
 
 def line_of(lane: Lane, entry: Entry) -> bytes:
-    """Return the line of an entry.
+    """Return the line that holds an entry.
 
     Raises:
         MessageTooLarge: the entry or its line has more than `LINE_LIMIT_BYTES`.
@@ -102,7 +102,7 @@ def sealed(header: Header, lines: Sequence[bytes]) -> tuple[SegmentName, bytes]:
 
 
 def read_segment(namespace: str, session: str, name: SegmentName, data: bytes) -> Segment:
-    """Read a segment's file and verify all of it.
+    """Read a segment's file and verify its whole content.
 
     Raises:
         ArchiveDamaged: the file does not match its name, is from another session, or is not a complete segment.

@@ -1,4 +1,4 @@
-"""Every error that the bus raises on purpose. Each branch has its own module and calls for its own reaction.
+"""Every error that the bus raises on purpose. Each branch has its own module and needs a different reaction.
 
     BusError
     ├─ MessageError    the data is wrong: correct it
@@ -7,7 +7,7 @@
     ├─ Closed          the caller has closed the bus
     └─ Unavailable     the server cannot be reached or cannot answer: try again
 
-Each error has typed fields, and its text is built from them. Catch a class and read its fields; never parse the text.
+The text of an error is built from its typed fields. Catch a class and read the fields; never parse the text.
 """
 
 from lanebus.bus.errors.base import *

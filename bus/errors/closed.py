@@ -6,7 +6,7 @@ __all__ = ("Closed",)
 
 
 class Closed(BusError):
-    """The bus, or the part of it that was used, is closed.
+    """The bus is closed, or the part of the bus that was used.
 
     Fields: `what`, a name for the closed part, such as "bus".
     """

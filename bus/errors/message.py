@@ -45,7 +45,7 @@ class DecodeError(MessageError):
 
 
 class UnknownRole(MessageError):
-    """A message has a role that does not exist, or that belongs to the other lane.
+    """A message has a role that does not exist, or a role of the other lane.
 
     Fields: `role`.
     """
@@ -69,7 +69,7 @@ class UnknownKind(MessageError):
 class UnknownVersion(MessageError):
     """An entry was written by a newer version of lanebus, in a form that this version cannot read.
 
-    Fields: `version`, of the entry's form; `newest`, the newest form that this version reads.
+    Fields: `version`, the version of the entry's form; `newest`, the newest form that this lanebus reads.
     """
 
     def __init__(self, version: int, newest: int) -> None:
@@ -78,9 +78,9 @@ class UnknownVersion(MessageError):
 
 
 class MessageTooLarge(MessageError):
-    """A message is larger than the limit. Nothing of its publish was written.
+    """A message is larger than the limit. No message of the same publish was written.
 
-    Fields: `size_bytes`, of the message's JSON; `limit_bytes`.
+    Fields: `size_bytes`, the size of the message's JSON; `limit_bytes`.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -94,7 +94,7 @@ class MessageTooLarge(MessageError):
 class KeyTooLong(MessageError):
     """The `key` of a publish is larger than the limit. Nothing was written. Use a digest of the key instead.
 
-    Fields: `size_bytes`, of the key; `limit_bytes`.
+    Fields: `size_bytes`, the size of the key; `limit_bytes`.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -107,9 +107,9 @@ class InvalidContent(MessageError, ValueError):
 
 
 class NotAMessage(MessageError, TypeError):
-    """What was to be published is no message. Nothing was sent. It is a TypeError too, as the type is wrong.
+    """An argument of a publish is not a message. Nothing was sent. This is also a TypeError, because the type is wrong.
 
-    Fields: `given`, the name of its type.
+    Fields: `given`, the name of the argument's type.
     """
 
     def __init__(self, given: str, advice: str) -> None:
@@ -120,7 +120,7 @@ class NotAMessage(MessageError, TypeError):
 class MediaTooLarge(MessageTooLarge):
     """Media, or the file with them, are larger than the limit.
 
-    Fields: `size_bytes`, of the media; `limit_bytes`.
+    Fields: `size_bytes`, the size of the media; `limit_bytes`.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -130,7 +130,7 @@ class MediaTooLarge(MessageTooLarge):
 
 
 class MediaRefused(MessageError):
-    """A file cannot become media: it is empty, not a regular file, outside of the allowed folder, or of another type.
+    """A file cannot be used as media: it is empty, no regular file, outside of the allowed folder, or of another type.
 
     Fields: `name`, the file's name without folders; `reason`.
     """
@@ -141,7 +141,7 @@ class MediaRefused(MessageError):
 
 
 class MediaMissing(MessageError):
-    """The media store has nothing at this address.
+    """The media store holds no media at an address.
 
     Fields: `key`, the address.
     """
@@ -163,7 +163,7 @@ class MediaDamaged(MessageError):
 
 
 class InvalidMediaKey(MessageError):
-    """A text is not an address in a media store. It was not looked up, and no path was built from it.
+    """A text is not an address in a media store. The text was not looked up, and no path was built from it.
 
     Fields: `key`, the text.
     """
@@ -174,7 +174,7 @@ class InvalidMediaKey(MessageError):
 
 
 class InvalidArchiveName(MessageError):
-    """A text is not a name in an archive store. It was not looked up, and no path was built from it.
+    """A text is not a name in an archive store. The text was not looked up, and no path was built from it.
 
     Fields: `name`, the text.
     """
@@ -243,9 +243,9 @@ class InvalidLetterId(MessageError):
 
 
 class ForgedEntry(MessageError):
-    """A stream contains an entry that the bus did not write, or that belongs in another stream. It is not trusted.
+    """A stream contains an entry that the bus did not write, or an entry of another stream. The entry is not trusted.
 
-    Fields: `stream`, as `<session>:<lane>`; `entry_id`; `reason`.
+    Fields: `stream`, in the form `<session>:<lane>`; `entry_id`; `reason`.
     """
 
     def __init__(self, stream: str, entry_id: str, reason: str) -> None:
@@ -254,9 +254,9 @@ class ForgedEntry(MessageError):
 
 
 class EntryDamaged(MessageError):
-    """An entry does not match its checksum: its bytes changed on disk or in memory.
+    """An entry does not match its checksum: its bytes have changed on disk or in memory.
 
-    Restore the log from a backup, or read the entry from the archive if it is there.
+    Restore the log from a backup, or read the entry from the archive if the archive has it.
 
     Fields: `session`; `lane`; `position`.
     """

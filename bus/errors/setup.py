@@ -38,7 +38,7 @@ class InvalidNamespace(SetupError):
 
 
 class MissingExtra(SetupError):
-    """An optional package is needed and not installed.
+    """A package is needed that is optional and not installed.
 
     Fields: `package`; `extra`, the extra of lanebus that installs it.
     """
@@ -49,9 +49,9 @@ class MissingExtra(SetupError):
 
 
 class MissingUpcaster(SetupError):
-    """lanebus has no upcaster from an old version of entries to the next one. This is a fault of the installation.
+    """lanebus has no upcaster from an old version of entries to the next version. This is a fault of the installation.
 
-    Fields: `version`, the one without an upcaster; `newest`.
+    Fields: `version`, the version without an upcaster; `newest`, the version that this lanebus writes.
     """
 
     def __init__(self, version: int, newest: int) -> None:
@@ -125,7 +125,7 @@ class ReplyTooLarge(SetupError):
 
     Raise the server's setting `client-output-buffer-limit` for normal clients.
 
-    Fields: `session`; `position`, of the entry; `size_bytes`, of its JSON.
+    Fields: `session`; `position`, the position of the entry; `size_bytes`, the size of the entry.
     """
 
     def __init__(self, session: str, position: int, size_bytes: int) -> None:
@@ -139,7 +139,7 @@ class ReplyTooLarge(SetupError):
 class OldNamespace(SetupError):
     """A namespace has an older schema that this version of lanebus does not read.
 
-    Fields: `namespace`; `schema`, of the namespace; `needed`, the schema of this version.
+    Fields: `namespace`; `schema`, the schema of the namespace; `needed`, the schema that this version reads.
     """
 
     def __init__(self, namespace: str, schema: int, needed: int) -> None:
@@ -154,7 +154,7 @@ class OldNamespace(SetupError):
 class UnsafeServer(SetupError):
     """The server's settings could lose entries silently, or the server is too old.
 
-    Fields: `setting`; `found`, its value; `wanted`, the value that the bus needs.
+    Fields: `setting`; `found`, the value of the setting; `wanted`, the value that the bus needs.
     """
 
     def __init__(self, setting: str, found: str, wanted: str) -> None:

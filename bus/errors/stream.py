@@ -1,4 +1,4 @@
-"""Errors of a session's log: it refused an operation and wrote nothing."""
+"""Errors of a session's log: the log refused an operation and wrote nothing."""
 
 from collections.abc import Mapping
 
@@ -42,9 +42,9 @@ class Conflict(StreamError):
 
 
 class Fenced(StreamError):
-    """The append belongs to a lease that was lost: the session's lease has a later epoch.
+    """An append was made with the epoch of a lost lease: the session's lease has a later epoch.
 
-    Fields: `session`; `epoch`, of the lost lease; `found`, the session's present epoch.
+    Fields: `session`; `epoch`, the epoch of the lost lease; `found`, the session's present epoch.
     """
 
     def __init__(self, session: str, epoch: int, found: int) -> None:
@@ -58,7 +58,7 @@ class Fenced(StreamError):
 class LeaseHeld(StreamError):
     """Another holder has the session's lease, and did not release it in time.
 
-    Fields: `session`; `seconds`, how long that holder still has it if it does not renew it.
+    Fields: `session`; `seconds`, the time after which the holder's lease expires unless it is renewed.
     """
 
     def __init__(self, session: str, seconds: float) -> None:
@@ -100,9 +100,10 @@ class SessionErased(StreamError):
 
 
 class SessionExists(StreamError):
-    """A fork cannot start, because another session has its id.
+    """A fork cannot be created, because another session has its id.
 
-    Fields: `session`; if the existing session is a fork, `parent` and `at`, the last shared position; else None and 0.
+    Fields: `session`; `parent`, the parent of the existing session, or None if that session is no fork; `at`, the last
+    position that it shares with its parent, or 0.
     """
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:
@@ -112,7 +113,7 @@ class SessionExists(StreamError):
 
 
 class NoSuchPosition(StreamError):
-    """A session cannot be forked at a position that it does not have, or does not have yet.
+    """A session was to be forked at a position that does not exist.
 
     Fields: `session`; `position`; `last`, the session's last position.
     """
@@ -137,7 +138,7 @@ class OverLimit(StreamError):
 
 
 class PreviewFull(StreamError):
-    """The live deltas of unfinished messages have reached their byte limit. The complete messages can still follow.
+    """The live deltas of unfinished messages have reached their byte limit. The complete messages can be published.
 
     Fields: `session`; `used_bytes`, the present size; `limit_bytes`.
     """
@@ -151,7 +152,7 @@ class PreviewFull(StreamError):
 
 
 class LogRolledBack(StreamError):
-    """The log lost entries that were already acknowledged or read: a restart or failover brought back an older copy.
+    """The log lost entries that were acknowledged or read: a restart or failover has restored an older copy.
 
     New entries may have been appended since. Read again from `found`, or publish the lost messages again; the next
     publish is accepted.
@@ -185,7 +186,7 @@ class GroupInUse(StreamError):
 class CursorTrimmed(StreamError):
     """Entries after the cursor were trimmed, so the reader would miss them.
 
-    Fields: `session`; `cursor`, as text; `first_kept`, the first position that can be read.
+    Fields: `session`; `cursor`, the cursor as text; `first_kept`, the first position that can be read.
     """
 
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
@@ -199,7 +200,7 @@ class CursorTrimmed(StreamError):
 class ParentErased(CursorTrimmed):
     """Entries that a fork shares cannot be read, because the session that held them was erased by force.
 
-    Fields: those of `CursorTrimmed`; `parent`, the erased session.
+    Fields: the fields of `CursorTrimmed`; `parent`, the erased session.
     """
 
     def __init__(self, session: str, cursor: str, first_kept: int, parent: str) -> None:
@@ -212,7 +213,7 @@ class ParentErased(CursorTrimmed):
 
 
 _RELEASES = {"p": "projections remove SESSION NAME@VERSION", "g": "groups remove GROUP", "f": "erase FORK"}
-"""the command that removes a holder of entries, by the letter before the holder's name"""
+"""the command that removes a holder, by the letter with which the holder's name begins"""
 
 
 class TrimRefused(StreamError):
@@ -220,9 +221,9 @@ class TrimRefused(StreamError):
 
     Trim up to the lowest position of the holders, remove a checkpoint that is no longer used, or trim by force.
 
-    Fields: `session`; `before`, the first position that the trim would have kept; `holders`, each holder with the last
-    position that it no longer needs: `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, `g:<group>`
-    for a consumer group.
+    Fields: `session`; `before`, the first position that the trim would have kept; `holders`, the last position that
+    each holder no longer needs. A holder is `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, or
+    `g:<group>` for a consumer group.
     """
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
@@ -251,9 +252,9 @@ class EraseRefused(StreamError):
 
 
 class ArchiveDamaged(StreamError):
-    """A segment of a session's archive is missing, or its content has changed. No entry of it was read.
+    """A segment of a session's archive is missing, or its content has changed. No entry of the segment was read.
 
-    Fields: `session`; `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`.
+    Fields: `session`; `segment`, the segment's name, `<first>-<last>-<sha256>`; `reason`.
     """
 
     def __init__(self, session: str, segment: str, reason: str) -> None:

@@ -23,16 +23,16 @@ class Unavailable(BusError):
 class AnswerLost(Unavailable):
     """The connection ended before the complete answer arrived. It is unknown whether the command was executed.
 
-    The server ended, or it closed the connection because the answer exceeded its `client-output-buffer-limit`.
+    Either the server ended, or it closed the connection because the answer exceeded its `client-output-buffer-limit`.
     """
 
 
 class OutcomeUnknown(Unavailable):
-    """A publish was sent and not answered before its deadline. It may or may not be in the log.
+    """A publish was sent but not answered before its deadline. Its messages may or may not be in the log.
 
-    It is safe to publish again with the same `key`: nothing is added if the first publish was appended.
+    It is safe to publish again with the same `key`: if the first publish was appended, the second adds nothing.
 
-    Fields: `session`; `seconds`, the time that was waited.
+    Fields: `session`; `seconds`, the time limit of the publish.
     """
 
     def __init__(self, session: str, seconds: float) -> None:
@@ -46,7 +46,7 @@ class OutcomeUnknown(Unavailable):
 class Refused(Unavailable):
     """The server answered with an error and did not execute the command.
 
-    The error's text is left out, because it may quote the data of the command.
+    The server's text is left out, because it may quote the data of the command.
 
     Fields: `code`, the first word of the error, such as OOM or NOSCRIPT.
     """
@@ -63,12 +63,12 @@ class Refused(Unavailable):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the command is expected to succeed within seconds, because the server starts or a failover runs."""
+        """Whether the command is expected to succeed within seconds, such as after a server start or a failover."""
         return self.code in _PASSING
 
     @property
     def is_misled(self) -> bool:
-        """Whether the route was wrong: the server does not have the keys of the command, or is about to lose them."""
+        """Whether the route was wrong: the server does not hold the command's keys, or will soon not hold them."""
         return self.code in _MISLED
 
 
@@ -97,9 +97,9 @@ class LoginRefused(Refused):
 
 
 class Redirected(Refused):
-    """A server of a cluster redirected the command to another server: permanently (code MOVED) or once (code ASK).
+    """A server of a cluster redirected the command to another server, permanently (code MOVED) or once (code ASK).
 
-    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" for the host that answered.
+    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" if it is the host that answered.
     """
 
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:
@@ -119,9 +119,9 @@ class ServerFailed(Unavailable):
 
 
 class ServerInUse(Unavailable):
-    """The embedded server was not stopped, because other processes use its data directory and would restart it.
+    """The embedded server was not stopped, because other processes use its data directory and would restart the server.
 
-    Fields: `path`, the data directory; `openers`, the known ids of processes that use it.
+    Fields: `path`, the data directory; `openers`, the ids of the known processes that use the directory.
     """
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:

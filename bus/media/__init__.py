@@ -1,15 +1,15 @@
-"""Large media: stored once under their SHA-256, referred to by entries, and loaded for requests to models.
+"""Store large media once under their SHA-256, refer to them in entries, and load them for requests to models.
 
-By default they are stored on the bus's own server:
+By default media are stored on the bus's own server:
 
 | key | type | holds | deleted by |
 |---|---|---|---|
 | ns:media:<sha256> | string | the bytes as they are | `Session.erase` with `media=True` |
 
-`blob_media.py` stores them in a directory or an object store instead.
+`blob_media.py` stores media in a directory or an object store instead.
 
-Media are never deleted automatically. Sessions share media of the same content, and references are not counted, so
+Media are never deleted automatically. Sessions share media of the same content, and references are not counted. So
 closing or trimming a session leaves its media in the store.
 
-A reader of a log can load all media that the log refers to. So a store needs the same access control as the log.
+A reader of a log can load all media that the log refers to. So a media store needs the same access control as the log.
 """

@@ -1,7 +1,7 @@
 """Media references in agentflow's form, `agentflow://media/<key>`, on top of a media store.
 
-Source: seed 003. Its keys are random, and its checksums are declared but never computed. Here a key is the beginning of
-the SHA-256, so the same media always get the same key.
+Source: seed 003 (see `bus/messages`). Seed 003's keys are random, and it never computes the checksums that it declares.
+Here a key is the beginning of the SHA-256, so the same media always get the same key.
 """
 
 import re
@@ -19,14 +19,17 @@ _KEY_LENGTH = 32
 
 
 class KeyedMedia:
-    """Media under agentflow keys. The caller must keep the mapping `keys`: the store knows media only by SHA-256."""
+    """Stores and loads media under agentflow keys.
+
+    The caller must keep the mapping `keys`, because the media store knows media only by their SHA-256.
+    """
 
     def __init__(self, store: MediaStore, keys: MutableMapping[str, MediaRef] | None = None) -> None:
-        """Wrap a store.
+        """Use a media store.
 
         Args:
-            store: where the bytes are.
-            keys: mapping from key to reference, which `put` adds to. None starts with an empty one.
+            store: the store that holds the bytes.
+            keys: mapping from key to reference, to which `put` adds. None starts with an empty mapping.
         """
         self._store = store
         self.keys: MutableMapping[str, MediaRef] = {} if keys is None else keys
@@ -36,7 +39,8 @@ class KeyedMedia:
 
         Args:
             data: the bytes.
-            mime_type: their type. None detects it from the first bytes, else `application/octet-stream`.
+            mime_type: MIME type of the bytes. None detects the type from the first bytes. If it is not recognised, it
+                is `application/octet-stream`.
 
         Raises:
             BusError: as for `MediaStore.put_if_absent`.
@@ -65,7 +69,7 @@ def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
     """Return a reference with an `agentflow://media/<key>` URL in place of its SHA-256.
 
     Args:
-        media: the reference. One that does not refer to a media store is returned unchanged.
+        media: the reference. A reference that does not refer to a media store is returned unchanged.
         key: the key to use. None means the first 32 digits of the SHA-256.
 
     Raises:

@@ -23,10 +23,10 @@ _OBJECTS = "media store"
 
 
 class _BlobMedia:
-    """See `MediaStore`."""
+    """A `MediaStore` on a blob store."""
 
     def __init__(self, blobs: BlobStore, name_of: Callable[[str], str]) -> None:
-        """`name_of` returns the blob's name for a SHA-256."""
+        """Use a blob store. `name_of` returns the name of the blob with a given SHA-256."""
         self._blobs, self._name_of = blobs, name_of
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
@@ -48,7 +48,7 @@ class _BlobMedia:
         return None if head is None else MediaHead(head.size_bytes, head.content_type)
 
     async def delete(self, sha256: str) -> bool:
-        """See `MediaStore`. Calls `head` first: an object store does not report whether it deleted anything."""
+        """See `MediaStore`. Calls `head` first, because an object store does not report whether it deleted anything."""
         exists = await self.head(sha256) is not None
         await self._blobs.delete(self._name(sha256))
         return exists
@@ -61,7 +61,7 @@ class DirectoryMedia(_BlobMedia):
     """A `MediaStore` in a directory, with one file per media: `ab/cd/<sha256>`.
 
     The directory is created if it is missing. Only its owner can read it and its files. When `put_if_absent` returns,
-    the file and its name are on disk. A worker thread does the work; a cancelled call waits for its thread to end.
+    the file and its name are on disk. Calls run in worker threads; a cancelled call waits for its thread to end.
 
     Args:
         path: the directory.
@@ -74,13 +74,13 @@ class DirectoryMedia(_BlobMedia):
 class ObjectMedia(_BlobMedia):
     """A `SigningStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
 
-    An object is `sha256/ab/<sha256>` below the store's own prefix, and has its MIME type. It is served as an
-    attachment, so a browser that opens a signed URL saves it and never renders untrusted content. An obstore store in
-    memory or in a directory has no signed URLs.
+    Media are objects named `sha256/ab/<sha256>` below the store's own prefix, with their MIME type. They are served as
+    attachments: a browser that opens a signed URL saves the media and never renders untrusted content. An obstore store
+    in memory or in a directory has no signed URLs.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        """Wrap a store of the package `obstore`, which has its own credentials, time-outs and retries."""
+        """Use a store of the package `obstore`. Credentials, time-outs and retries are settings of `store`."""
         self._objects = Objects(store, _OBJECTS)
         super().__init__(self._objects, lambda sha256: f"sha256/{sha256[:2]}/{sha256}")
 

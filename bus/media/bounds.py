@@ -1,4 +1,4 @@
-"""The bounds of reading and writing media, with their defaults."""
+"""Bounds of reading and writing media."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ class MediaBounds:
     """Bounds of the store on the bus's own server, and of `resolve_media` with any store."""
 
     slowest_bytes_a_second: int = 1_048_576
-    """a connection to the bus's own server that transfers media more slowly counts as dead"""
+    """slowest transfer of media, in bytes a second. A slower connection to the bus's own server is treated as dead"""
     together: int = 8
-    """how many media `resolve_media` loads at the same time"""
+    """most media that `resolve_media` loads at the same time"""
 
 
 DEFAULT_MEDIA_BOUNDS = MediaBounds()

@@ -1,7 +1,7 @@
-"""Move large inline media of messages to the media store before they are published. The entries refer to them.
+"""Move large inline media of messages to the media store before the messages are published.
 
-The media are stored before the entry is appended. If the publish then fails, they stay in the store without a
-reference. That is harmless, and a repeat uses them.
+The media are stored before the entry that refers to them is appended. If the publish then fails, the media stay in the
+store without a reference. This is harmless, and a repeat of the publish uses them.
 """
 
 import sys
@@ -31,26 +31,35 @@ M = TypeVar("M", bound=LlmMessage)
 
 
 class Offload:
-    """Stores the large media of messages, and keeps the order of publishes to a session meanwhile."""
+    """Stores the large media of messages before a publish, and keeps the order of publishes to each session."""
 
     def __init__(self, store: MediaStore, limit_bytes: int | None) -> None:
-        """Set the store, and the decoded size from which media are moved to it; None leaves all media inline."""
+        """Use a media store.
+
+        Args:
+            store: the store to move media to.
+            limit_bytes: decoded size from which media are moved. None leaves all media inline.
+        """
         self._store = store
         self._limit_bytes = sys.maxsize if limit_bytes is None else limit_bytes
         self.body_bytes = -(-self._limit_bytes // 3) * 4
-        """a message with less JSON than this holds no media of that size: their base64 text is at least as long"""
+        """A message whose JSON is shorter than this holds no media to move, because the base64 text of such media is at
+        least this long."""
         self.turns: dict[str, anyio.Lock] = {}
-        """sessions with a publish that still stores its media; later publishes must wait for their `turn`"""
+        """The sessions with a publish that is still storing media. Later publishes to them must use `turn`."""
 
     @asynccontextmanager
     async def turn(self, session: str) -> AsyncGenerator[None, None]:
-        """Publish to a session alone during the block. Callers enter in the order they came."""
+        """Let only one caller at a time publish to a session, for the length of the block.
+
+        Callers enter in the order of their calls.
+        """
         lock = self.turns.setdefault(session, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
         finally:
-            if not lock.locked():  # otherwise another caller waits for it or holds it
+            if not lock.locked():  # a locked lock is held by another caller, and more callers may wait for it
                 self.turns.pop(session, None)
 
     async def lightened(self, messages: Sequence[T]) -> list[T]:
@@ -68,18 +77,18 @@ class Offload:
 
 
 async def offloaded(message: M, store: MediaStore, *, limit_bytes: int = INLINE_LIMIT_BYTES) -> M:
-    """Return the message with its large inline media stored, and references in their place.
+    """Store the large inline media of a message, and return the message with references in place of these media.
 
-    This covers images, audio, videos and their thumbnails, documents and data blocks, also nested in tool results at
-    any depth. A reference keeps the other fields of its media, and has their exact size and SHA-256.
+    This covers images, audio, videos and video thumbnails, documents and data blocks, also nested in tool results at
+    any depth. A reference has the exact size and SHA-256 of the media, and keeps their other fields.
 
     Args:
         message: the message.
-        store: where to put the media. Media that it has already are not sent again.
+        store: the store for the media. Media that are already stored are not sent again.
         limit_bytes: decoded size from which media are moved.
 
     Raises:
-        MediaDamaged: media have another SHA-256 than their `sha256` field says.
+        MediaDamaged: media do not have the SHA-256 in their `sha256` field.
         MediaTooLarge: media are over the store's size limit.
         Unavailable: the store cannot be reached.
         SetupError: the store refused access.

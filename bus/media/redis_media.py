@@ -1,7 +1,7 @@
-"""The media store on the bus's own server: one string per media, `ns:media:<sha256>`, with the bytes as they are.
+"""The media store on the bus's own server. A key `ns:media:<sha256>` holds the bytes of media as a string.
 
-Media are as durable as the log: with `appendfsync always` they are on disk before the entry that refers to them.
-The server holds all media in memory. With many or large media, use another store.
+Media are as durable as the log. With `appendfsync always` media are on disk before the entry that refers to them.
+The server holds all media in memory. If there are many or large media, use another store.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
 
 REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
-"""The default size limit. The server blocks while it reads or writes one value, and allows at most 512 MiB."""
+"""The default size limit. The server blocks while it reads or writes a value, and a value has at most 512 MiB."""
 
 
 class RedisMedia:
     """A `MediaStore` on the bus's own server. `Bus.open` creates one if no other store is passed.
 
-    It has its own connections, so large media do not delay publishing or reading.
+    The store has its own connections, so that large media do not delay publishing or reading.
 
     Args:
         pool: connections to the server.
         keys: the keys of the namespace.
-        limit_bytes: largest media to store.
+        limit_bytes: size of the largest media to store.
         bounds: how slow a connection may be.
     """
 
@@ -46,8 +46,11 @@ class RedisMedia:
         self._pool, self._keys, self._limit_bytes, self._bounds = pool, keys, limit_bytes, bounds
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
-        """See `MediaStore`. If the server has no memory left, raises `Refused` with code OOM, an `Unavailable`."""
-        del mime_type  # the reference in the entry has it
+        """See `MediaStore`.
+
+        If the server has no memory left, the error is a `Refused` with code OOM, a kind of `Unavailable`.
+        """
+        del mime_type  # the reference in the entry has the type
         require_size(len(data), limit_bytes=self._limit_bytes)
         sha256 = await sha256_of(data)
         head = await self.head(sha256)

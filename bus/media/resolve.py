@@ -1,4 +1,4 @@
-"""Load the stored media that messages refer to, for a request to a model: inline, or as a signed URL."""
+"""Load the stored media that messages refer to, inline or as a signed URL, for a request to a model."""
 
 import base64
 import logging
@@ -26,7 +26,7 @@ from lanebus.bus.messages.message import LlmMessage
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
-"""The most media put inline in one request, decoded. Providers accept no more."""
+"""Most decoded bytes of inline media in one request. Providers accept no more."""
 
 T = TypeVar("T")
 
@@ -46,23 +46,23 @@ async def resolve_media(
 ) -> dict[str, MediaRef]:
     """Load the media that messages refer to, for `RequestOptions.media` of a provider request.
 
-    Each media is loaded and verified once. Media that are missing, damaged or over `limit_bytes` are logged and left
-    out; the provider request then has a warning for each.
+    Media that several messages refer to are loaded and verified once. Media that are missing, damaged or over
+    `limit_bytes` are logged and left out; the provider request then has a warning for each of them.
 
     Args:
         messages: the messages, such as `context.messages`.
-        store: the media store, such as `bus.media`. None is allowed if no message refers to one.
-        sign_seconds: return URLs that are valid this long, if the store can sign them. None loads all media inline.
-            Not every provider accepts URLs for every kind of media.
+        store: the media store, such as `bus.media`. None is allowed if no message refers to stored media.
+        sign_seconds: if the store can sign URLs, return URLs that are valid for this many seconds. None loads all media
+            inline. Not every provider accepts URLs for every kind of media.
         keys: the media behind `agentflow:` URLs, as in `KeyedMedia.keys`.
-        limit_bytes: most media to load inline, decoded. The newest messages come first.
+        limit_bytes: most decoded bytes to load inline. Media of the newest messages are loaded first.
         bounds: how many media to load at the same time.
 
     Returns:
-        For each `MediaRef.address`: the same media inline, or at a URL.
+        By `MediaRef.address`: the same media inline, or at a URL.
 
     Raises:
-        NoMediaStore: a message refers to a store, and `store` is None.
+        NoMediaStore: a message refers to stored media, and `store` is None.
         Unavailable: the store cannot be reached.
         SetupError: the store refused access.
     """
@@ -88,7 +88,7 @@ async def resolve_media(
 
 
 def media_of(message: LlmMessage) -> Iterator[MediaRef]:
-    """Yield every media reference in a message, including those in tool results, in order."""
+    """Yield every media reference in a message in order, including references in tool results."""
     return _media_of(message.content)
 
 
@@ -108,7 +108,10 @@ def _media_of(content: Iterable[Block]) -> Iterator[MediaRef]:
 
 
 def _stored(media: MediaRef, keys: Mapping[str, MediaRef]) -> MediaRef | None:
-    """Return the reference by SHA-256: `media` itself, or the one behind its `agentflow:` URL; None if unknown."""
+    """Return a reference that has the SHA-256 of stored media.
+
+    This is `media` itself, or the reference in `keys` for its `agentflow:` URL. None means that `keys` lacks the URL.
+    """
     if media.kind == "sha256":
         return media
     try:
@@ -118,7 +121,7 @@ def _stored(media: MediaRef, keys: Mapping[str, MediaRef]) -> MediaRef | None:
 
 
 def _within(heads: Mapping[str, MediaHead | None], limit_bytes: int) -> list[str]:
-    """Return as many digests as fit in `limit_bytes`, in their order. Log those left out."""
+    """Return the digests of the media that fit in `limit_bytes`, in order. Log the media that are left out."""
     chosen: list[str] = []
     for digest, head in heads.items():
         if head is None:
@@ -164,7 +167,7 @@ async def _together(step: Callable[[str], Awaitable[T]], digests: Sequence[str],
     """Await `step` for each digest, `together` at a time, and return the results in order.
 
     Raises:
-        BusError: the first error of a step, as it is and not in an exception group.
+        BusError: the first error that a step raised, as it is and not in an exception group.
     """
     limiter = anyio.CapacityLimiter(together)
     results: dict[str, T] = {}

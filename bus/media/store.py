@@ -1,4 +1,4 @@
-"""The protocols of media stores: bytes under their SHA-256. They never change, so storing twice is storing once."""
+"""The protocols of media stores, which hold bytes under their SHA-256. Storing the same bytes again changes nothing."""
 
 import hashlib
 import re
@@ -13,7 +13,8 @@ __all__ = ("MediaHead", "MediaStore", "SigningStore", "check_sha256", "sha256_of
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _LARGE_BYTES = 1_048_576
-"""Hashing this much takes about a millisecond. Larger data is hashed in a thread, to not block the event loop."""
+"""Larger data is hashed in a thread, so that it does not block the event loop. Hashing this much takes about a
+millisecond."""
 
 
 class MediaHead(NamedTuple):
@@ -21,24 +22,24 @@ class MediaHead(NamedTuple):
 
     size_bytes: int
     mime_type: str | None = None
-    """None if the store does not keep types; the reference in the entry has it"""
+    """MIME type of the media; None if the store does not keep types. The reference in the entry also has the type"""
 
 
 class MediaStore(Protocol):
     """A store for media. Several processes may store the same media at once. A reader never sees partial media."""
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
-        """Store bytes and return their SHA-256 once they are durable. Do nothing if they are stored already.
+        """Store bytes, if they are not stored yet, and return their SHA-256. When the call returns, they are durable.
 
-        If the call is cancelled, all bytes are stored or none.
+        If the call is cancelled, either all bytes are stored or none.
 
         Args:
             data: the bytes.
-            mime_type: their type, for stores that others can read from. None means unknown.
+            mime_type: MIME type of the bytes, for stores that other programs can read from. None means unknown.
 
         Raises:
             MediaTooLarge: the data is over the store's size limit.
-            Unavailable: the store cannot be reached, or refused.
+            Unavailable: the store cannot be reached, or has refused the request.
             SetupError: the store refused access.
         """
         ...
@@ -48,7 +49,7 @@ class MediaStore(Protocol):
 
         Raises:
             InvalidMediaKey: `sha256` is not 64 lower-case hex digits.
-            MediaMissing: nothing is stored under it.
+            MediaMissing: no media are stored under `sha256`.
             MediaDamaged: the stored bytes have another SHA-256.
             Unavailable: as for `put_if_absent`.
             SetupError: as for `put_if_absent`.
@@ -69,7 +70,7 @@ class MediaStore(Protocol):
         """Delete media, even if entries refer to them. Do nothing if they are not stored.
 
         Returns:
-            Whether they were stored. Concurrent calls may all return True.
+            Whether the media were stored. Several concurrent calls may return True.
 
         Raises:
             InvalidMediaKey: as for `get`.
@@ -81,7 +82,7 @@ class MediaStore(Protocol):
 
 @runtime_checkable
 class SigningStore(MediaStore, Protocol):
-    """A media store that can sign URLs, from which others can read media without credentials."""
+    """A media store that can sign URLs. Anyone who has a signed URL can read the media without credentials."""
 
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
         """Return a URL from which anyone can read the media, or None if this store has no such URLs.
@@ -89,7 +90,7 @@ class SigningStore(MediaStore, Protocol):
         Does not check that the media exist.
 
         Args:
-            sha256: of the media.
+            sha256: SHA-256 of the media.
             seconds: how long the URL is valid.
 
         Raises:
@@ -101,10 +102,10 @@ class SigningStore(MediaStore, Protocol):
 
 
 def check_sha256(sha256: str) -> str:
-    """Return `sha256` if it is one.
+    """Return `sha256` if it has the form of a SHA-256.
 
     Raises:
-        InvalidMediaKey: it is not 64 lower-case hex digits.
+        InvalidMediaKey: `sha256` is not 64 lower-case hex digits.
     """
     if _SHA256.fullmatch(sha256) is None:
         raise InvalidMediaKey(sha256)
@@ -120,7 +121,7 @@ async def verified(sha256: str, data: bytes) -> bytes:
     """Return `data` if its SHA-256 is `sha256`.
 
     Raises:
-        MediaDamaged: it is another.
+        MediaDamaged: the SHA-256 of `data` is different.
     """
     found = await sha256_of(data)
     if found != sha256:

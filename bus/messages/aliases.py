@@ -1,7 +1,7 @@
-"""Rename the keys of other message formats to ours before validation. Pure: tables, then one walk over the message.
+"""Rename the keys of the seeds' message formats to the names in lanebus, before validation. Pure.
 
-Source: the five seed documents, which use different names for the same fields. Two spellings of one key with different
-values are an error, because the intended value is unknown.
+Source: the five seed documents, which use different names for the same fields. If a message has two spellings of one
+key with different values, that is an error, because the intended value is unknown.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ _ROLE = {"tool": "toolResult"}
 
 
 def canonical(message: Object) -> Object:
-    """Return the message with our key names. Unknown keys are kept, so that validation can report them.
+    """Return the message with lanebus's key names. Unknown keys are kept, so that validation can report them.
 
     Raises:
         DecodeError: two spellings of one key have different values, or a block has no type.
@@ -111,7 +111,7 @@ def canonical(message: Object) -> Object:
     metadata = {} if result.get("metadata") is None else result["metadata"]
     is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
     if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
-        # Seed 001 reads a malformed turn id as None. The original is kept in the metadata, which no provider receives.
+        # Seed 001 reads a malformed turn id as None. Here it is kept in the metadata, which no provider receives.
         result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
@@ -159,7 +159,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
 
 
 def _split_result(result: Object, path: str) -> None:
-    """Keep text and blocks of a tool result in `content`, and move any other JSON to `structured`."""
+    """Keep the text or blocks of a tool result in `content`; move a content of any other JSON to `structured`."""
     content = result.get("content")
     is_blocks = isinstance(content, list) and all(isinstance(item, dict) and "type" in item for item in content)
     if isinstance(content, str) or is_blocks:
@@ -171,7 +171,7 @@ def _split_result(result: Object, path: str) -> None:
 
 
 def _put_in_media(data: Object, path: str) -> None:
-    """Move seed 002's inline `data_base64` from the block to its `media`."""
+    """Move the inline data of seed 002, `data_base64`, from the block to the block's `media`."""
     inline = data.pop("data_base64", None)
     if inline is not None:
         _put(data, "media", {"kind": "data", "data": inline, "mimeType": data.get("mimeType")}, f"{path}.data_base64")

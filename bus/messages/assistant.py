@@ -1,4 +1,4 @@
-"""The assistant's message."""
+"""The message with a model's answer."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -40,7 +40,7 @@ class AssistantMessage(Spoken):
     ] = None
     response_id: str | None = None
     raw_stop_reason: str | None = None
-    """the stop reason as the provider reported it, which may be more specific"""
+    """the stop reason as the provider reported it, which may be more specific than `stop_reason`"""
 
     def tool_calls(self) -> Iterator[ToolCallBlock]:
         """Return the tool calls that the model requested, in order."""
@@ -54,9 +54,10 @@ class AssistantMessage(Spoken):
         """Return whether the call failed because the request exceeded the model's context window.
 
         Args:
-            window: the context window in tokens; None skips this check. If given, an answer that stopped normally also
-                counts when its input is larger than the window: some providers truncate the request silently.
-            exact_001: give exactly seed 001's result, see `says_overflow`.
+            window: the context window in tokens. If given, also return True for an answer that stopped normally but
+                whose input is larger than the window, because some providers truncate the request silently. None skips
+                this check.
+            exact_001: return exactly the result of seed 001; see `says_overflow`.
 
         Source: seed 001; the check for silent truncation is from pi.
         """
@@ -68,5 +69,5 @@ class AssistantMessage(Spoken):
 
     @property
     def is_failed(self) -> bool:
-        """Whether the answer ended with an error or was aborted. It stays in the log and is left out of the context."""
+        """Whether the answer ended with an error or was aborted. A failed answer is in the log, not in the context."""
         return self.stop_reason in {"error", "aborted"}

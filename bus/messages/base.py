@@ -1,4 +1,4 @@
-"""Base classes of all values in a message: frozen, strict, camelCase in JSON, absent when None."""
+"""Base classes of all values in a message. Values are frozen and strictly validated."""
 
 from typing import ClassVar
 
@@ -9,10 +9,10 @@ __all__ = ("Frozen", "Wire")
 
 
 class Frozen(BaseModel):
-    """An immutable value. Its JSON keys are the field names; a field that is None is absent.
+    """An immutable value. Its JSON keys are the field names; a field that is None is left out.
 
-    Validation is strict: a number is not read from text, nor text from a number. Unknown keys are refused;
-    `json_reader.py` renames the keys of other formats first.
+    Validation is strict: a number is not read from text, nor text from a number. Unknown keys are refused. Before
+    validation, `json_reader.py` renames the keys of other formats.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(

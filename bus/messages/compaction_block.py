@@ -1,6 +1,6 @@
-"""Compaction of one loop: which turns the context keeps unchanged, and which messages replace the others.
+"""Define how the context shows one loop: the turns that it keeps unchanged, and the messages that replace other turns.
 
-The log itself is unchanged. The JSON form is that of seed 001.
+The log itself does not change. The JSON form is that of seed 001.
 """
 
 from datetime import datetime
@@ -20,12 +20,12 @@ def _moment(text: str) -> str:
 
 
 Turn = Annotated[int, Field(ge=0)]
-# Kept as text: seed 001 writes nanoseconds, which a datetime cannot represent.
+# Times are kept as text, because seed 001 writes nanoseconds, which a datetime cannot represent.
 Moment = Annotated[str, AfterValidator(_moment)]
 
 
 class TurnRange(Wire):
-    """A range of turn indexes of one loop, both ends included."""
+    """A range of turn indexes of one loop. Both ends are included."""
 
     start_turn: Turn
     end_turn: Turn
@@ -54,16 +54,16 @@ class CompactionBlock(Frozen):
     """
 
     keep_first: TurnRange | None = None
-    """first turns, as in the log; only for the latest loop"""
+    """the first turns, unchanged; only for the latest loop"""
     keep_recent: CompactedSection | None = None
-    """latest turns with long tool outputs shortened; only for the latest loop"""
+    """the latest turns, with long tool outputs shortened; only for the latest loop"""
     keep_compacted: CompactedSection | None = None
-    """summary of the turns in between, or of a whole earlier loop"""
+    """summary of the turns between `keep_first` and `keep_recent`, or of a whole earlier loop"""
     created_at: Annotated[Moment, Field(validation_alias="createdAt", serialization_alias="createdAt")]
-    """RFC 3339"""
+    """time of the compaction in the form of RFC 3339"""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages that follow the first turns in the context, in order."""
+        """The messages that follow `keep_first` in the context, in order."""
         sections = (self.keep_compacted, self.keep_recent)
         return tuple(message for section in sections if section for message in section.messages)

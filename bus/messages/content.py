@@ -31,7 +31,7 @@ Metadata = dict[str, JsonValue]
 
 
 class AnnotationRef(Wire):
-    """A source that a text refers to."""
+    """A reference from a text to its source."""
 
     url: str | None = None
     file_id: str | None = None
@@ -47,11 +47,12 @@ class TextBlock(Wire):
     text: str
     annotations: Annotated[tuple[AnnotationRef, ...] | None, Field(strict=False)] = None
     signature: str | None = None
-    """the provider's signature of the thinking that led to this text; sent back only to the model that wrote it"""
+    """the provider's signature of the thinking that led to this text. It is sent back only to the model that wrote the
+    text"""
 
 
 class ImageBlock(Wire):
-    """One image. Inline data without other fields has seed 001's JSON: `{"type":"image","data","mimeType"}`."""
+    """One image. An image with only inline data is written as in seed 001: `{"type":"image","data","mimeType"}`."""
 
     type: Literal["image"] = "image"
     media: MediaRef
@@ -59,7 +60,7 @@ class ImageBlock(Wire):
     bbox: Annotated[tuple[float, float, float, float] | None, Field(strict=False)] = None
     """x1, y1, x2, y2"""
     group_id: str | None = None
-    """shared by images that were one block in seed 000"""
+    """id that is shared by the images of one block of seed 000"""
     detail: Literal["auto", "low", "high"] | None = None
     """resolution at which the model processes the image"""
     signature: str | None = None
@@ -96,7 +97,7 @@ class AudioBlock(Wire):
     """hertz"""
     channels: int | None = None
     group_id: str | None = None
-    """shared by clips that were one block in seed 000"""
+    """id that is shared by the clips of one block of seed 000"""
 
 
 class VideoBlock(Wire):
@@ -119,7 +120,7 @@ class DocumentBlock(Wire):
 
 
 class DataBlock(Wire):
-    """Other data, for programs. It is sent to no provider."""
+    """Other data, for programs. It is never sent to a provider."""
 
     type: Literal["data"] = "data"
     mime_type: str
@@ -127,7 +128,7 @@ class DataBlock(Wire):
 
 
 class ThinkingBlock(Wire):
-    """A model's thinking. Only the model that wrote it receives it again unchanged, with its signature."""
+    """A model's thinking. It is sent back unchanged, with its signature, only to the model that wrote it."""
 
     type: Literal["thinking"] = "thinking"
     text: Annotated[str, Field(validation_alias="thinking", serialization_alias="thinking")]
@@ -152,17 +153,17 @@ class ToolCallBlock(Wire):
     arguments_raw: str | None = None
     """the arguments as the provider sent them; kept only if they are not valid JSON"""
     tool_kind: str | None = None
-    """a hint for UIs"""
+    """kind of the tool, a hint for UIs"""
     tool_type: str | None = None
-    """such as web_search"""
+    """type of a provider's built-in tool, such as web_search"""
     call_type: str | None = None
     """the provider's name for this kind of call, such as function"""
     remote: bool | None = None
-    """True: the tool runs in the user's client"""
+    """whether the tool runs in the user's client; None means no"""
     signature: str | None = None
     """the provider's signature of the thinking that led to this call; see `TextBlock`"""
     metadata: Metadata | None = None
-    """private: sent to no provider"""
+    """private data, never sent to a provider"""
 
     @property
     def effective_call_type(self) -> str:
@@ -171,7 +172,7 @@ class ToolCallBlock(Wire):
 
 
 class ToolResultBlock(Wire):
-    """A tool's result inside another message. Used for imported messages; otherwise a result is its own message."""
+    """A tool's result inside another message, as in imported messages. Otherwise a result is a `ToolResultMessage`."""
 
     type: Literal["toolResult"] = "toolResult"
     tool_call_id: str
@@ -181,15 +182,15 @@ class ToolResultBlock(Wire):
     is_error: bool = False
     status: Literal["completed", "failed"] | None = None
     metadata: Metadata | None = None
-    """private: sent to no provider"""
+    """private data, never sent to a provider"""
     terminate: bool | None = None
-    """True: the loop may end without another model call"""
+    """whether the loop may end without another model call; None means no"""
     terminate_message: str | None = None
-    """the text that then replaces the model's answer"""
+    """the text that replaces the model's answer if the loop ends in this way"""
 
 
 class AnnotationBlock(Wire):
-    """Citations of or notes on the message's text."""
+    """Citations in the message's text, or notes on it."""
 
     type: Literal["annotation"] = "annotation"
     kind: Literal["citation", "note"] = "citation"
@@ -210,7 +211,8 @@ class ErrorBlock(Wire):
 class UnknownBlock(Wire):
     """A block of an unknown type. It is stored unchanged and left out of requests.
 
-    Exception: a block that a provider's built-in tool produced is sent back unchanged to the model that returned it.
+    Exception: a block that a provider's built-in tool produced is sent back unchanged to the model that returned the
+    block.
     """
 
     type: Literal["unknown"] = "unknown"
@@ -234,14 +236,14 @@ Block = Annotated[
     Field(discriminator="type"),
 ]
 
-# Each block uses its own serializer: the union's serializer makes writing a message 20 % slower.
+# Each block uses its own serializer, because the serializer of the union makes writing a message 20 % slower.
 Blocks = Annotated[tuple[SerializeAsAny[Block], ...], Field(strict=False)]
 
 ToolResultBlock.model_rebuild()
 
 
 def media_block(media: MediaRef) -> ImageBlock | AudioBlock | VideoBlock | DocumentBlock:
-    """Return a block for media of this type: an image, audio or video block, else a document block."""
+    """Return a block for the type of `media`: an image, audio or video block, or for other types a document block."""
     match (media.mime_type or "").partition("/")[0]:
         case "image":
             return ImageBlock(media=media)

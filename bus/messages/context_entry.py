@@ -1,7 +1,7 @@
 """Entries of the LLM lane that change the context but are not messages. Only the context builder reads them.
 
-They refer to other entries by position, so a session's tree needs no other ids. Each entry of the LLM lane is a child
-of the leaf: the previous entry, unless a `LeafMove` selected another one.
+These entries refer to other entries by position, so a session's tree needs no other ids. Each entry of the LLM lane is
+a child of the leaf. The leaf is the previous entry, unless a `LeafMove` selected another entry.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -32,7 +32,7 @@ Position = Annotated[int, Field(ge=1)]
 
 
 class ContextEntry(Wire):
-    """In JSON: `{"role":"context","kind":…}` and the kind's own fields."""
+    """The base class of the context entries. In JSON: `{"role":"context","kind":…}` and the fields of the kind."""
 
     lane: ClassVar[Lane] = Lane.LLM
 
@@ -45,22 +45,25 @@ class ContextEntry(Wire):
 
 
 class Compaction(ContextEntry):
-    """Start the context with `summary`, followed by the kept earlier entries, then by the later entries."""
+    """Replace earlier entries by a summary.
+
+    The context then consists of `summary`, the earlier entries from `first_kept` on, and all later entries.
+    """
 
     kind: Literal["compaction"] = "compaction"
     summary: str
     first_kept: Position | None = None
-    """the first earlier entry that stays in the context; None keeps no earlier entry"""
+    """position of the first earlier entry that stays in the context; None keeps no earlier entry"""
     tokens_before: int | None = None
     provider: str | None = None
     model: str | None = None
     """the model that wrote the summary; None if no model did, or if it is unknown"""
     usage: Usage | None = None
-    """usage of the call that wrote the summary. It counts for the session, but for no turn"""
+    """usage of the call that wrote the summary. It is part of the session's usage, but of no turn's usage"""
 
 
 class LoopCompaction(ContextEntry):
-    """Replace one loop's earlier turns in the context as `block` defines. The latest one for a loop applies."""
+    """Replace one loop's earlier turns in the context, as `block` defines. Only the latest entry for a loop applies."""
 
     kind: Literal["loopCompaction"] = "loopCompaction"
     loop_id: str
@@ -68,15 +71,15 @@ class LoopCompaction(ContextEntry):
 
 
 class Prune(ContextEntry):
-    """Leave entries out of the context, with an optional memo in their place. They stay in the log.
+    """Leave entries out of the context, with an optional memo in their place. The entries stay in the log.
 
-    Pruning a compaction undoes it: the context contains the full entries again.
+    Pruning a compaction undoes the compaction: the context contains the original entries again.
     """
 
     kind: Literal["prune"] = "prune"
     pruned: Annotated[tuple[Position, ...], Field(strict=False)]
     memo: str | None = None
-    """text that replaces the pruned entries; None leaves no trace of them"""
+    """text that replaces the pruned entries in the context; None puts nothing in their place"""
 
 
 class BranchSummary(ContextEntry):
@@ -85,15 +88,15 @@ class BranchSummary(ContextEntry):
     kind: Literal["branchSummary"] = "branchSummary"
     summary: str
     branch: Position | None = None
-    """the last entry of that branch"""
+    """position of the last entry of the branch"""
 
 
 class LeafMove(ContextEntry):
-    """Continue after `to`, as if the entries after it did not exist. They stay in the log."""
+    """Continue after the entry `to`, as if later entries did not exist. They stay in the log."""
 
     kind: Literal["leafMove"] = "leafMove"
     to: Position | None = None
-    """None continues before the first entry"""
+    """position of the entry to continue after; None continues before the first entry"""
 
 
 class ModelChange(ContextEntry):

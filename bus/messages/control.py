@@ -1,9 +1,9 @@
 """Commands to a running agent: typed messages of kind `control.<verb>` in the extension lane.
 
-The session's worker handles commands in log order, each once. It answers each with a `ControlAnswered` event in the
-same publish in which the command takes effect; until then a command changes nothing.
+The session's worker handles each command once, in log order. It answers a command with a `ControlAnswered` event.
+The event is in the same publish as the effect of the command. Until then the command changes nothing.
 
-A command contains no text for a model. The text of a user is in the LLM lane, and a `Steer` refers to it by position.
+A command contains no text for a model. A user's text is in the LLM lane, and a `Steer` refers to it by position.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Control(ExtensionData):
     """The base class of all commands. `KIND` is the kind of the extension message."""
 
     by: str | None = None
-    """the person or program that sent the command; for readers of the log"""
+    """the person or program that sent the command, for readers of the log"""
 
 
 class Abort(Control):
@@ -41,10 +41,10 @@ class Abort(Control):
 
     KIND = "control.abort"
     loop_id: str | None = None
-    """end only this loop; None ends the open one"""
+    """the loop to end. None ends whatever loop is open"""
     when: Literal["now", "turn"] = "now"
-    """now: cancel the model call and the tools; the stop reason is `aborted`. turn: finish the current turn first; the
-    stop reason is `userStop`"""
+    """"now": cancel the model call and the tools; the stop reason is `aborted`. "turn": finish the current turn first;
+    the stop reason is `userStop`"""
     reason: str | None = None
 
 
@@ -55,7 +55,8 @@ class Steer(Control):
     position: Position
     """position of the user's message in the LLM lane, appended in the same publish"""
     when: Literal["next", "now"] = "next"
-    """next: include the message in the next request. now: also cut the current answer and skip tools that still run"""
+    """"next": include the message in the next request. "now": also cut the current answer and skip tools that still
+    run"""
 
 
 class Approve(Control):
@@ -67,7 +68,7 @@ class Approve(Control):
 
 
 class Deny(Control):
-    """Deny a tool call that waits for a person. The model learns of the denial but not of its reason.
+    """Deny a tool call that waits for a person. The model is told of the denial, but not of the reason.
 
     Answered as late if the call already has a result or a decision.
     """
@@ -79,7 +80,7 @@ class Deny(Control):
 
 
 class Pause(Control):
-    """Stop after the current turn; the loop ends as paused. Messages of users wait until `Resume`."""
+    """Stop after the current turn; the loop ends as paused. Later messages of users wait until `Resume`."""
 
     KIND = "control.pause"
     reason: str | None = None
@@ -95,7 +96,7 @@ class Handoff(Control):
 
 
 class Resume(Control):
-    """Continue after `Pause` or `Handoff`, with the stopped loop and with the messages of users since then."""
+    """Continue after `Pause` or `Handoff`: continue the stopped loop, with the messages that users have sent since."""
 
     KIND = "control.resume"
 
@@ -117,7 +118,7 @@ def parse_control(message: ExtensionMessage) -> Control | None:
     """Return the command that an extension message contains; None if its kind is not a command.
 
     Raises:
-        UnknownKind: a kind `control.…` that does not exist.
+        UnknownKind: the message has a kind `control.…` that does not exist.
         DecodeError: the data does not fit the command.
     """
     if not message.is_control:

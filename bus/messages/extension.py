@@ -1,4 +1,4 @@
-"""Messages of the extension lane: for UIs and handlers, never for a model."""
+"""Messages of the extension lane, which are for UIs and handlers and never for a model."""
 
 from typing import ClassVar, Literal, Self
 
@@ -18,7 +18,7 @@ CONTROL = "control."
 class ExtensionMessage(Wire):
     """A notification, a progress report, an agent event or a command: `{"role":"extension","kind":…,"data":…}`.
 
-    It never becomes a message for a model: no base class, constructor or codec converts it.
+    It never becomes a message for a model: no base class, constructor or codec converts it to one.
     """
 
     lane: ClassVar[Lane] = Lane.EXTENSION
@@ -58,7 +58,7 @@ class ExtensionMessage(Wire):
 
     @model_serializer(mode="wrap")
     def _keep_null_data(self, default: SerializerFunctionWrapHandler) -> JsonValue:
-        # `data` is required in the JSON. `exclude_none` would leave out a null.
+        # `data` is required in the JSON, but `exclude_none` would leave out a null.
         plain: JsonValue = default(self)
         if self.data is None and isinstance(plain, dict):
             plain["data"] = None
@@ -80,7 +80,7 @@ class ExtensionData(Wire):
         """Read a value from an extension message's `data`.
 
         Raises:
-            DecodeError: the data does not fit this class; the error names the path.
+            DecodeError: the data does not fit this class. The error names the path of the fault.
         """
         try:
             return cls.model_validate(data, strict=False)

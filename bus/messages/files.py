@@ -1,4 +1,4 @@
-"""Read a media file that a user names. This is the only place that opens a path; paths from messages never get here."""
+"""Read a media file that a user names. Only this module opens paths, and it never gets a path from a message."""
 
 import os
 import stat
@@ -11,21 +11,23 @@ __all__ = ("read_file",)
 
 
 def read_file(path: Path, *, limit_bytes: int, within: Path | None = None) -> bytes:
-    """Return a file's bytes. Only regular files are read: a pipe or a device might never end.
+    """Return a file's bytes. Only regular files are read, because a pipe or a device might never end.
 
     Args:
+        path: the file.
         limit_bytes: the largest size to accept.
         within: the folder that must contain the file, after symbolic links are resolved; None allows any folder.
 
     Raises:
         MediaRefused: the file is not a regular file, is empty, or is outside of `within`.
-        MediaTooLarge: the file is larger than `limit_bytes`; at most one byte more than that was read.
+        MediaTooLarge: the file is larger than `limit_bytes`. At most one byte more than the limit was read.
         OSError: the file does not exist or may not be read.
     """
     real = path.resolve(strict=True)
     if within is not None and not real.is_relative_to(within.resolve(strict=True)):
         raise MediaRefused(path.name, "outside of the allowed folder")
-    # Links are resolved above. The flags refuse a link that has replaced the file since, and do not block on a pipe.
+    # Links are resolved above. With these flags, `open` refuses a link that has replaced the file since, and does not
+    # block on a pipe.
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(real, os.O_RDONLY | flags), "rb") as file:
         status = os.fstat(file.fileno())

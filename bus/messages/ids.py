@@ -1,4 +1,4 @@
-"""Generators of ids. An id is generated when a message is written and stored with it: a replay never generates one.
+"""Generate ids. An id is generated when a message is written, and is stored in the message. A replay generates no ids.
 
 Source: `generate_id` of seeds 002 and 003, and the generators of seed 003.
 """
@@ -31,22 +31,26 @@ __all__ = (
 Id = str | int
 
 IdKind = Literal["string", "int", "bigint"]
-"""string: text; a generated one is a UUID. int: a number below 2^32. bigint: a number below 2^64 as text, because
-JavaScript cannot represent every integer above 2^53."""
+"""The kind of an id.
+
+- "string": a text; a generated id is a UUID
+- "int": a number below 2^32
+- "bigint": a number below 2^64 as text, because JavaScript cannot represent every integer above 2^53
+"""
 
 Override = Callable[[], Id] | Id | None
-"""An id, or a function that returns one. None and "" select the default."""
+"""An id, or a function that returns an id. None and "" select the default id."""
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def generate_id(default: Id | None = None, *, kind: IdKind = "string", override: Override = None) -> Id:
-    """Return the override's id, else `default`, else a new id.
+    """Return the id of `override`. If it gives none, return `default`, or else a new id.
 
     Args:
-        default: used if it is not empty and fits `kind`.
-        kind: the kind of id to return; see `IdKind`. An override's id is returned as it is.
-        override: an id, or a function that returns one; None and "" select the default.
+        default: the id to return if it is not empty and fits `kind`. Otherwise a new id is generated.
+        kind: the kind of id to return; see `IdKind`. The id of `override` is returned whatever its kind.
+        override: an id, or a function that returns an id. None and "" select the default id.
 
     Raises:
         InvalidContent: the override is asynchronous; use `generate_id_async`.
@@ -65,7 +69,7 @@ async def generate_id_async(
     kind: IdKind = "string",
     override: Override | Callable[[], Awaitable[Id]] | Awaitable[Id] = None,
 ) -> Id:
-    """Do the same as `generate_id`, but accept an override that is awaitable or an async function."""
+    """Do the same as `generate_id`, but also accept an `override` that is awaitable or an async function."""
     chosen = override() if callable(override) else override
     return _choose(await chosen if inspect.isawaitable(chosen) else chosen, default, kind)
 
@@ -101,7 +105,7 @@ def short_id() -> str:
 
 
 def default_id() -> str:
-    """Return "", with which an override selects the default id."""
+    """Return "". As an `override`, this function selects the default id."""
     return ""
 
 

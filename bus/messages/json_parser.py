@@ -1,4 +1,4 @@
-"""Strict parsing of JSON from outside the bus. Input that parsers interpret differently is refused, with its path."""
+"""Parse JSON from outside the bus strictly. If parsers could read an input differently, it is refused with its path."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from lanebus.bus.errors import DecodeError
 __all__ = ("DEPTH_LIMIT", "DIGITS_LIMIT", "parse_json", "require_depth", "require_json")
 
 DEPTH_LIMIT = 64
-"""Most levels of nested objects and lists. Parsers differ beyond that, and no message needs more."""
+"""Most levels of nested objects and lists. Parsers differ beyond this depth, and no message needs more."""
 
 DIGITS_LIMIT = 4300
 """Most digits of an integer. Source: Python's limit for converting text to int."""
@@ -24,8 +24,8 @@ def parse_json(data: bytes | str) -> JsonValue:
     """Parse JSON from outside the bus.
 
     Raises:
-        DecodeError: the data is not UTF-8 or not JSON, or it contains NaN, a duplicate key, a lone surrogate, a number
-            that is too large, or too deep nesting. The error names the path if the fault is inside a value.
+        DecodeError: the data is not UTF-8 or not JSON, or it contains NaN, a duplicate key, a lone surrogate, too large
+            a number, or too deep nesting. If the fault is inside a value, the error names the value's path.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -49,6 +49,7 @@ def require_depth(value: JsonValue, path: str = "") -> None:
     """Check that JSON is not nested deeper than `DEPTH_LIMIT`.
 
     Args:
+        value: the JSON.
         path: the path of the value, for the error.
 
     Raises:
@@ -60,7 +61,7 @@ def require_depth(value: JsonValue, path: str = "") -> None:
 
 
 def require_json(value: JsonValue) -> None:
-    """Check that a value from another parser is JSON that `parse_json` would return.
+    """Check a value that another parser has read: it must be JSON that `parse_json` would accept.
 
     Raises:
         DecodeError: the value is nested too deep, or contains a number that is not finite or has too many digits, or a
@@ -69,12 +70,12 @@ def require_json(value: JsonValue) -> None:
     require_depth(value)
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    except ValueError:  # UnicodeEncodeError is one too
+    except ValueError:  # UnicodeEncodeError is a ValueError too
         raise DecodeError(*_fault_in(value)) from None
 
 
 def _is_deeper(value: JsonValue, limit: int) -> bool:
-    # Hot path: every entry with free JSON is checked, and most are flat. So only objects and lists are visited.
+    # Hot path: every entry with free JSON is checked. Most free JSON is flat, so only objects and lists are visited.
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         if not level:
@@ -89,7 +90,7 @@ def _is_deeper(value: JsonValue, limit: int) -> bool:
 
 
 class _Fault(ValueError):
-    """A fault that `json.loads` itself accepts. A second parse finds its path."""
+    """A fault in the text that `json.loads` itself would accept. A second parse finds the path of the fault."""
 
     def __init__(self, reason: str, key: str = "") -> None:
         super().__init__(reason)
@@ -124,11 +125,11 @@ def _float(text: str) -> float:
 
 
 class _Pairs(list[tuple[str, JsonValue]]):
-    """An object with all its keys, duplicates included."""
+    """The pairs of a JSON object, including duplicate keys."""
 
 
 def _path_of_fault(text: str, key: str) -> str:
-    """Return the path of the first `_Fault`. This parses the text again, so only bad data pays for it."""
+    """Return the path of the first `_Fault`. This parses the text again, which costs time only for bad data."""
     try:
         whole: object = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):  # the text has another fault after this one

@@ -1,12 +1,12 @@
-"""Read messages from JSON: our own form directly, other formats after renaming their keys.
+"""Read messages from JSON. The form that lanebus writes is read directly, other formats after their keys are renamed.
 
 `read_llm` and `read_extension` read the entries of a log, which the bus itself has written. They first try pydantic's
-parser on our exact form. Only if that fails, `aliases.py` renames keys and keeps unknown blocks; remaining faults raise
-a typed error.
+parser, which reads only lanebus's own form. If that fails, `aliases.py` renames keys and keeps unknown blocks. Faults
+that remain raise a typed error.
 
-Pydantic's parser accepts duplicate keys (the last one counts) and NaN in free JSON. Measured: a search for NaN alone
-makes reading a log a third slower, the strict parser six times slower. So only JSON from outside is parsed strictly, by
-`read_message` and `parse_json`, which refuse both.
+Pydantic's parser accepts duplicate keys (it uses the last of them) and NaN in free JSON. Measured: a search for NaN
+alone makes reading a log a third slower, and the strict parser makes it six times slower. So only JSON from outside is
+parsed strictly: `read_message` and `parse_json` refuse duplicate keys and NaN.
 """
 
 import json
@@ -59,12 +59,12 @@ _delta_from_json = _delta.validator.validate_json
 
 
 def read_llm(data: bytes | str) -> LlmLaneMessage:
-    """Read a message or context entry of the LLM lane from its JSON, in any spelling of the seeds.
+    """Read a message or context entry of the LLM lane from JSON, in lanebus's own form or that of any seed.
 
     Raises:
         UnknownRole: the role belongs to no lane, or to the other lane.
         UnknownKind: the kind of a context entry does not exist.
-        DecodeError: the data is not JSON or does not fit its role; the error names the path.
+        DecodeError: the data is not JSON or does not fit its role. The error names the path of the fault.
     """
     try:
         message: LlmLaneMessage = _llm_from_json(data)
@@ -77,7 +77,7 @@ def read_extension(data: bytes | str) -> ExtensionMessage:
     """Read a message of the extension lane from its JSON.
 
     Raises:
-        UnknownRole: the role is not one of this lane; a message never changes its lane.
+        UnknownRole: the role does not belong to this lane. A message never changes its lane.
         DecodeError: the data is not JSON, or `kind` or `data` is missing.
     """
     try:
@@ -101,7 +101,7 @@ def read_delta(data: bytes | str) -> Delta:
 
 
 def read_message(data: bytes | str) -> Publishable:
-    """Read a message of either lane from JSON. Only its `role` selects the lane.
+    """Read a message of either lane from JSON. Only the message's `role` decides to which lane it belongs.
 
     Raises:
         UnknownRole: as for `read_llm`.
@@ -124,7 +124,7 @@ def _read_spelled(validate: Callable[[str], T], value: JsonValue, *, lane: Lane)
     if role not in _ROLES[lane]:
         raise UnknownRole(role)
     try:
-        # As JSON: strict validation accepts text for a Decimal only in JSON mode.
+        # The value is validated as JSON, because strict validation accepts text for a Decimal only in JSON mode.
         return validate(json.dumps(spelled))
     except ValidationError as error:
         _raise(error)

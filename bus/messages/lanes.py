@@ -6,7 +6,10 @@ __all__ = ("Lane",)
 
 
 class Lane(StrEnum):
-    """LLM: read by the context builder, so a model will see it. EXTENSION: read by UIs, and never sent to a model."""
+    """A lane of a session.
+
+    The context builder reads LLM, so a model sees its messages. UIs read EXTENSION, which is never sent to a model.
+    """
 
     LLM = "llm"
     EXTENSION = "extension"

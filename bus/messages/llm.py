@@ -16,7 +16,7 @@ from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("LlmMessage", "Spoken", "as_blocks", "now_ms")
 
-# The order of the keys in the JSON, for people who read it: role, content, result, time.
+# The order of the keys in the JSON is meant for people: role, content, result, time.
 _KEYS = (
     *("role", "tool_call_id", "tool_name", "content", "structured", "is_error", "status"),
     *("stop_reason", "raw_stop_reason", "model", "provider", "usage", "timestamp", "error_message", "turn_id", "id"),
@@ -24,14 +24,17 @@ _KEYS = (
 
 
 def now_ms() -> int:
-    """Return the present time as messages store it: milliseconds UTC. Positions, not timestamps, define the order."""
+    """Return the present time for a message's timestamp: milliseconds since 1970 UTC.
+
+    Messages are ordered by position, not by timestamp.
+    """
     return time.time_ns() // 1_000_000
 
 
 class LlmMessage(Wire):
-    """A message of the LLM lane, with its turn. The base class; each role has its own subclass.
+    """A message of the LLM lane. This is the base class; each role has a subclass.
 
-    Source: seed 001's `LlmMessage`. Its JSON is the plain message with an optional `turnId`.
+    Source: seed 001's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
     """
 
     lane: ClassVar[Lane] = Lane.LLM
@@ -40,19 +43,19 @@ class LlmMessage(Wire):
     timestamp: int | None = None
     """milliseconds UTC by the author's clock"""
     turn_id: TurnId | None = None
-    """None only for imported history, and until a loop processes the message"""
+    """the turn that the message belongs to. None for imported history, and until a loop processes the message"""
     id: str | None = None
-    """the author's id for the message, if any; in the log, its position identifies it"""
+    """the author's own id for the message. In the log, the position identifies the message"""
     name: str | None = None
     """the author's name, if the role is not enough"""
     metadata: Metadata | None = None
-    """private: sent to no provider"""
+    """private data, never sent to a provider"""
     raw: JsonValue = None
-    """the provider's own object, if kept; sent to no provider"""
+    """the provider's own object, if kept. It is never sent to a provider"""
     node_id: NodeId | None = None
-    """the message's node in the author's conversation tree, if the author's system has one"""
+    """the message's node in the author's conversation tree. None if the author's system has no such tree"""
     parent_id: NodeId | None = None
-    """the parent of that node"""
+    """the parent node of `node_id`"""
     tags: Annotated[tuple[NodeTag, ...] | None, Field(strict=False)] = None
     """lessons from branches that the author abandoned"""
     provenance_hint: JsonValue = None
@@ -72,11 +75,14 @@ class LlmMessage(Wire):
         return with_null_arguments(data, self.content) if has_null_arguments(self.content) else data
 
     def text_content(self) -> str:
-        """Return all text blocks, joined without a separator; "" if there are none."""
+        """Return the text of all text blocks, joined without a separator; "" if there are no text blocks."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     def text_with_results(self) -> str:
-        """Return all text, including tool results, joined without a separator. A result without text is JSON."""
+        """Return all text, including tool results, joined without a separator.
+
+        For a tool result without text, its JSON is used.
+        """
         return blocks_text(self.content)
 
     def as_llm(self) -> "LlmMessage":
@@ -98,11 +104,11 @@ class LlmMessage(Wire):
 
 
 class Spoken(LlmMessage):
-    """Constructors for the roles that need only content."""
+    """Base class of the messages that need only content. It has their constructors."""
 
     @classmethod
     def of(cls, *content: Block | str) -> Self:
-        """Return a message with these texts and blocks, stamped with the present time."""
+        """Return a message with the texts and blocks of `content`, stamped with the present time."""
         return cls(content=as_blocks(content), timestamp=now_ms())
 
     @classmethod
@@ -112,5 +118,5 @@ class Spoken(LlmMessage):
 
 
 def as_blocks(content: Iterable[Block | str]) -> tuple[Block, ...]:
-    """Return the content as blocks: each text as a `TextBlock`, blocks unchanged."""
+    """Return the content as blocks. A text becomes a `TextBlock`; a block does not change."""
     return tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)

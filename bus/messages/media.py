@@ -1,4 +1,4 @@
-"""References to the bytes of images, sounds and documents: inline, at a URL, with a provider, or in the media store."""
+"""References to media: inline bytes, a URL, a file that the provider stores, or media in the media store."""
 
 import base64
 import binascii
@@ -24,22 +24,22 @@ from lanebus.bus.messages.media_checks import (
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
 INLINE_LIMIT_BYTES = 50_000
-"""Media of this decoded size or larger belong in the media store, not in an entry."""
+"""Decoded size from which media belong in the media store and not in an entry."""
 
 MediaKind = Literal["url", "file_id", "data", "sha256"]
 
 _OCTETS = "application/octet-stream"
 
-# `filetype` checks too few bytes of these types, so that other data could match. The same is true of bitmaps: it checks
-# two letters, "BM", with which a text may begin. Of WebP it checks more bytes than every file has. Source: seed 000.
+# `filetype` checks too few bytes of these types, so that other data could match. Of bitmaps it checks only the two
+# letters "BM", with which a text may begin. Of WebP it checks bytes that not every file has. Source: seed 000.
 _HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
 
-# filetype's names → the names that providers accept
+# media types as `filetype` names them → the names that providers accept
 _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
 
 
 def sniff(data: bytes) -> str | None:
-    """Return the media type that the first bytes show, such as "image/png"; None for text and unknown types."""
+    """Return the media type that the first bytes of `data` show, such as "image/png"; None for text and unknown types."""
     kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
     if kind is None:
         return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
@@ -54,7 +54,7 @@ class Picture(Protocol):
 
     @property
     def format(self) -> str | None:
-        """The format that the image was read from, such as "JPEG"; None if it was created in memory."""
+        """The format of the file from which the image was read, such as "JPEG"; None if it was created in memory."""
         ...
 
     def save(self, fp: IO[bytes], format: str | None = None) -> None:
@@ -76,7 +76,8 @@ class MediaRef(Wire):
     data: str | None = None
     """base64, standard alphabet, with padding"""
     sha256: str | None = None
-    """64 lower-case hex digits: the content's address in the media store; for another kind, its checksum"""
+    """64 lower-case hex digits. For kind sha256 they are the address in the media store, for other kinds the content's
+    checksum"""
     mime_type: str | None = None
     size_bytes: int | None = None
     """size of the decoded content"""
@@ -94,7 +95,7 @@ class MediaRef(Wire):
 
         Args:
             data: the content.
-            mime_type: the media type if the first bytes show none; None means `application/octet-stream`.
+            mime_type: the media type to use if the first bytes do not show one. None means `application/octet-stream`.
             filename: a name for the media.
 
         Raises:
@@ -120,15 +121,15 @@ class MediaRef(Wire):
     ) -> Self:
         """Read a local file into inline media.
 
-        The media type comes from the first bytes, else from `mime_type`, else from the name's extension if it is one of
-        text. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
+        The media type is found from the first bytes. If they show none, it is `mime_type`, or else the text type of the
+        name's extension. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
 
         Args:
             path: the file.
-            mime_type: the media type if the first bytes show none; None guesses it from the name.
+            mime_type: the media type to use if the first bytes do not show one. None uses the name's extension.
             limit_bytes: the largest size to accept; 10 MiB by default.
-            within: a folder that must contain the file, after symbolic links are resolved; None allows any. Set it if
-                the path comes from another party.
+            within: a folder that must contain the file, after symbolic links are resolved. Set it if the path comes
+                from another party. None allows any folder.
 
         Raises:
             MediaRefused: the file is not a regular file, is empty, is outside of `within`, or does not match
@@ -157,7 +158,7 @@ class MediaRef(Wire):
 
         Args:
             url: the address.
-            mime_type: the media type; the type in a `data:` URL takes precedence.
+            mime_type: the media type. The type in a `data:` URL takes precedence.
 
         Raises:
             pydantic.ValidationError: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
@@ -171,8 +172,8 @@ class MediaRef(Wire):
     def of(cls, source: "bytes | str | Picture") -> Self:
         """Return media from bytes, a URL, base64 or a Pillow image.
 
-        An image is encoded in its own format, or as PNG if it has none. Base64 is accepted only if its bytes show a
-        media type: a path may be valid base64 by chance.
+        A Pillow image is encoded in its own format, or as PNG if it has none. Base64 is accepted only if its bytes show
+        a media type, because a path may be valid base64 by chance.
 
         Raises:
             DecodeError: there are no bytes.
@@ -189,7 +190,7 @@ class MediaRef(Wire):
 
     @property
     def address(self) -> str | None:
-        """The address in a media store: a SHA-256, or an `agentflow:` URL; None if the media are not in a store."""
+        """The address in a media store: a SHA-256 or an `agentflow:` URL. None if the media are in no media store."""
         if self.kind == "sha256":
             return self.sha256
         return self.url if self.kind == "url" and urlsplit(self.url or "").scheme == "agentflow" else None
@@ -203,7 +204,7 @@ class MediaRef(Wire):
         """Return the bytes of inline media.
 
         Raises:
-            ValueError: the media is not inline.
+            ValueError: the media are not inline.
         """
         if self.data is None:
             raise ValueError(f"media of kind {self.kind} holds no bytes")
@@ -212,7 +213,7 @@ class MediaRef(Wire):
     @field_validator("url")
     @classmethod
     def _refuse_local_places(cls, url: str | None) -> str | None:
-        # A stored message must not be able to name a file of the machine that replays it.
+        # A stored message must not name a file of the machine that replays the log.
         return url if url is None else check_url(url)
 
     @field_validator("data")
@@ -246,7 +247,7 @@ def _decoded_size(data: str) -> int:
 
 
 def _decoded(text: str) -> bytes | None:
-    """Return the bytes of base64; None for other text."""
+    """Return the bytes that base64 text encodes; None for other text."""
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):  # ValueError for text that is not ASCII

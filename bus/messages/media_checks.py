@@ -1,8 +1,8 @@
-"""Checks of media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.
+"""Check media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.
 
 Source: seed 003's rules for names and sizes, and its table of first bytes, with the audio types of seed 000 added.
 
-A file may be valid as two types at once and pass these checks: serve foreign media as an attachment, never inline.
+A file that is valid as two types at once can pass these checks. So serve foreign media as an attachment, never inline.
 """
 
 import re
@@ -25,17 +25,17 @@ FILE_LIMIT_BYTES = 10 * 1_048_576
 """Default for the largest file that may become media."""
 
 NAME_LIMIT_BYTES = 255
-"""The largest file name; the limit of common file systems."""
+"""Most bytes of a file name. This is the limit of common file systems."""
 
 SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
 """Allowed schemes of media URLs."""
 
-# Some URL parsers drop control characters and surrounding space, or read a backslash as a slash. They would see another
-# URL than the one that is checked here.
+# Some URL parsers drop control characters and surrounding space, or read a backslash as a slash. Such a parser would
+# read another URL than the URL that is checked here.
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f\\]|^\s|\s$")
 
 Signature = tuple[tuple[int, bytes], ...]
-"""Offsets and the bytes expected there; all of them must match."""
+"""Offsets, each with the bytes that are expected there. All of them must match."""
 
 # The first bytes that a type may have. A type that is missing here cannot be checked by its first bytes.
 _SIGNATURES: dict[str, tuple[Signature, ...]] = {
@@ -71,7 +71,7 @@ _TEXTS = {
 
 
 def check_url(url: str) -> str:
-    """Return the URL if it has an allowed scheme and a host, and if all URL parsers read it the same way.
+    """Return the URL if it has an allowed scheme and a host, and nothing that URL parsers read differently.
 
     Raises:
         ValueError: a condition is not met; the text names it.
@@ -100,9 +100,10 @@ def is_what_it_claims(data: bytes, mime_type: str) -> bool:
 
 
 def sanitize_filename(name: str) -> str:
-    """Return a name that is safe in any folder: without folders, control or text direction characters, and not empty.
+    """Return a file name that is safe in any folder.
 
-    The name has at most 255 bytes; shortening it keeps a suffix of up to 16 bytes.
+    The result has no folders, no control characters and no text direction characters, and it is not empty. It has at
+    most 255 bytes; if the name is shortened, a suffix of up to 16 bytes is kept.
     """
     last = name.replace("\\", "/").rpartition("/")[2]
     plain = "".join(char for char in last if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -129,12 +130,12 @@ def require_size(size_bytes: int, *, limit_bytes: int) -> None:
 def extension_of(mime_type: str) -> str:
     """Return the file name extension for a media type, such as ".png"; ".bin" for unknown types.
 
-    Source: a table of our own, because the standard library's table depends on the machine.
+    Source: a table of lanebus, because the standard library's table depends on the machine.
     """
     return _EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), ".bin")
 
 
 def text_type_of(name: str) -> str | None:
-    """Return the text type for a file name's extension; None if it is not one of text."""
+    """Return the text type for a file name's extension; None if it is not the extension of a text type."""
     _, dot, suffix = name.rpartition(".")
     return _TEXTS.get(f"{dot}{suffix.lower()}")

@@ -31,7 +31,7 @@ class SystemMessage(Spoken):
 
 
 class DeveloperMessage(Spoken):
-    """Instructions that some providers rank above the system message; for others they are merged with it."""
+    """Instructions that some providers rank above the system message. For other providers both are merged."""
 
     role: Literal["developer"] = "developer"
 
@@ -46,8 +46,8 @@ class UserMessage(Spoken):
         """Return a message of a text and images.
 
         Args:
-            text: the text, before the images.
-            images: each as bytes, URL, base64 or Pillow image, see `MediaRef.of`.
+            text: the text, which comes before the images.
+            images: the images, each as bytes, URL, base64 or Pillow image; see `MediaRef.of`.
 
         Raises:
             DecodeError: an image has no bytes.
@@ -60,8 +60,8 @@ class UserMessage(Spoken):
         """Return a message of a text and audio clips.
 
         Args:
-            text: the text, before the clips.
-            clips: each as bytes, URL or base64, see `MediaRef.of`.
+            text: the text, which comes before the clips.
+            clips: the audio clips, each as bytes, URL or base64; see `MediaRef.of`.
 
         Raises:
             DecodeError: a clip has no bytes.

@@ -1,4 +1,4 @@
-"""Nodes of a conversation tree, for systems that number and tag nodes themselves. Source: seed 001.
+"""Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: seed 001.
 
 The bus itself needs no nodes: positions in the log define the tree.
 """
@@ -14,7 +14,7 @@ __all__ = ("LARGEST_NODE", "NodeId", "NodeTag", "RevertCategory", "TagKind")
 LARGEST_NODE = 2**64 - 1
 
 NodeId = Annotated[int, Field(ge=0, le=LARGEST_NODE)]
-"""A number in JSON; a model reads it as `n12`."""
+"""A node's number. In JSON it is a number; in text for a model it is written as `n12`."""
 
 RevertCategory = Literal["failure", "tangent", "finding", "completion", "step-summary"]
 """The reason for leaving a branch."""
@@ -23,7 +23,7 @@ TagKind = Literal["lesson", "finding", "outcome", "checkpoint"]
 
 
 class NodeTag(Frozen):
-    """A lesson from an abandoned branch, stored at the node where the conversation continued."""
+    """Something learned in an abandoned branch, stored at the node where the conversation continued."""
 
     kind: TagKind
     text: str

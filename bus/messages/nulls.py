@@ -1,7 +1,7 @@
-"""Keep null arguments of tool calls in JSON. Other fields that are None are left out.
+"""Keep null arguments of tool calls in JSON, although other fields that are None are left out.
 
-A serializer of the block in Python would make writing every message with a call a third slower. Null arguments are
-rare, so they are detected first, which costs almost nothing, and then added to the finished JSON.
+A serializer of the block in Python would make writing every message with a tool call a third slower. Null arguments are
+rare. So they are detected first, which costs almost nothing, and then added to the finished JSON.
 """
 
 import json
@@ -29,7 +29,7 @@ def with_null_arguments(data: bytes, blocks: Iterable[Block]) -> bytes:
     """Return a message's JSON with the null arguments of its content added.
 
     Args:
-        data: the JSON, without them.
+        data: the message's JSON without the null arguments.
         blocks: the message's content.
     """
     message: JsonValue = json.loads(data)

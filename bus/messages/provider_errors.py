@@ -9,7 +9,13 @@ from typing import Literal
 __all__ = ("HttpFault", "classify_http", "says_overflow", "says_rate_limit")
 
 HttpFault = Literal["contextOverflow", "rateLimited", "auth", "api"]
-"""The meaning of a provider's failed HTTP answer: shorten the context, wait, correct the API key, or another fault."""
+"""The fault that a provider's HTTP answer reports.
+
+- "contextOverflow": shorten the context
+- "rateLimited": wait
+- "auth": correct the API key
+- "api": any other fault
+"""
 
 _PHRASES = (
     "prompt is too long",
@@ -27,7 +33,7 @@ _PHRASES = (
     "too many tokens",
     "token limit exceeded",
 )
-# Seed 001 accepts these as well, but providers also use them for files, plans and rates.
+# Seed 001 accepts these phrases as well, but providers also use them for files, plans and rates.
 _AMBIGUOUS = ("exceeds the maximum", "exceeds the limit of")
 
 _PATTERNS = re.compile(
@@ -38,7 +44,7 @@ _PATTERNS = re.compile(
     r"|^\s*4(00|13)\s*(status code)?\s*\(no body\)",
     re.IGNORECASE,
 )
-# 429 is the status, unless it counts tokens.
+# In a text, 429 is the HTTP status, unless " tokens" follows.
 _RATE_LIMIT = re.compile(
     r"rate.?limit|too many requests|throttl|\b429\b(?! tokens)|tokens per (min|day)", re.IGNORECASE
 )
@@ -54,7 +60,8 @@ def says_overflow(text: str, *, exact_001: bool = False) -> bool:
 
     Args:
         text: the provider's error text.
-        exact_001: give exactly seed 001's result: true for any of its sixteen phrases, even about a rate or a file.
+        exact_001: return exactly the result of seed 001: True for any of its sixteen phrases, even if the phrase is
+            about a rate or a file.
     """
     lowered = text.lower()
     if exact_001:
@@ -65,8 +72,8 @@ def says_overflow(text: str, *, exact_001: bool = False) -> bool:
 
 
 def _counts_input(lowered: str) -> bool:
-    # Both phrases must be in one line, in this order. A regular expression took seconds on a text that repeats the
-    # first phrase many times.
+    # Both phrases must be in one line, in this order. This is not a regular expression, because that took seconds on a
+    # text that repeats the first phrase many times.
     for line in lowered.splitlines():
         _, found, rest = line.partition("input token count")
         if found and "exceeds the maximum" in rest:
@@ -75,12 +82,14 @@ def _counts_input(lowered: str) -> bool:
 
 
 def classify_http(status: int, body: str) -> HttpFault:
-    """Classify a provider's failed HTTP answer. The status takes precedence, as a rate limit's text may mention tokens.
+    """Classify a provider's failed HTTP answer.
+
+    The status takes precedence over the body, because the text of a rate limit may mention tokens.
 
     Args:
         status: the HTTP status.
-        body: the answer's body, or the error message in it. With status 400 or 413, an empty body means a context
-            overflow: some gateways refuse long requests so.
+        body: the answer's body, or the error message in the body. With status 400 or 413, an empty body means a context
+            overflow, because some gateways answer long requests in this way.
     """
     if status == 429:
         return "rateLimited"

@@ -1,4 +1,4 @@
-"""The text of blocks, for people and for search. Text for a model is built by its provider's form instead."""
+"""Extract the text of blocks, for people and for search. The provider's form builds the text for a model instead."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _TAG = re.compile(r"<(/?)(think|thinking)>")
 
 
 class Reasoned(NamedTuple):
-    """A text without its reasoning, and the reasoning; None if there was none."""
+    """A text without the reasoning in it, and the reasoning; None if the text has no reasoning."""
 
     text: str
     reasoning: str | None
@@ -45,9 +45,9 @@ def result_text(content: Iterable[Block], structured: JsonValue) -> str:
 
 
 def split_reasoning(text: str) -> Reasoned:
-    """Separate a text from the reasoning that some models write between `<think>` tags.
+    """Separate a text from the reasoning in it, which some models write between `<think>` tags.
 
-    Several passages of reasoning are joined by line breaks. An unclosed tag is part of the text.
+    Several passages of reasoning are joined by line breaks. A tag that is not closed is part of the text.
 
     Source: seed 003's code.
     """

@@ -21,14 +21,15 @@ class ToolResultMessage(LlmMessage):
     tool_name: str | None = None
     is_error: bool = False
     structured: JsonValue = None
-    """the result as JSON, if the tool returned JSON; `content` has the same for the model"""
+    """the result as JSON, if the tool returned JSON. `content` has the same result in the form for the model"""
     status: Literal["completed", "failed"] | None = None
     terminate: bool | None = None
-    """True: the loop may end without another model call, if all results of the batch are True"""
+    """whether the loop may end without another model call; None means no. The loop ends only if this is True in all
+    results of the batch"""
     terminate_message: str | None = None
-    """the text that then replaces the model's answer"""
+    """the text that replaces the model's answer if the loop ends in this way"""
     batch_id: str | None = None
-    """shared by results that were one message in seed 000"""
+    """id that is shared by the results of one message of seed 000"""
 
     def text_with_results(self) -> str:
         """Return the result's text, or its JSON if it has no text."""
@@ -39,7 +40,7 @@ class ToolResultMessage(LlmMessage):
         """Return the result of a call, stamped with the present time.
 
         Args:
-            call: the tool call, or its id; with an id, `tool_name` stays None.
+            call: the tool call, or the id of the call. If it is an id, `tool_name` stays None.
             content: texts and blocks, in order.
             is_error: whether the tool failed.
         """
@@ -54,7 +55,7 @@ class ToolResultMessage(LlmMessage):
 
         Args:
             results: the result blocks of one message.
-            batch_id: the id that several results share; None generates one. A single result has none.
+            batch_id: the id that several results share. None generates an id. A single result gets no id.
         """
         blocks = tuple(results)
         shared = uuid4().hex if batch_id is None else batch_id

@@ -14,9 +14,9 @@ class TurnId(Wire):
     """The id of a turn: one model call with its tools. In JSON: `{"loopId":"s1.main.1","turnIndex":0}`."""
 
     loop_id: str
-    """`<session>.<config>.<N>`; N counts from 1 for each session and config"""
+    """`<session>.<config>.<N>`. N counts the loops of each session and config, from 1"""
     turn_index: Annotated[int, Field(ge=0)]
-    """counts from 0 in each loop"""
+    """number of the turn in its loop, from 0"""
 
     @classmethod
     def from_text(cls, text: str, session: str | None = None) -> "TurnId":
@@ -24,7 +24,8 @@ class TurnId(Wire):
 
         Args:
             text: the id.
-            session: completes a short id such as `main.3#0`, as `lanebus turns` prints it. None reads it as it is.
+            session: id of the session with which to complete a short id such as `main.3#0`, as `lanebus turns` prints
+                it. None reads `text` as it is.
 
         Raises:
             DecodeError: the text is no turn id.
@@ -34,18 +35,18 @@ class TurnId(Wire):
             raise DecodeError(
                 "", f"{text!r} is not a turn id: write one such as support-42.main.3#0, see `lanebus turns`"
             )
-        # The id of a loop has two dots. One with fewer names no session, even if it begins with the session's name.
+        # A loop id has two dots. A loop id with fewer dots names no session, even if it begins with the session's name.
         is_short = session is not None and loop_id.count(".") < 2
         return cls(loop_id=f"{session}.{loop_id}" if is_short else loop_id, turn_index=int(index))
 
     @property
     def session(self) -> str:
-        """The session id: the part of `loop_id` before the first dot; without a dot, all of it. Source: seed 001."""
+        """The session id: the part of `loop_id` before the first dot, or all of it without a dot. Source: seed 001."""
         return self.loop_id.partition(".")[0]
 
     @property
     def config_segment(self) -> str | None:
-        """The configuration in the loop's id: the text between the first and last dot; None with one dot or none."""
+        """The configuration in `loop_id`: the text between the first and last dot; None with fewer than two dots."""
         parts = self.loop_id.split(".")
         return ".".join(parts[1:-1]) if len(parts) > 2 else None
 

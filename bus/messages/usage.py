@@ -1,4 +1,4 @@
-"""Usage of model calls: tokens, and cost with the source of its prices."""
+"""Usage of model calls: tokens, cost, and the source of the prices."""
 
 from decimal import Decimal
 from typing import Annotated, Self
@@ -14,8 +14,8 @@ _READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
 _WRITE_AT = Decimal("1.25")
 
 _BOUND = Decimal(10) ** 15
-"""The largest amount. Without a bound, the text 1E+999999999 would be an amount that no fold can add and that needs a
-gigabyte to print. A bound on the digits would have the same effect and take six times as long."""
+"""The largest amount. Without this bound, the text 1E+999999999 would be an amount that no fold can add, and that needs
+a gigabyte to print. A bound on the number of digits would have the same effect but take six times as long."""
 
 Amount = Annotated[Decimal, Field(ge=-_BOUND, le=_BOUND)]
 
@@ -37,12 +37,12 @@ class Rates(Frozen):
         """Return rates with cache prices estimated from the input price.
 
         Args:
-            provider: selects the discount for cache reads: 0.1 of `input` for "anthropic", 0.5 for "openai", else 1.
-                Cache writes cost 1.25 of `input`.
+            provider: selects the price of cache reads: 0.1 times `input` for "anthropic", 0.5 times `input` for
+                "openai", and `input` for others. Cache writes cost 1.25 times `input`.
             input: US dollars per million input tokens.
             output: US dollars per million output tokens.
 
-        Source: an implementation of seed 004. Its formula counts cached tokens as part of `input`; ours does not.
+        Source: an implementation of seed 004, but that counts cached tokens as part of `input`, and lanebus does not.
         """
         discount = _READ_AT.get(provider, Decimal(1))
         return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)
@@ -57,10 +57,10 @@ class Cost(Frozen):
     cache_write: Amount = Decimal(0)
     total: Amount = Decimal(0)
     source: str | None = None
-    """the source of the prices, such as "genai-prices/0.2.3". A replay uses the stored cost, not current prices"""
+    """the source of the prices, such as "genai-prices/0.2.3". A replay uses the stored cost and not current prices"""
 
     def combine(self, other: Self) -> Self:
-        """Return the sum of each field, capped at 10^15. `source` is kept if both are the same, else None."""
+        """Return the sum of each field, capped at 10^15. `source` is kept if both have the same source, else None."""
         return type(self)(
             input=_within_bound(self.input + other.input),
             output=_within_bound(self.output + other.output),
@@ -72,7 +72,7 @@ class Cost(Frozen):
 
 
 class Usage(Frozen):
-    """Tokens of one model call, or the sum of several.
+    """Tokens of one model call, or the sum over several calls.
 
     `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total.
     """
@@ -86,16 +86,17 @@ class Usage(Frozen):
     image_tokens: int | None = None
     audio_tokens: int | None = None
     cost: Cost | None = None
-    """None means unknown, which is not 0"""
+    """cost of the tokens; None means unknown, which is not 0"""
     estimated: Annotated[bool | None, BeforeValidator(_only_true)] = None
-    """True: the call was cut before the provider reported its usage, so some counts are estimates; None: as reported"""
+    """whether some counts are estimates, because the call was cut before the provider reported its usage. None means
+    that all counts are as reported"""
     raw: JsonValue = None
-    """the provider's own object; for an estimate, the part that was received"""
+    """the provider's own object. For an estimate, it is the part that was received"""
 
     def combine(self, other: Self) -> Self:
         """Return the sum of each field. `Usage()` is the neutral element; `raw` is not kept.
 
-        An unknown cost counts as 0: the sum is the known cost. The sum is an estimate if either part is one.
+        An unknown cost is added as 0, so the sum is the known cost. If either part is an estimate, so is the sum.
         """
         return type(self)(
             input=self.input + other.input,
@@ -115,7 +116,7 @@ class Usage(Frozen):
 
         Args:
             rates: prices per million tokens.
-            source: where the prices come from, for `Cost.source`.
+            source: the source of the prices, for `Cost.source`.
 
         Source: seed 001, `estimated_cost`.
         """
@@ -130,7 +131,7 @@ class Usage(Frozen):
     def cache_hit_rate(self) -> float:
         """Return the share of the input that came from the cache, 0.0 to 1.0; 0.0 without input."""
         whole = self.input + self.cache_read + self.cache_write
-        # Counts come from the provider unchecked; negative ones give 0.0.
+        # The provider's counts are not checked. Negative counts give 0.0.
         return self.cache_read / whole if 0 < self.cache_read <= whole else 0.0
 
 

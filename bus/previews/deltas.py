@@ -28,7 +28,7 @@ class Previewed(NamedTuple):
     bytes_before: int
     """size of the session's live deltas before the call"""
     bytes_after: int
-    """size after the call; equal to `bytes_before` if the call was a repeat"""
+    """size of the session's live deltas after the call; equal to `bytes_before` if the call was a repeat"""
 
 
 async def show_deltas(
@@ -42,20 +42,20 @@ async def show_deltas(
     is_end: bool,
     shown: int = 0,
 ) -> Previewed:
-    """Append live deltas below the newest position. A repeat with the same number adds nothing.
+    """Append live deltas at the session's last position. A repeat with the same `number` adds nothing.
 
     Args:
-        log: where to append.
+        log: the log to append to.
         session: id of the session.
         producer: name of the producer.
-        number: number of this call; higher than that of the producer's last call in this session.
+        number: number of this call, higher than the number of the producer's last call in this session.
         bodies: the JSON of each delta.
-        epoch: the epoch that the session's lease must have; None means any.
+        epoch: the epoch that the session's lease must have; None means that no lease is needed.
         is_end: whether all deltas are cuts, which may exceed the limit.
-        shown: number of the producer's last answered call in this session; 0 means none.
+        shown: number of the producer's last answered call in this session; 0 means that no call was answered.
 
     Raises:
-        LogRolledBack: the server has lost the deltas of that call; nothing was added.
+        LogRolledBack: the server has lost the deltas of call `shown`; nothing was added.
         Fenced: the lease of `epoch` is lost; nothing was added.
         SessionClosed: the session is closed; nothing was added.
         SessionErased: the session was erased; nothing was added.

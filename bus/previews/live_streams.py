@@ -1,7 +1,7 @@
-"""A cache of the decoded live streams of sessions, shared by followers that join soon after one another.
+"""Cache the decoded live streams of sessions, for followers that join shortly after one another.
 
-A stream only grows, except when entries are trimmed. If none was trimmed, a read fetches only the new entries. The
-server's count of removed entries and the unchanged last entry show this.
+A stream only grows, unless entries are trimmed. If no entry was trimmed, a read fetches only the new entries. To find
+out, a read compares the server's count of removed entries and the last entry with those of the previous read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ("LiveStreams",)
 
 @dataclass(slots=True)
 class _CachedStream:
-    """A cached live stream."""
+    """The live stream of one session in the cache."""
 
     deltas: SessionDeltas
     last: Entry | None = None
     """the last entry that was read"""
     removed: int | None = None
-    """entries that the server had removed from it; None if there was no stream"""
+    """number of entries that the server had removed from the stream; None if the stream did not exist"""
     forget: asyncio.TimerHandle | None = None
-    """removes it from the cache"""
+    """timer that removes the stream from the cache"""
 
 
 class LiveStreams:
@@ -42,21 +42,23 @@ class LiveStreams:
     def __init__(self, log: Log, *, pieces: int, seconds: float) -> None:
         """
         Args:
-            log: where to read.
-            pieces: most deltas to cache over all streams; a single stream may exceed it.
+            log: the log to read.
+            pieces: most deltas to cache over all streams. A single stream may have more.
             seconds: how long a stream is cached after its last read.
         """
         self._log, self._pieces, self._seconds = log, pieces, seconds
         self._cached: dict[str, _CachedStream] = {}
-        """in the order of their last reads"""
+        """the cached streams by session, in the order in which they were last read"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, session: str, log: Log | None = None) -> SessionDeltas:
-        """Return all live deltas of a session that the server keeps. Later reads extend the object; do not change it.
+        """Return all live deltas of a session that the server keeps.
+
+        The result is shared: later calls add deltas to the same object, and callers must not change it.
 
         Args:
             session: id of the session.
-            log: where to read; None means the log given at construction.
+            log: the log to read; None means the log given at construction.
 
         Raises:
             Unavailable: the server did not answer.
@@ -95,11 +97,14 @@ async def _read_all(log: Log, session: str) -> _CachedStream:
 
 
 async def _read_on(log: Log, session: str, stream: _CachedStream) -> bool:
-    """Add the new entries. Return False if entries were removed, or the stream is not the one that was read."""
+    """Add the new entries to a cached stream.
+
+    Return False if entries were removed from the stream, or if it was deleted and created again.
+    """
     if stream.last is None or stream.removed is None:
         return False
     name, most, last = log.keys.live(session), log.bounds.page_entries, stream.last
-    # Read the last entry again and compare it: a server that was emptied starts with the same ids.
+    # Read the last entry again to compare it, because a server that was emptied starts with the same ids.
     commands = (("XINFO", "STREAM", name), ("XRANGE", name, last[0], "+", "COUNT", most + 1))
     try:
         info, reply = await log.call_many(commands)
@@ -126,7 +131,7 @@ def _take(session: str, stream: _CachedStream, page: list[Entry]) -> None:
 
 
 def _removed(info: object) -> int:
-    """Return how many entries were removed from a stream, from its XINFO."""
+    """Return how many entries were removed from a stream, according to the stream's XINFO reply."""
     words = cast("list[bytes | int]", info)
     fields = dict(zip(words[::2], words[1::2], strict=True))
     return cast("int", fields[b"entries-added"]) - cast("int", fields[b"length"])

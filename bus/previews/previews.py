@@ -1,7 +1,7 @@
 """Read the messages that are still being streamed.
 
-A message is open from its first delta until it is cut, or complete in the LLM lane under its id. Only the live stream
-and the log decide this, so every process gets the same result.
+A message is open from its first delta until it is cut, or until the LLM lane has the complete message with its id. Only
+the live stream and the log decide whether a message is open, so every process gets the same result.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LLM = (Lane.LLM,)
 
 
 class PreviewCatchUp(NamedTuple):
-    """The live deltas that a joining follower has missed."""
+    """The live deltas that a follower has missed when it joins."""
 
     snapshots: list[Envelope]
-    """text of the open messages up to the follower's cursor: one snapshot for each block"""
+    """text of the open messages up to the follower's cursor, as one snapshot for each block"""
     pieces: deque[Envelope]
-    """deltas of the open messages after that cursor, in order"""
+    """deltas of the open messages after the follower's cursor, in order"""
     ended: set[str]
-    """ids of messages that have ended, though the live stream still holds deltas of them"""
+    """ids of the messages that have ended but still have deltas in the live stream"""
 
 
 class Previews:
@@ -50,11 +50,11 @@ class Previews:
         self._streams = LiveStreams(log, pieces=self.bounds.kept_pieces, seconds=self.bounds.kept_seconds)
 
     async def open_messages(self, session: str, log: Log | None = None) -> list[OpenMessage]:
-        """Return the open messages in the order they began.
+        """Return the open messages in the order in which they began.
 
         Args:
             session: id of the session.
-            log: where to read; None means the log given at construction.
+            log: the log to read; None means the log given at construction.
 
         Raises:
             Unavailable: the server did not answer.
@@ -63,13 +63,13 @@ class Previews:
         return [preview.open_message(id) for id, preview in found.items()]
 
     async def catch_up(self, session: str, after: Cursor, start: Cursor, until: Cursor) -> PreviewCatchUp:
-        """Return the live deltas between a follower's cursor and those that the hub delivers.
+        """Return the live deltas after a follower's cursor and before the first delta that the hub delivers.
 
         Args:
             session: id of the session.
             after: cursor of the follower.
-            start: cursor of the hub, which delivers the messages that end after it.
-            until: the last live delta that the hub does not deliver.
+            start: cursor of the hub, after which the hub delivers the entries.
+            until: cursor of the last live delta that the hub does not deliver.
 
         Raises:
             Unavailable: the server did not answer.
@@ -80,7 +80,7 @@ class Previews:
         relevant: dict[str, MessageDeltas] = {}
         for id, preview in previews.items():
             cut = preview.cut
-            # A cut message matters only to a follower that may have seen it begin: it must see it end.
+            # Only a follower that may have seen a message begin needs the message's cut.
             if cut is None or (
                 cut.is_after(after) and (cut.is_after(until) or not preview.pieces[0].cursor.is_after(after))
             ):
@@ -93,7 +93,9 @@ class Previews:
         return PreviewCatchUp(snapshots, deque(deltas.since(after, until, relevant)), ended)
 
     async def ended_ids(self, session: str) -> list[str]:
-        """Return the ids of the live deltas that may be removed: those of ended messages, except recent cuts.
+        """Return the ids of the live deltas that may be removed.
+
+        These are the deltas of ended messages. A cut is kept for `LiveBounds.cut_seconds`.
 
         Raises:
             Unavailable: the server did not answer.
@@ -110,18 +112,18 @@ class Previews:
         return ids
 
     async def _open(self, session: str, deltas: SessionDeltas) -> dict[str, MessageDeltas]:
-        """Return the messages that are neither cut nor complete, and whose last delta is recent enough."""
+        """Return the messages that are neither cut nor complete, and not silent (`SessionDeltas.silent`)."""
         silent = deltas.silent(self._log.bounds.live_seconds)
         found = {id: preview for id, preview in deltas.messages.items() if preview.cut is None and id not in silent}
         complete = await self._complete(session, found, None)
         return {id: preview for id, preview in found.items() if id not in complete}
 
     async def _complete(self, session: str, deltas: Mapping[str, MessageDeltas], until: int | None) -> set[str]:
-        """Return the ids of the messages that are complete in the LLM lane, up to a position (None: its end)."""
+        """Return the ids of the messages that the LLM lane holds complete, up to position `until` (None: its end)."""
         complete: set[str] = set()
         if not deltas:
             return complete
-        # Search the bytes before decoding: most entries are other messages, and may be long.
+        # Search the entries' bytes before decoding, because most entries are other messages and may be long.
         wanted = {id: f'"id":{json.dumps(id, ensure_ascii=False)}'.encode() for id in deltas}
         after = min(preview.pieces[0].position for preview in deltas.values())
         pager = Pager(self._log.bounds.page_bytes, self._log.bounds.page_entries)

@@ -1,7 +1,7 @@
 """The decoded live deltas of one session, indexed for followers that join. Pure.
 
 Deltas are only appended. The text up to any cursor is found by bisection and joined, without examining each delta. So
-many followers that join a message of 10,000 pieces cost little more than one.
+many followers that join a message of 10,000 deltas cost little more than one follower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ("MessageDeltas", "OpenMessage", "SessionDeltas")
 
 _Key = tuple[int, int]
-"""A cursor's position, and the number of the delta below it."""
+"""A cursor's position, and the number of the live delta at this position."""
 
 
 class OpenMessage(NamedTuple):
@@ -30,16 +30,16 @@ class OpenMessage(NamedTuple):
     message_id: str
     """id that the complete message will have"""
     turn_id: TurnId | None
-    """turn that it belongs to; None if its deltas do not say"""
+    """turn that the message belongs to; None if its deltas do not say"""
     blocks: tuple[Delta, ...]
-    """the text so far: one snapshot for each block, in order"""
+    """the text so far, as one snapshot for each block, in order"""
     time: float
     """time of the last delta: seconds since 1970 UTC, by the server's clock"""
 
 
 @dataclass(slots=True)
 class _Block:
-    """The pieces of one block of a message."""
+    """The deltas of one block of a message."""
 
     first: Delta
     tool_name: str | None = None
@@ -47,7 +47,7 @@ class _Block:
     texts: list[str] = field(default_factory=list[str])
 
     def snapshot(self, count: int) -> Delta:
-        """Return one delta with the text of the first `count` pieces."""
+        """Return one snapshot with the text of the first `count` deltas."""
         text = "".join(self.texts[:count])
         return self.first.model_copy(update={"delta": text, "tool_name": self.tool_name, "is_snapshot": True})
 
@@ -58,14 +58,15 @@ class MessageDeltas:
     def __init__(self) -> None:
         self.pieces: list[Envelope] = []
         self.last_time = 0.0
-        """time of its last delta, including any after its cut: seconds since 1970 UTC, by the server's clock"""
+        """time of the message's last delta, even if that is after the cut: seconds since 1970 UTC, by the server's
+        clock"""
         self.cut: Cursor | None = None
-        """cursor of its cut; None if it has none"""
+        """cursor of the cut; None if the message is not cut"""
         self._keys: list[_Key] = []
         self._blocks: dict[int, _Block] = {}
 
     def add(self, key: _Key, piece: Envelope, delta: Delta) -> None:
-        """Add the next piece."""
+        """Add the message's next delta."""
         self.pieces.append(piece)
         self._keys.append(key)
         if delta.kind == "cut":
@@ -80,7 +81,7 @@ class MessageDeltas:
         block.texts.append(delta.delta)
 
     def snapshots(self, at: Cursor) -> Iterator[Envelope]:
-        """Yield one envelope for each block, with its text up to a cursor and at that cursor."""
+        """Yield one snapshot for each block, with the block's text up to cursor `at`. Each snapshot has this cursor."""
         key = at[:2]
         if not (index := bisect_right(self._keys, key)):
             return
@@ -98,15 +99,15 @@ class MessageDeltas:
 
 
 class _Run(NamedTuple):
-    """Index range of adjacent deltas in `SessionDeltas.deltas`, with the same block, kind and position.
+    """Index range in `SessionDeltas.deltas` of adjacent deltas with the same message, block, kind and position.
 
-    An unreadable entry is a range of its own.
+    An unreadable entry has a range of its own.
     """
 
     start: int
     end: int
     message_id: str | None
-    """None for an unreadable entry, which every follower gets"""
+    """id of the deltas' message; None for an unreadable entry, which every follower gets"""
 
 
 class SessionDeltas:
@@ -114,16 +115,16 @@ class SessionDeltas:
 
     def __init__(self) -> None:
         self.deltas: list[Envelope] = []
-        """all deltas in order, including unreadable ones and those after a cut"""
+        """all deltas in order, including unreadable entries, and deltas after a cut"""
         self.messages: dict[str, MessageDeltas] = {}
-        """the messages by id, in the order they began"""
+        """the messages by id, in the order in which they began"""
         self._keys: list[_Key] = []
         self._texts: list[str] = []
         self._runs: list[_Run] = []
         self._starts: list[int] = []
 
     def add(self, delta: Envelope) -> None:
-        """Add the next delta."""
+        """Add the session's next delta."""
         message, key, index = delta.message, (delta.position, delta.delta), len(self.deltas)
         self.deltas.append(delta)
         self._keys.append(key)
@@ -160,16 +161,21 @@ class SessionDeltas:
     def silent(self, seconds: float) -> set[str]:
         """Return the ids of the messages whose last delta is more than `seconds` older than the newest delta.
 
-        The server would have removed them if no other message had been streamed.
+        If no other message had been streamed since, the server would have removed the deltas of these messages.
         """
         last = self.deltas[-1].time if self.deltas else 0.0
         return {id for id, message_deltas in self.messages.items() if message_deltas.last_time < last - seconds}
 
     def since(self, after: Cursor, until: Cursor, ids: Collection[str]) -> Iterator[Envelope]:
-        """Yield the deltas of these messages after one cursor and up to another, and the unreadable entries.
+        """Yield the deltas of some messages after one cursor and up to another, and the unreadable entries.
 
-        Adjacent deltas of one block are joined into one, at the cursor of the last. So a reader that stops after any of
-        them has everything before it.
+        Adjacent deltas of one block are joined into one delta, which has the cursor of the last of them. So a reader
+        that stops after any delta has everything up to the delta's cursor.
+
+        Args:
+            after: start after this cursor.
+            until: stop at this cursor.
+            ids: ids of the messages.
         """
         low, high = (bisect_right(self._keys, cursor[:2]) for cursor in (after, until))
         for at in range(max(bisect_right(self._starts, low) - 1, 0), len(self._runs)):

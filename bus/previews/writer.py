@@ -1,4 +1,4 @@
-"""Publish live deltas, and remove those of ended messages."""
+"""Publish live deltas, and remove the live deltas of ended messages."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class PreviewWriter:
 
     def __init__(self, log: Log, producer: str, previews: Previews) -> None:
         self._log, self._producer, self._previews, self._bounds = log, producer, previews, previews.bounds
-        # One count for all sessions: a number only has to be higher than the previous one.
+        # All sessions share one counter, because a number only has to be higher than the previous number.
         self._numbers = count(1)
         self._shown: dict[str, int] = {}
-        """number of the last answered call, for the most recently used sessions"""
+        """number of the last answered call by session, for the sessions used last"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def preview(self, session: str, deltas: Sequence[Delta], *, epoch: int | None, seconds: float) -> None:
-        """Append deltas after those of earlier calls, once even if they have to be sent again.
+        """Append deltas after the deltas of earlier calls. They are appended once, even if they have to be sent again.
 
         Args:
             session: id of the session.
-            deltas: the deltas, in order; none does nothing.
-            epoch: the epoch that the session's lease must have; None means any.
-            seconds: how long to try.
+            deltas: the deltas, in order. If there are none, the call does nothing.
+            epoch: the epoch that the session's lease must have; None means that no lease is needed.
+            seconds: time limit of the call.
 
         Raises:
             DecodeError: a delta is a snapshot; nothing was appended.
@@ -97,7 +97,7 @@ class PreviewWriter:
     async def drop_ended(self, session: str) -> None:
         """Remove the live deltas of ended messages.
 
-        A cut stays for `LiveBounds.cut_seconds`, as it may be the only sign of its message's end.
+        A cut is kept for `LiveBounds.cut_seconds`, because it may be the only sign that its message has ended.
 
         Raises:
             Unavailable: the server did not answer.

@@ -1,4 +1,4 @@
-"""Find gaps in a session's positions, which mean that another client deleted an entry. Pure."""
+"""Find gaps in a session's positions. A gap means that a foreign client deleted an entry. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("Gap", "find_gap", "has_all")
 
 
 class Gap(NamedTuple):
-    """A gap in the positions: another client deleted the entries in it."""
+    """A gap in the positions: a foreign client deleted these entries."""
 
     until: int
     """number of envelopes before the gap"""
@@ -29,7 +29,7 @@ class Gap(NamedTuple):
 def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
     """Return the first gap after position `after` in the envelopes of both lanes, or None.
 
-    An id such as 5-1 was written by another client. It sorts after 5-0 and does not replace it.
+    A foreign client wrote an id such as 5-1. It sorts after 5-0 and does not replace a deleted 5-0.
     """
     position = after
     for index, envelope in enumerate(envelopes):
@@ -42,9 +42,10 @@ def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
 
 
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
-    """Return whether pages of both lanes contain every position after `after` and up to `bound`, where they end.
+    """Return whether the pages of both lanes together contain every position after `after` and up to `bound`.
 
-    Only ids that end in -0 count. Another client may have written 4-5, which does not replace a deleted 4-0.
+    The pages must end at `bound`. Ids that do not end in -0 are ignored: a foreign client may have written 4-5, which
+    does not replace a deleted 4-0.
     """
     found = {position_of(entry) for page in pages for entry in page if entry[0].endswith(b"-0")}
     return len(found) == bound - after and (not found or min(found) > after)

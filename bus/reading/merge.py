@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ("cut", "merge")
 
 _PLACE = itemgetter(Envelope._fields.index("position"), Envelope._fields.index("delta"))
-"""The sort key of envelopes. An id such as 7-5 of another client sorts after 7-0, which may be in the other lane."""
+"""The sort key of envelopes. A foreign id such as 7-5 sorts after 7-0, even if 7-0 is in the other lane."""
 
 
 def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:

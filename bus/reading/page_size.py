@@ -7,41 +7,41 @@ from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES
 __all__ = ("Pager",)
 
 GROWTH = 4
-"""The largest growth from one page to the next, as a factor: entries may become larger within a session."""
+"""A page may be at most this many times larger than the previous page, because later entries may be larger."""
 
 
 LARGE_SHARE = 16
-"""For a session larger than the budget, a page is about the budget divided by this: larger pages are not faster."""
+"""If a session is larger than the budget, a page has about the budget divided by this. Larger pages are not faster."""
 
 
 class Pager:
-    """Choose how many entries of each stream to ask for, so that a reply stays below the server's output limit.
+    """Chooses how many entries of each stream to request, so that a reply stays below the server's output limit.
 
     A server closes the connection of a client whose replies exceed `client-output-buffer-limit`, and would do so again
     for the same request. The first page assumes that each entry has the largest allowed size; later pages use the sizes
-    so far. After a lost answer the budget is halved, down to one entry of one stream.
+    read so far. After a lost reply the budget is halved, down to one entry of one stream.
     """
 
     def __init__(self, budget_bytes: int, most: int, streams: int = 1) -> None:
         """
         Args:
-            budget_bytes: the largest reply, in bytes of JSON.
-            most: the most entries of each stream in a reply.
+            budget_bytes: most bytes of JSON in a reply.
+            most: most entries of each stream in a reply.
             streams: number of streams that one request reads.
         """
         self._budget, self._most, self._streams = budget_bytes, most, max(streams, 1)
         self.is_apart = False
-        """True: request each stream separately"""
+        """whether to request each stream separately"""
         self.count = min(most, self._safe)
-        """entries of each stream to request next"""
+        """number of entries of each stream to request next"""
 
     def took(self, entries: int, size_bytes: int, held_bytes: int | None = None) -> None:
-        """Choose the next count from the sizes in a page.
+        """Choose the next count from the sizes of the page that was read.
 
         Args:
             entries: number of entries in the page, over all streams.
-            size_bytes: total JSON of these entries.
-            held_bytes: total JSON of the session, if known.
+            size_bytes: bytes of JSON of these entries.
+            held_bytes: bytes of JSON of the whole session; None means unknown.
         """
         if held_bytes is not None and held_bytes <= self._budget:
             self.count = self._most
@@ -50,7 +50,10 @@ class Pager:
             self.count = min(self._most, max(self._safe, min(fitting, self.count * GROWTH)))
 
     def shrink(self) -> bool:
-        """Reduce the next count after a lost answer, which may have been too large. False if it cannot be reduced."""
+        """Reduce the next count after a lost reply, which may have been too large.
+
+        Return False if the count cannot be reduced further.
+        """
         if self.count > 1:
             self._budget = max(self._budget // 2, 1)
             self.count = min(self.count // 2, self._safe)

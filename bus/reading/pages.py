@@ -1,4 +1,4 @@
-"""Read pages of raw entries: of a session's lanes together with its head, or of a single stream."""
+"""Read pages of raw entries, either of a session's lanes together with its head, or of a single stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ("LanePages", "fetch_page", "first_page", "stream_pages", "whole", "with_rest")
 
 SMALL_BYTES = 16_384
-"""A reply of this size never ends the connection: the server sends it from a buffer that its limit does not count."""
+"""A reply of at most this size never makes the server close the connection: its buffer is not part of the limit."""
 
 _FIRST_SIZE = Script("first_size")
 
@@ -37,19 +37,19 @@ class LanePages:
     pages: list[list[Entry]]
     """one page for each lane"""
     count: int
-    """number of entries that were requested of each lane; more may follow a page with this many"""
+    """number of entries that were requested of each lane. A page with this many entries is full, and more may follow"""
 
     def complete(self, until: int) -> int:
         """Return the position up to which the pages are complete, at most `until`.
 
-        Another client may have written ids below a position, such as 7-5 after 7-0. So a full page may lack ids of its
-        last position, except if that is its only position: `fetch_page` reads the rest of it.
+        A foreign client may have written several ids at a position, such as 7-5 after 7-0. So a full page may lack ids
+        of its last position. If a full page has only one position, `fetch_page` has read the position's other ids.
         """
         return min([until, *(whole(page) for page in self.pages if len(page) >= self.count)])
 
 
 def whole(page: Sequence[Entry]) -> int:
-    """Return the position up to which a full page is complete. The page is a result of `with_rest`."""
+    """Return the position up to which a full page is complete. The page must be a result of `with_rest`."""
     first, last = position_of(page[0]), position_of(page[-1])
     return last if first == last else last - 1
 
@@ -66,8 +66,8 @@ async def fetch_page(
 ) -> LanePages:
     """Read the head and a page of each lane, oldest entries first.
 
-    The head is read before the lanes, so they contain every entry that it counts. It is read again after them, to
-    detect a trim or erasure in between.
+    The head is read before the lanes, so the lanes contain every entry up to the head's position. The head is read
+    again after the lanes, to detect a trim or erasure in between.
 
     Args:
         log: the log to read.
@@ -75,8 +75,8 @@ async def fetch_page(
         lanes: the lanes to read.
         after: read entries after this position.
         until: read entries up to this position; None reads to the end.
-        pager: chooses the number of entries. It learns the sizes of the entries, and shrinks after a lost answer.
-        first: the replies of this page, if it was requested before; only for an unused pager.
+        pager: chooses the number of entries. It is told the sizes of the entries, and shrinks after a lost reply.
+        first: this page, if it was already requested. It requires an unused `pager`. None requests the page.
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
@@ -113,7 +113,7 @@ async def fetch_page(
 
 
 def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:
-    """Return the commands for the first page of a session's lanes after position `after`. The caller sends them."""
+    """Return the first page of a session's lanes after position `after`, whose commands the caller has to send."""
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes))
     return FirstPage(session, after, _page_commands(log, session, lanes, after, until=None, count=pager.count))
 
@@ -121,7 +121,7 @@ def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> Fir
 def _page_commands(
     log: Log, session: str, lanes: Sequence[Lane], after: int, *, until: int | None, count: int
 ) -> list[Sequence[Argument]]:
-    end = "+" if until is None else str(until)  # includes ids such as 7-5 of other clients below the position
+    end = "+" if until is None else str(until)  # without a "-", this includes all ids of the position, such as 7-5
     head = head_command(log.keys, session)
     return [
         head,
@@ -131,9 +131,9 @@ def _page_commands(
 
 
 async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
-    """Complete a full page that contains a single position with the other ids of that position.
+    """If a full page contains a single position, add the entries with the other ids of that position.
 
-    These ids were written by another client. As many are added as fit into one reply.
+    A foreign client wrote these entries. As many are added as fit into one reply.
 
     Raises:
         Refused: the server answered with an error.
@@ -153,7 +153,9 @@ async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count
 
 
 async def _too_large(log: Log, session: str, lanes: Sequence[Lane], after: int, lost: AnswerLost) -> BusError:
-    """Return the error for the first entry after a position: `ReplyTooLarge` if it is large, else the lost answer.
+    """Return the error to raise if even a reply with one entry is lost.
+
+    This is `ReplyTooLarge` if the first entry after position `after` is large, and `lost` if it is not.
 
     Raises:
         Unavailable: the server cannot be reached, so the entry's size is not the cause.

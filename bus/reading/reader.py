@@ -31,7 +31,7 @@ class Page(NamedTuple):
 
     envelopes: list[Envelope]
     cursor: Cursor
-    """the end of the range, which may be after the last selected envelope"""
+    """cursor of the end of the range, which may be after the last selected envelope"""
 
 
 async def read_pages(
@@ -54,13 +54,14 @@ async def read_pages(
         session: the session that holds the entries.
         selection: the lanes and kinds to return.
         after: read entries after this cursor.
-        until: read entries up to this position; None reads up to the present end.
-        past: the archive for entries that were trimmed, even during the read; None means no archive.
-        part: the part of a fork that these entries are; None reads the session for itself.
-        first: the first page, if it was requested before.
+        until: read entries up to this position; None reads up to the end that the session has when the read starts.
+        past: the archive, from which trimmed entries are read, even if they are trimmed during the read. None means no
+            archive.
+        part: the part of a fork whose shared entries are read from `session`. None means that `session` itself is read.
+        first: the first page, if it was already requested. None requests the page.
 
     Raises:
-        CursorTrimmed: the next entries were trimmed, or the entry that would prove the cursor.
+        CursorTrimmed: the next entries were trimmed, or the entry that is needed to check the cursor was trimmed.
         ReplyTooLarge: an entry is larger than the largest reply of the server.
         ArchiveDamaged: the next entries were trimmed, and their segment in `past` is damaged.
         LogRolledBack: the log lost entries before the cursor, or a fork's parent lost shared entries.
@@ -89,7 +90,8 @@ async def read_pages(
             reach = position if part is None else part.end
             if (found := await common_position(log, head, proof, past)) < reach:
                 raise LogRolledBack(name, reach, found)
-            # The head lists its newest incarnation, so the next head almost always proves this cursor without a read.
+            # The head lists its newest incarnation, so the next head can almost always check this cursor without
+            # reading an entry.
             proof = head.cursor
             if position < shared:
                 shared = shared if until is None else min(until, shared)
@@ -98,7 +100,8 @@ async def read_pages(
                         yield page
                 position = shared
                 continue
-            # Entries after the head's position were appended later, so another lane's page may lack earlier ones.
+            # Entries after the head's position were appended during the read. Another lane's page, which was read
+            # before, may lack earlier entries.
             until = head.position if until is None else min(until, head.position)
             if is_gone and past is not None:
                 edge = min(until, head.trimmed)
@@ -110,7 +113,7 @@ async def read_pages(
             bound = fetched.complete(until)
             if bound < until:
                 ahead = asyncio.create_task(fetch_page(log, session, lanes, bound, until, pager=pager))
-                await asyncio.sleep(0)  # lets the task send its request before the decoding starts
+                await asyncio.sleep(0)  # let the task send its request before the decoding starts
             envelopes, gap = _select(name, selection, pages, position, bound)
             if gap is not None:
                 yield Page(envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""))
@@ -141,8 +144,8 @@ async def _past_pages(
 
     Args:
         past: the archive.
-        head: of the session that held the entries.
-        name: the session that is being read; a fork may read its ancestor's entries.
+        head: head of the session that held the entries.
+        name: id of the session that is being read. If it is a fork, an ancestor may have held the entries.
         selection: the lanes and kinds to return.
         after: read entries after this position.
         until: read entries up to this position.
@@ -168,7 +171,10 @@ async def _end(task: asyncio.Task[object]) -> None:
 def _select(
     session: str, selection: Selection, pages: Sequence[Sequence[Entry]], after: int, bound: int
 ) -> tuple[list[Envelope], Gap | None]:
-    """Return the selected envelopes up to the first gap, and the gap. Gaps can be found only if both lanes are read."""
+    """Return the selected envelopes up to the first gap, and the gap; None means no gap.
+
+    Gaps are found only if both lanes are read.
+    """
     lanes = selection.in_order
     has_both = len(lanes) == len(Lane)
     if selection.names is None:

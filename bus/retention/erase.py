@@ -1,10 +1,10 @@
-"""Erase: remove everything of one session for good, and leave a tombstone that refuses every writer.
+"""Erase a session: remove everything of it for good, and leave a tombstone that refuses every writer.
 
-The first step writes the tombstone; from then on all clients find the session erased. Later steps remove the rest. Keys
-that list other keys are removed last, so the next call can finish an interrupted erasure.
+The first step writes the tombstone; from then on all clients find the session erased. Later steps remove the session's
+keys. Keys that list other keys are removed last, so the next call can finish an interrupted erasure.
 
-This usually takes two round trips. One is not enough: a reader that blocks on a stream is woken by a new entry, and not
-by the deletion of the stream.
+An erasure usually takes two round trips. One is not enough: a new entry wakes a reader that blocks on a stream, but the
+deletion of the stream does not.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class SessionArchive(Protocol):
         ...
 
     async def require_here(self, session: str) -> None:
-        """Raise ArchiveDamaged if entries of a session are archived, and none of them is in this archive."""
+        """Raise ArchiveDamaged if entries of a session are archived, but this archive holds none of them."""
         ...
 
     async def erase(self, session: str) -> None:
-        """Delete all archived entries of a session. Do nothing if there are none."""
+        """Delete all archived entries of a session. Do nothing if the session has none."""
         ...
 
 
@@ -75,9 +75,9 @@ async def erase(
     Args:
         log: the log.
         session: id of the session.
-        force: erase although forks share its entries, or this archive has none of its entries.
+        force: erase even if forks share the session's entries, or if `archive` has none of its archived entries.
         media: the store to delete media from. None deletes no media.
-        archive: the archive of the bus. None means it has none.
+        archive: the archive of the bus. None means that the bus has no archive.
         rewrite: have the server rewrite its append-only file.
     """
     if archive is None:
@@ -86,7 +86,8 @@ async def erase(
     elif not force:
         await archive.require_here(session)
     tombstone = await _write_tombstone(log, session, force=force, has_archive=archive is not None)
-    # Before the lanes, which refer to the media: a repeat of an interrupted erasure then finds these references.
+    # The media are deleted before the lanes that refer to them, so that a repeat of an interrupted erasure still finds
+    # the references.
     deleted = () if media is None else await _erase_media(log, session, media, archive)
     if archive is not None:
         await archive.erase(session)
@@ -101,10 +102,10 @@ async def erase(
 async def _require_none_archived(log: Log) -> None:
     """Check that no session has archived entries.
 
-    Without the archive it is unknown whether such entries refer to media that the erasure would delete.
+    Without the archive it is unknown whether archived entries refer to media that the erasure would delete.
 
     Raises:
-        NoArchive: entries of a session are archived.
+        NoArchive: entries of any session are archived.
         Unavailable: the server cannot be reached.
     """
     for some in batched(await log.sessions(), log.bounds.heads):
@@ -114,18 +115,18 @@ async def _require_none_archived(log: Log) -> None:
 
 
 class _Tombstone(NamedTuple):
-    """The result of the first step, with everything the later steps need."""
+    """The result of the first step of an erasure, which the later steps need."""
 
     first: str
-    """the first id in shared streams that may refer to the session"""
+    """the first id in shared streams whose entry may name the session"""
     last_notice: str
-    """the last such id among the change notices"""
+    """the last id in the change notices whose entry may name the session"""
     last_wake_up: str
-    """the last such id among the wake-ups"""
+    """the last id in the wake-ups whose entry may name the session"""
     notice: str
-    """id of the change notice of the erasure; "" if there is none"""
+    """id of the change notice that announced the erasure; "" if none was written"""
     parent: str
-    """the parent of a fork; "" if it is no fork"""
+    """the session's parent; "" if the session is no fork"""
     groups: tuple[str, ...]
     checkpoints: tuple[bytes, ...]
 
@@ -151,7 +152,7 @@ async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: 
 
 
 async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
-    """Remove the references to the session in shared keys, and all keys of its own except the tombstone."""
+    """Remove the references to the session in shared keys, and all keys of the session except the tombstone."""
     keys, bucket = log.keys, log.keys.bucket(session)
     searched_whole = (keys.forged(bucket), *(keys.dead(bucket, group) for group in tombstone.groups))
     streams: _Streams = {
@@ -166,7 +167,7 @@ async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
             *(("ZREM", keys.due(bucket, group), session) for group in tombstone.groups),
             *((("XDEL", keys.index(bucket), tombstone.notice),) if tombstone.notice else ()),
             ("UNLINK", *_own_keys(keys, session, tombstone.checkpoints)),
-            ("UNLINK", keys.checkpoints(session)),  # after the projections, which it lists
+            ("UNLINK", keys.checkpoints(session)),  # after the projections, because this key lists them
         )
     )
     for reply in others:
@@ -178,7 +179,7 @@ async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
 
 
 def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[str]:
-    """Return every key of the session except its head and its checkpoints."""
+    """Return every key of the session except its head hash and its checkpoints hash."""
     stored = [field.decode(errors="replace")[2:].rpartition("@") for field in checkpoints if field.startswith(b"p:")]
     return [
         *(keys.lane(session, lane) for lane in Lane),
@@ -193,7 +194,7 @@ _Streams = Mapping[str, tuple[str, str]]
 
 
 def _forget_command(log: Log, session: str, streams: _Streams) -> Sequence[Argument]:
-    """Return the command that deletes references to the session from one page of each shared stream."""
+    """Return the command that deletes the references to a session from one page of each shared stream."""
     return _FORGET.command(tuple(streams), _forget_words(log, session, streams))
 
 
@@ -202,13 +203,18 @@ def _forget_words(log: Log, session: str, streams: _Streams) -> Sequence[Argumen
 
 
 def _rest(streams: _Streams, reply: Reply) -> _Streams:
-    """Return the streams, and the ids in them, that such a command has not searched yet."""
+    """Return the streams and ids that are left to search.
+
+    Args:
+        streams: what the last command searched.
+        reply: reply to the command.
+    """
     replies = zip(streams.items(), cast("list[bytes]", reply), strict=True)
     return {name: (next_id.decode(), last) for (name, (_, last)), next_id in replies if next_id}
 
 
 async def _leave_parent(log: Log, session: str, parent: str) -> None:
-    """Remove the fork's checkpoint from its parent, which no longer keeps entries for it."""
+    """Remove a fork's checkpoint from the parent, so that the parent no longer keeps entries for the fork."""
     await unpin(log, parent, session)
     await log.call("HDEL", log.keys.head(session), "parent")
 
@@ -231,7 +237,7 @@ async def _erase_media(log: Log, session: str, store: MediaStore, archive: Sessi
 
 
 async def _bodies(log: Log, session: str, archive: SessionArchive | None) -> AsyncGenerator[bytes, None]:
-    """Yield every value of every entry, undecoded: entries that cannot be decoded may refer to media too."""
+    """Yield every value of every entry without decoding it: entries that cannot be decoded may also refer to media."""
     if archive is not None:
         async for body in archive.bodies(session):
             yield body

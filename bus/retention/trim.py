@@ -1,7 +1,7 @@
-"""Trim: remove the oldest entries of a session from both lanes, if no holder needs them.
+"""Trim a session: remove its oldest entries from both lanes, if no holder needs them.
 
-A long trim runs in small steps, so that it never blocks the server for long. Each step is atomic: the head and the
-streams always agree, and an interrupted trim has trimmed fewer entries.
+A long trim runs in small steps, so that it never blocks the server for long. Each step is atomic, so the head and the
+streams always agree. An interrupted trim has trimmed fewer entries.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ TRIMMED = "session.trimmed"
 _TRIM = Script("trim")
 
 _FARTHEST = 10**15
-"""numbers in a script are exact up to here; no session has so many entries"""
+"""Lua numbers are exact up to this number. No session has so many entries."""
 
 
 class Trimmed(NamedTuple):
-    """The result of `Session.trim`: what was trimmed or, with `dry_run`, would be."""
+    """The result of `Session.trim`: what was trimmed, or what would be trimmed if `dry_run` was given."""
 
     entries: int
-    """number of entries, of both lanes"""
+    """number of trimmed entries of both lanes"""
     size_bytes: int
-    """size of their messages' JSON"""
+    """bytes of JSON of the trimmed messages"""
     first_kept: int
     """the first position that is kept. It is below `before` if a new holder stopped the trim half-way"""
     holders: Mapping[str, int]
-    """holders that need trimmed entries, with their positions, named as in `TrimRefused`. They were overridden by
-    `force`, or stop the trim without it"""
+    """positions of the holders that need entries of the trim, by the names in `TrimRefused`. With `force` their entries
+    are trimmed anyway; without it they stop the trim"""
 
 
 class _Answer(NamedTuple):
@@ -85,10 +85,10 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, ann
     Args:
         log: the log.
         session: id of the session.
-        mode: "trim", "force" or "look", which changes nothing.
+        mode: "trim", "force", or "look". "look" changes nothing.
         keep: first position to keep.
-        start: position to start at; only used by "look".
-        announced: holders that a `session.trimmed` of this trim has named already.
+        start: position to start at, used only by "look".
+        announced: holders that an earlier `session.trimmed` message of this trim has named.
     """
     keys = log.keys
     bucket = keys.bucket(session)

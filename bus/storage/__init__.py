@@ -1,4 +1,4 @@
-"""Blob stores in a directory or in an object store. Callers choose the names of blobs and validate them.
+"""Blob stores in a directory or in an object store. Callers choose and validate the names of blobs.
 
 Start with `blobs.py`, the protocol.
 """

@@ -1,4 +1,4 @@
-"""The protocol of a blob store: bytes by name, written once and never changed."""
+"""The protocol of a blob store. A blob is bytes under a name, written once and never changed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,21 +15,23 @@ class BlobHead(NamedTuple):
 
     size_bytes: int
     content_type: str | None = None
-    """None if the store has no content types"""
+    """media type of the blob; None if the store has no content types"""
 
 
 class BlobStore(Protocol):
-    """A store of blobs. Several processes may write the same blob at once; a reader never gets a partial one.
+    """A store of blobs. Several processes may write the same blob at once; a reader never gets a partial blob.
 
-    A name identifies the content. So a blob with the same size is assumed to have the same bytes, and a blob with
-    another size is damaged and is replaced.
+    A name identifies the content. So a stored blob with the size of the new bytes is assumed to have the same bytes. A
+    stored blob of another size is damaged and is replaced.
 
     Every method raises Unavailable if the store cannot be reached or fails, and SetupError if it denies access or does
     not exist.
     """
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """Store the bytes, unless the blob exists. They are durable on return. Cancellation leaves all of them or none.
+        """Store the bytes, unless the blob exists. When the call returns, the bytes are durable.
+
+        If the call is cancelled, either all bytes are stored or none.
 
         Args:
             name: the blob's name.
@@ -39,7 +41,7 @@ class BlobStore(Protocol):
         ...
 
     async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
-        """Return the bytes without verifying them; None if there is no such blob.
+        """Return the bytes of a blob without verifying them; None if the blob does not exist.
 
         Raises:
             MessageTooLarge: the blob has more than `limit_bytes`; it was not read. None means unlimited.
@@ -47,19 +49,19 @@ class BlobStore(Protocol):
         ...
 
     async def head(self, name: str) -> BlobHead | None:
-        """Return the metadata of a blob; None if there is no such blob."""
+        """Return the metadata of a blob; None if the blob does not exist."""
         ...
 
     async def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; an empty list if there is no such folder."""
+        """Return the sorted names of the blobs in a folder; an empty list if the folder does not exist."""
         ...
 
     async def delete(self, name: str) -> None:
-        """Delete a blob, if it exists."""
+        """Delete a blob. Do nothing if it does not exist."""
         ...
 
     async def clear(self, folder: str) -> None:
-        """Delete all blobs in a folder. Cancellation may leave some."""
+        """Delete all blobs in a folder. If the call is cancelled, some blobs may remain."""
         ...
 
 
@@ -68,7 +70,7 @@ def store_at(place: str, in_directory: Callable[[Path], D], at_url: Callable[[st
 
     Args:
         place: the URL or path.
-        in_directory: called with the path.
-        at_url: called with the URL.
+        in_directory: returns the store in the directory with a given path.
+        at_url: returns the store at a given URL.
     """
     return at_url(place) if "://" in place else in_directory(Path(place))

@@ -1,6 +1,6 @@
-"""Blobs as files in a directory. Each is written to a temporary file, which is then renamed.
+"""Store blobs as files in a directory. A blob is written to a temporary file, which is then renamed.
 
-A process that is killed while it writes leaves a file `*.part`, which is never read.
+If a process is killed while it writes, it leaves a file `*.part`, which is never read.
 """
 
 import os
@@ -32,13 +32,13 @@ class Folder:
         """
         Args:
             path: the directory.
-            what: its name in error texts, such as "media directory".
+            what: name of the directory in error texts, such as "media directory".
         """
         self._path, self._what = path, what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """See `BlobStore`. The bytes and the file's name are on disk on return."""
-        del content_type  # files have none
+        """See `BlobStore`. When the call returns, the bytes and the file's name are on disk."""
+        del content_type  # files have no content type
         try:
             await self._run(lambda: self._write(self._path / name, data))
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class Folder:
         return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
 
     async def delete(self, name: str) -> None:
-        """See `BlobStore`. The deletion survives a crash."""
+        """See `BlobStore`. When the call returns, the deletion is durable."""
         with suppress(FileNotFoundError):
             await self._run(lambda: _delete(self._path / name))
 
@@ -79,11 +79,11 @@ class Folder:
             await self._run(lambda: _clear(self._path / folder))
 
     def _write(self, place: Path, data: bytes) -> None:
-        inner = place.relative_to(self._path).parents  # the innermost first, the directory itself last
+        inner = place.relative_to(self._path).parents  # the innermost folder first, the store's directory last
         folders = [self._path / folder for folder in inner]
         if not (place.is_file() and place.stat().st_size == len(data)):
             _write_and_rename(place, data, folders)
-        # Also if the file existed: its writer may have been killed before the name was on disk.
+        # This is also needed if the file existed: its writer may have been killed before the name was on disk.
         for folder in folders:
             _sync(folder)
 

@@ -1,6 +1,6 @@
-"""Blobs in an object store: S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
+"""Store blobs in an object store: S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
 
-Errors of obstore are replaced by our own without their text, because it contains addresses.
+An error of obstore is replaced by an error of the bus without obstore's text, because that text contains addresses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ("Objects", "object_store_at")
 
 
 def object_store_at(url: str, what: str) -> ObjectStore:
-    """Return the store at a URL: `s3://bucket/prefix`, `gs://…`, `az://…` or `memory:///`. It does not connect yet.
+    """Return the store at a URL: `s3://bucket/prefix`, `gs://…`, `az://…` or `memory:///`. Does not connect yet.
 
     Credentials, region and endpoint come from environment variables such as AWS_REGION.
 
     Args:
-        url: the address.
-        what: the store's name in error texts, such as "media store".
+        url: URL of the store.
+        what: name of the store in error texts, such as "media store".
 
     Raises:
         MissingExtra: obstore is not installed.
@@ -53,12 +53,12 @@ class Objects:
         """
         Args:
             store: a store of the package obstore.
-            what: its name in error texts, such as "media store".
+            what: name of the store in error texts, such as "media store".
         """
         self._store, self._what = store, what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """See `BlobStore`. The bytes are sent in one request, which a server executes completely or not at all."""
+        """See `BlobStore`. The bytes are sent in one request, so the server stores all of them or none."""
         head = await self.head(name)
         if head is None:
             await self._put(name, data, content_type, "create")
@@ -134,7 +134,7 @@ class Objects:
         from obstore.store import LocalStore  # noqa: PLC0415
 
         is_local = isinstance(self._store, LocalStore)  # files have no attributes, so obstore would refuse them
-        # As an attachment: a browser that opens a signed URL saves foreign content instead of showing it.
+        # Blobs are served as attachments: a browser that opens a signed URL saves foreign content and never shows it.
         attributes: Attributes | None = (
             None if is_local else {"Content-Type": content_type or _OCTETS, "Content-Disposition": "attachment"}
         )
@@ -152,7 +152,7 @@ class Objects:
 
     @contextmanager
     def _translated(self) -> Generator[None, None, None]:
-        """Replace errors of obstore by our own; FileNotFoundError passes through."""
+        """Replace errors of obstore by errors of the bus. FileNotFoundError passes through."""
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 
         try:

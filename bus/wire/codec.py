@@ -1,12 +1,12 @@
 """Convert messages to JSON, and stream entries to envelopes.
 
-An entry has two fields, always in this order, so that the server stores their names once per block:
+An entry has two fields. They are always in this order, so that the server stores the field names once per block:
 
 - `h`, the header: version, milliseconds by the server's clock, producer, token of the incarnation and checksum
   (checksum.py), separated by spaces. A live delta has no checksum, and no token before the session's first entry.
 - `m`, the message's JSON.
 
-The scripts write entries. This module reads them, and converts older versions to the present one (upcasters.py).
+The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ __all__ = (
 )
 
 MESSAGE_LIMIT_BYTES = 1_048_576
-"""The largest JSON of a message. Media of 50,000 bytes or more belong in the media store."""
+"""Most bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
 """The version of the stored form. Raise it together with a new step in upcasters.py."""
@@ -62,7 +62,7 @@ _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 # Pydantic writes a lone surrogate in a key as this character, which would be read as another key. It refuses a lone
 # surrogate in other text.
 _REPLACED = "\ufffd".encode()
-_LEAD = _REPLACED[:1]  # searched first: one byte is found twenty times as fast as three
+_LEAD = _REPLACED[:1]  # searched first, because a search for one byte is twenty times as fast as for three
 _NESTING: frozenset[type] = frozenset((dict, list))
 
 _FREE_IN_ALL = ("metadata",)
@@ -107,9 +107,10 @@ def encode(message: Publishable | Delta) -> bytes:
 
 
 def _is_simple(message: Publishable | Delta) -> bool:
-    """Return whether the message is of the LLM lane, with free JSON far below the depth limit and no null arguments.
+    """Return whether a message can be encoded without checks of its free JSON.
 
-    Hot path, called for every publish: tracking the paths of values here would take four times as long.
+    It must be a message of the LLM lane, with free JSON far below the depth limit and without null arguments. Hot path,
+    called for every publish: tracking the paths of values here would take four times as long.
     """
     if type(message) not in _LLM_MESSAGES:  # not isinstance(), which pydantic implements in Python
         return False
@@ -150,10 +151,10 @@ def _is_shallow(value: JsonValue, room: int = 16) -> bool:
 
 
 def _is_suspect(data: bytes) -> bool:
-    """Return whether the JSON needs a full check, because of replaced characters or a long run of digits. Rarely so."""
+    """Return whether the JSON needs a full check, because it has replaced characters or a long run of digits."""
     if _LEAD in data and _REPLACED in data:
         return True
-    # A run longer than the limit covers one of these offsets, with at least 16 digits on one side of it.
+    # A run of digits that is longer than the limit covers one of these offsets, with 16 or more digits on one side.
     for at in range(DIGITS_LIMIT - 1, len(data), DIGITS_LIMIT):
         if data[at : at + 1].isdigit() and (data[at - 16 : at].isdigit() or data[at : at + 16].isdigit()):
             return True
@@ -170,7 +171,7 @@ def _require_free_json(message: Publishable | Delta) -> None:
 
 def _free_json(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
     """Yield each free JSON value in a message: its path, the value, and the number of enclosing objects and lists."""
-    # By type: isinstance(), which pydantic implements in Python, takes longer than the rest of this function.
+    # The type is compared, because isinstance(), which pydantic implements in Python, takes longer than all the rest.
     kind = type(message)
     if kind is Delta:
         return
@@ -205,7 +206,9 @@ def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
-    """Return the envelope of a lane's entry. For an unreadable entry, its message is a `DecodeFailure` with the error:
+    """Return the envelope of an entry in a lane.
+
+    If the entry is unreadable, the envelope's message is a `DecodeFailure` with one of these errors:
 
     - `ForgedEntry`: the bus did not write the entry, or its message belongs in the other lane;
     - `EntryDamaged`: the checksum does not match;
@@ -222,9 +225,9 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
             place = int(position)
             if (
                 crc32(body, seeds[lane]) != int(checksum) and version <= VERSION
-            ):  # a newer form may have another checksum
+            ):  # an entry of a newer version may have another kind of checksum
                 return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
-            if version == VERSION:  # almost always
+            if version == VERSION:  # the most frequent case
                 return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
@@ -235,7 +238,7 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
 
 
 def is_whole(lane: Lane, entry: Entry) -> bool:
-    """Return whether the bus wrote the entry and its checksum matches, without decoding its message."""
+    """Return whether the bus wrote the entry and the checksum matches. The message is not decoded."""
     try:
         _, header, name, body = entry[1]
         rest, _, checksum = header.rpartition(b" ")
@@ -247,7 +250,7 @@ def is_whole(lane: Lane, entry: Entry) -> bool:
 
 
 def decode_delta(session: str, entry: Entry) -> Envelope:
-    """Return the envelope of an entry of the live stream. Its `delta` is the part of the id after the hyphen."""
+    """Return the envelope of an entry in the live stream. `Envelope.delta` is the part of the id after the hyphen."""
     entry_id, fields = entry
     try:
         _, header, _, body = fields
@@ -263,13 +266,13 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
 
 @lru_cache(maxsize=64)  # entries of one publish have the same header
 def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int]]:
-    """Return version, seconds, producer, token, and for each lane the CRC with which the checksum starts.
+    """Return version, time in seconds, producer, token, and for each lane the initial value of the checksum.
 
     Args:
         header: the header without the checksum.
 
     Raises:
-        ValueError: the bus did not write it.
+        ValueError: the bus did not write this header.
     """
     version, milliseconds, name, token = header.split(b" ")
     number, producer = int(version), name.decode()
@@ -284,10 +287,10 @@ def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, in
 
 @lru_cache(maxsize=64)
 def _delta_header(header: bytes) -> tuple[int, float, str, str]:
-    """Return version, seconds, producer and token.
+    """Return version, time in seconds, producer and token.
 
     Raises:
-        ValueError: the bus did not write it.
+        ValueError: the bus did not write this header.
     """
     version, milliseconds, producer, *token = header.split(b" ")
     if len(token) > 1:
@@ -296,12 +299,12 @@ def _delta_header(header: bytes) -> tuple[int, float, str, str]:
 
 
 def token_of(entry: Entry) -> str:
-    """Return the token of the incarnation that wrote an entry; "" if its header has none."""
+    """Return the token of the incarnation that wrote an entry; "" if the entry's header has no token."""
     return token_in(entry[1][1]) if len(entry[1]) > 1 else ""
 
 
 def token_in(header: bytes) -> str:
-    """Return the token of the incarnation in an entry's header; "" if there is none."""
+    """Return the token of the incarnation in an entry's header; "" if the header has no token."""
     words = header.split(b" ")
     return words[3].decode(errors="replace") if len(words) == 5 else ""
 

@@ -14,26 +14,26 @@ _CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32}))
 
 
 class Cursor(NamedTuple):
-    """The place of a reader, which has seen everything up to and including it.
+    """The place of a reader, who has seen everything up to and including this place.
 
     Compare cursors as numbers, never as text. The text form is a stream id, followed by a dot and the incarnation if
-    there is one: `<position>-<delta>.<incarnation>`.
+    it is known: `<position>-<delta>.<incarnation>`.
     """
 
     position: int
     """position of the last entry that was seen; 0 is before the first entry"""
     delta: int = 0
-    """number of the last live delta that was seen below that position; 0 is before the first"""
+    """number of the last live delta that was seen at this position; 0 is before the first delta"""
     incarnation: str = ""
-    """incarnation of the log that was read, see `SessionHead`. It detects a log that lost its end and grew again. A
-    cursor with "" was not read from the log and is not checked"""
+    """incarnation of the log that was read, see `SessionHead`. It shows whether the log has lost its end and grown
+    again. A cursor with "" was not read from the log and is not checked"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a cursor from the text that `str()` returns, or from a plain position.
 
         Raises:
-            InvalidCursor: the text is neither.
+            InvalidCursor: the text is neither a cursor nor a position.
         """
         match = _CURSOR.fullmatch(text)
         if match is None:
@@ -49,7 +49,7 @@ class Cursor(NamedTuple):
         return f"{self.position}-{self.delta}"
 
     def is_after(self, other: "Cursor") -> bool:
-        """Return whether this place is after the other one. Incarnations are not compared."""
+        """Return whether this cursor is after `other`. Incarnations are not compared."""
         return self[:2] > other[:2]
 
 
@@ -58,31 +58,31 @@ START = Cursor(0)
 
 
 class DecodeFailure(NamedTuple):
-    """Takes the place of a message whose entry cannot be trusted or read. Readers receive it instead of a gap."""
+    """Replaces a message whose entry cannot be read or trusted, so that readers get no gap."""
 
     error: MessageError
     raw: bytes
-    """the entry's body, unchanged; b"" if it has none"""
+    """the stored body of the entry, unchanged; b"" if the entry has no body"""
 
 
 class Envelope(NamedTuple):
     """A message with its session, position, time and producer.
 
-    A live delta has the newest position and a `delta` of 1 or more. A snapshot is an exception: it has the cursor at
-    which its follower joins.
+    A live delta has the position of the session's last entry, and a `delta` of 1 or more. A snapshot differs: it has
+    the cursor at which the follower joins.
     """
 
     session: str
     position: int
-    """position in the session, over both lanes; counts from 1 without gaps"""
+    """position in the session. The positions of both lanes together count from 1 without gaps"""
     lane: Lane
     message: Publishable | Delta | DecodeFailure
     time: float
-    """time of the append, seconds UTC by the server's clock"""
+    """time of the append, in seconds since 1970 UTC by the server's clock"""
     producer: str
     """name of the process that appended the message"""
     delta: int = 0
-    """0 for an entry; number of a live delta below the position"""
+    """for a live delta, its number among the deltas at this position; 0 for an entry"""
     incarnation: str = ""
     """incarnation of the log that was read, see `Cursor`"""
 

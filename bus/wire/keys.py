@@ -1,4 +1,4 @@
-"""The names of all keys. `ns` is the namespace, `b` the bucket; its braces are the hash tag of a cluster.
+"""The names of all keys. `ns` is the namespace. `b` is the bucket, whose braces are the hash tag of a cluster.
 
 | key | type | members | deleted |
 |---|---|---|---|
@@ -11,7 +11,7 @@
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of all of them | member with its session |
-| ns:{b}:forged | stream | quarantine: entries of other clients, moved out of a lane | capped |
+| ns:{b}:forged | stream | quarantine: entries of foreign clients, moved out of a lane | capped |
 | ns:{b}:index | stream | change notices for followers, one for each append; may be lost | capped |
 | ns:{b}:order | sorted set | session -> order number of its newest wake-up, see below | member with its session |
 | ns:{b}:woken | hash | session -> position of its newest waking entry, see below | member with its session |
@@ -20,11 +20,11 @@
 | ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | when acknowledged; with its session |
 | ns:{b}:due:<group> | sorted set | session whose open work has no consumer -> when it is due, ms | when it is fetched |
 | ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
-| ns:{b}:live | stream | index of live deltas: one pointer for each run of preview.lua | capped; expires |
+| ns:{b}:live | stream | index of live deltas: one entry for each run of preview.lua | capped; expires |
 | ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see scripts/group_beat.lua | after a day of silence |
 | ns:media:<sha256> | string | media by content, shared by all sessions | by erase, on request |
 
-The head is a single hash, because every append reads and writes most of it. Its fields:
+The head is a single hash, because every append reads and writes most of its fields:
 
 - `position`, `bytes`: the last position, and the JSON of all messages. `created`, `updated`: times of the first and the
   last append, milliseconds. `state`: "closed" or "erased"; absent while the session is open. The head of an erased
@@ -34,26 +34,27 @@ The head is a single hash, because every append reads and writes most of it. Its
 - `trimmed`, `trimmed_llm`, `trimmed_ext`: the highest trimmed position, over both lanes and in each lane. `trimmed_by`:
   the token of the entry at `trimmed`. `trim`: the result of the last step of a trim.
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.
-- `parent`, `fork`: for a fork, its parent, and the cursor of the last entry that they share.
+- `parent`, `fork`: for a fork, the parent's id, and the cursor of the last shared entry.
 - `owner`, `epoch`, `lease_until`, `lease_ms`, `wanted`, `rests_until`, `rest_ms`: see scripts/lease.lua.
 - `g:<group>`: the position up to which a consumer group found nothing left to do.
 - `p:<producer>`, `producers`, `floor`: see scripts/producers.lua. `live`, `live_by`: see scripts/preview.lua.
 
 Work is a state, and wake-ups are only hints. Each waking append gives its session the next order number of the bucket.
-A session waits for a consumer group if its number is after the group's mark, or if its open work has no consumer and is
-due.
+A session waits for a consumer group if its order number is above the group's mark, or if its open work has no consumer
+and is due.
 
-- The woken hash has three more fields. `:last` is the last order number, `:run` the replication id under which it was
-  given: after another server process takes over, a new block of 2^32 numbers begins. So no number is given twice, even
-  if the log lost its end. `:hinted` is the time of the newest wake-up without an append, milliseconds. Readers ignore
-  any text after a position.
-- The groups hash has "<mark> <start>" for each group. The group has looked at all numbers up to `mark`: the work is
-  done, or is in its open hash. `start` is the mark with which the group began. `<group>:dropped` counts the dead
-  letters that were deleted to make room. `<group>:clock` is the highest clock, milliseconds, at which a retry was
-  scheduled.
+- The woken hash has three more fields. `:last` is the last order number, and `:run` the replication id under which that
+  number was given. After another server process takes over, a new block of 2^32 numbers begins. So no number is given
+  twice, even if the log lost its end. `:hinted` is the time of the newest wake-up without an append, milliseconds.
+  Readers ignore any text after a position.
+- The groups hash has "<mark> <start>" for each group. The group has handled all order numbers up to `mark`: their work
+  is done, or is in the group's open hash. `start` is the mark with which the group began. `<group>:dropped` counts the
+  dead letters that were deleted to make room. `<group>:clock` is the latest time of the clock, milliseconds, at which a
+  retry was scheduled.
 
 Holders in the checkpoints: `p:<name>@<v>` is a projection, `r:<name>` a reader with a checkpoint, `f:<session>` a fork
-that shares entries. Without force, a trim keeps the entries after the lowest of their positions that are not archived.
+that shares entries. Without force, a trim keeps all entries after the lowest position of any holder, unless they are
+archived.
 """
 
 import re
@@ -77,7 +78,7 @@ BUCKETS = 64
 """Number of buckets of a new namespace. The number never changes afterwards."""
 
 ALL_BYTES = ":bytes"
-"""The field of a bucket's sessions hash with the bytes of all its sessions. No session id contains a colon."""
+"""The field of a bucket's sessions hash that counts the bytes of all sessions. No session id contains a colon."""
 
 _GROUP, _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"[!-~]{1,128}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -89,7 +90,7 @@ def check_session_id(session: str) -> str:
     """Return the session id if it is valid.
 
     Raises:
-        InvalidSessionId: it does not match `[A-Za-z0-9_-]{1,64}`.
+        InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
     """
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
@@ -97,10 +98,12 @@ def check_session_id(session: str) -> str:
 
 
 def check_namespace(namespace: str) -> str:
-    """Return the namespace if it is valid. Braces would be the cluster's hash tag, and `*` a pattern.
+    """Return the namespace if it is valid.
+
+    Braces are not allowed, because they mark the cluster's hash tag. `*` is not allowed, because it is a pattern.
 
     Raises:
-        InvalidNamespace: it does not match `[A-Za-z0-9_.:-]{1,64}`.
+        InvalidNamespace: `namespace` does not match `[A-Za-z0-9_.:-]{1,64}`.
     """
     if _NAMESPACE.fullmatch(namespace) is None:
         raise InvalidNamespace(namespace)
@@ -111,7 +114,7 @@ def check_group(group: str) -> str:
     """Return the name of a consumer group if it is valid.
 
     Raises:
-        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
     if _GROUP.fullmatch(group) is None:
         raise InvalidName(group)
@@ -122,7 +125,7 @@ def check_consumer(name: str) -> str:
     """Return the name of a consumer if it is valid.
 
     Raises:
-        InvalidName: it is not 1 to 128 printable ASCII characters without a space.
+        InvalidName: `name` is not 1 to 128 printable ASCII characters without a space.
     """
     if _CONSUMER.fullmatch(name) is None:
         raise InvalidName(name, "[!-~]{1,128}")
@@ -144,7 +147,7 @@ class Keys:
             buckets: the number of buckets of the namespace.
 
         Raises:
-            InvalidNamespace: it does not match `[A-Za-z0-9_.:-]{1,64}`.
+            InvalidNamespace: `namespace` does not match `[A-Za-z0-9_.:-]{1,64}`.
         """
         self.namespace, self.buckets = check_namespace(namespace), buckets
         self.config = f"{namespace}:config"

@@ -1,4 +1,4 @@
-"""The outcome of a publish: a receipt, or the error that refused it."""
+"""The outcome of a publish: a receipt, or the error with which the log refused the publish."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ class Receipt(NamedTuple):
     """The positions of the messages of one publish."""
 
     positions: tuple[int, ...]
-    """one for each message, in order"""
+    """one position for each message, in order"""
     is_duplicate: bool = False
-    """True: nothing was added, because the key was published before; `positions` are those of the first publish"""
+    """whether nothing was added, because the key was published before. Then `positions` are those of the first publish"""
     incarnation: str = ""
-    """incarnation of the log that the messages were appended to, see `Cursor`"""
+    """incarnation of the log to which the messages were appended, see `Cursor`"""
 
     @property
     def position(self) -> int:
@@ -25,11 +25,11 @@ class Receipt(NamedTuple):
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor of a reader that has seen these messages and all earlier ones."""
+        """The cursor of a reader that has seen these messages and all earlier messages."""
         return Cursor(self.position, 0, self.incarnation)
 
 
 REFUSALS = (Conflict, Fenced, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
 
 Outcome = Receipt | Conflict | Fenced | SessionClosed | SessionErased | OverLimit | MessageTooLarge | LogRolledBack
-"""Every answer of the log to a publish, as a value: a receipt, or the error if it was refused and nothing was added."""
+"""Every answer of the log to a publish, as a value: a receipt, or the error if the log refused it and added nothing."""

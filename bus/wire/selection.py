@@ -1,4 +1,4 @@
-"""The selection of a reader: lanes, and kinds of messages in them."""
+"""The selection of a reader: lanes, and kinds of messages in these lanes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Selection", "kind_of")
 
-# The beginning of a message's JSON as the bus writes it. For another beginning, the kind is known only after decoding.
+# The beginning of a message's JSON as the bus writes it. If JSON begins differently, its kind is known after decoding.
 _KIND = {
     Lane.LLM: re.compile(rb'\{"role":"(?:context","kind":"(\w+)|(system|developer|user|assistant|toolResult))"'),
     Lane.EXTENSION: re.compile(rb'\{"role":"extension","kind":"([ !#-\[\]-~]*)"'),
@@ -48,12 +48,12 @@ class Selection(NamedTuple):
 
         Args:
             lanes: the lanes to read.
-            kinds: exact kinds, or prefixes such as `agent.*`; None selects every kind. A mapping gives kinds for some
+            kinds: exact kinds, or prefixes such as `agent.*`; None selects every kind. A mapping selects kinds for some
                 lanes; in the other lanes every kind is selected.
 
         Raises:
             NoLanes: `lanes` is empty.
-            NoKinds: `kinds` is empty, or selects nothing in any of the lanes.
+            NoKinds: `kinds` is empty, or selects no kind in any of the lanes.
         """
         if not lanes:
             raise NoLanes
@@ -62,7 +62,7 @@ class Selection(NamedTuple):
         if isinstance(kinds, Mapping):
             by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
             whole = frozenset(lanes) - by_lane.keys()
-            if whole and not any(by_lane.values()):  # nothing in the lanes of the mapping
+            if whole and not any(by_lane.values()):  # no kind is selected in the lanes of the mapping
                 return cls(frozenset(lanes), frozenset(), (), whole)
             named = cls.of(lanes, [kind for each in by_lane.values() for kind in each])
             return named._replace(whole=whole)
@@ -75,7 +75,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def union(cls, selections: Iterable[Selection]) -> Self:
-        """Return a selection that includes all of these, and possibly more."""
+        """Return a selection that includes all of `selections`, and possibly more."""
         lanes, names, prefixes, whole, has_all = set[Lane](), set[str](), set[str](), set[Lane](), False
         for each in selections:
             lanes |= each.lanes
@@ -111,9 +111,10 @@ class Selection(NamedTuple):
         return self.names is None or kind in self.names or kind.startswith(self.prefixes)
 
     def may_take(self, lane: Lane, entry: Entry) -> bool:
-        """Return whether an entry may be selected, judging by its first bytes. `takes` decides once it is decoded.
+        """Return whether an entry may be selected, judging by its first bytes.
 
-        This takes a tenth of the time of decoding a short message, and no longer for a long one.
+        If True, the entry has to be decoded, and `takes` decides. For a short message, this call takes a tenth of the
+        time of decoding. It takes no longer for a long message.
         """
         if lane in self.whole:
             return True
@@ -125,7 +126,7 @@ class Selection(NamedTuple):
 
 
 def kind_of(message: Publishable | Delta) -> str:
-    """Return the kind of an extension message or context entry; for other messages, the role."""
+    """Return the kind of an extension message or context entry, or the role of any other message."""
     if isinstance(message, ExtensionMessage | ContextEntry):
         return cast("ExtensionMessage | AnyContextEntry", message).kind
     return cast("Message | Delta", message).role

@@ -1,8 +1,8 @@
 """Convert old entries to the present form as they are read, one version at a time. Stored entries never change.
 
-An entry's header has the version of its form. To change the form so that old messages could not be read, or would have
-another meaning: raise `VERSION` in codec.py by one, add the step from the old version here, and add a golden log of the
-new version under tests/golden.
+An entry's header has the version of the entry's form. A change of the form needs a new version if old messages could
+not be read, or would have another meaning. For a new version, raise `VERSION` in codec.py by one, add the step from the
+old version here, and add a golden log of the new version under tests/golden.
 """
 
 import json
@@ -20,14 +20,15 @@ MessageJson = dict[str, JsonValue]
 """A message as parsed JSON, before validation."""
 
 Upcaster = Callable[[Lane | None, MessageJson], MessageJson]
-"""Convert a message to the next version; may modify its argument. The lane is None for a live delta."""
+"""A function that converts a message to the next version. It may modify its argument. The lane of a live delta is
+None."""
 
 UPCASTERS: dict[int, Upcaster] = {}
-"""version -> the step from it to the next"""
+"""version -> the step from that version to the next"""
 
 
 def require_steps(newest: int, steps: Mapping[int, Upcaster] = UPCASTERS) -> None:
-    """Check that every older version has a step to the next one. Called at import.
+    """Check that every version before `newest` has a step to the next version. Called at import.
 
     Raises:
         MissingUpcaster: a step is missing.

@@ -1,9 +1,10 @@
 """Events of an agent loop: typed messages in the extension lane, of kind `agent.<event>`.
 
-An event names messages, tool calls and results by id and position. It never repeats them, so a reader of the extension
-lane alone sees no word of the LLM lane. Publish one with `as_extension()`, and read one with `parse_event`.
+An event refers to messages, tool calls and results by id and position. It never repeats their content, so a reader of
+the extension lane alone sees no content of the LLM lane. Publish an event with `as_extension()`, and read an event with
+`parse_event`.
 
-Source: seed 001's `AgentEvent`, with the turn ids that it leaves out.
+Source: seed 001's `AgentEvent`, with turn ids added.
 """
 
 from lanebus.bus.errors import UnknownKind
@@ -95,10 +96,10 @@ _EVENTS: dict[str, type[AgentEvent]] = {
 
 
 def parse_event(message: ExtensionMessage) -> AgentEvent | None:
-    """Return the agent event that an extension message carries; None if its kind is not an agent's.
+    """Return the agent event that an extension message holds; None if it has a kind other than `agent.…`.
 
     Raises:
-        UnknownKind: a kind `agent.…` that does not exist.
+        UnknownKind: the message has a kind `agent.…` that does not exist.
         DecodeError: the data does not fit the event.
     """
     if not message.kind.startswith("agent."):

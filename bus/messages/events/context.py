@@ -1,4 +1,4 @@
-"""Events that change the context: compaction, pruning and reverting."""
+"""Events about changes of the context: compaction, pruning and reverting."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ __all__ = ("CompactionEnded", "CompactionFailed", "CompactionStarted", "PruneApp
 
 
 class CompactionStarted(AgentEvent):
-    """A model call for a summary of the context is about to start."""
+    """A model call that writes a summary of the context is about to start."""
 
     KIND = "agent.compaction.started"
     loop_id: str
@@ -36,13 +36,13 @@ class CompactionEnded(AgentEvent):
 
 
 class CompactionFailed(AgentEvent):
-    """A model call for a summary failed. Its usage still counts for the session."""
+    """A model call that writes a summary failed. Its usage is still part of the session's usage."""
 
     KIND = "agent.compaction.failed"
     loop_id: str
     reason: str
     is_interrupted: bool = False
-    """True: a command or the end of the worker interrupted the call, so the next attempt may succeed"""
+    """whether a command or the end of the worker interrupted the call, so that the next attempt may succeed"""
     provider: str | None = None
     model: str | None = None
     usage: Usage | None = None
@@ -56,21 +56,22 @@ class PruneApplied(AgentEvent):
     tokens_removed: int
     pruned: Positions
     messages_removed: int | None = None
-    """number of removed messages, if `pruned` does not name them all"""
+    """number of removed messages, if `pruned` does not name all of them"""
     pruned_timestamps: Annotated[tuple[int, ...] | None, Field(strict=False)] = None
-    """timestamps of the removed messages, milliseconds UTC; seed 001 refers to messages so. Several may be equal"""
+    """timestamps of the removed messages in milliseconds UTC. Seed 001 refers to messages by timestamp. Several messages
+    may have the same timestamp"""
     memo: str | None = None
 
 
 class RevertApplied(AgentEvent):
-    """The agent tried to go back to an earlier entry; `applied` is the outcome."""
+    """The agent tried to go back to an earlier entry. `applied` tells whether it did."""
 
     KIND = "agent.revert.applied"
     loop_id: str
     category: RevertCategory
     target: Position | None = None
     target_node: NodeId | None = None
-    """the same target as a node of the author's tree"""
+    """the node of the target in the author's tree"""
     abandoned_nodes: Annotated[tuple[NodeId, ...], Field(strict=False)] = ()
     summary: Position | None = None
     """position of the entry that summarizes the abandoned branch"""

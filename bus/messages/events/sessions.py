@@ -16,8 +16,8 @@ class ControlAnswered(AgentEvent):
     control: Position
     """position of the command"""
     outcome: Literal["applied", "late", "repeated", "refused"]
-    """late: its target has already ended. repeated: its effect is already in place. refused: it cannot
-    be read, or its target does not exist; see `reason`"""
+    """"late": the command's target has already ended. "repeated": the command's effect is already in place. "refused":
+    the command cannot be read, or its target does not exist; see `reason`"""
     reason: str | None = None
 
 
@@ -28,7 +28,7 @@ class SessionLinked(AgentEvent):
     parent: str
     child: str
     turn_id: TurnId
-    """the parent's turn"""
+    """the turn of the parent session that made the tool call"""
     tool_call_id: str
     agent: str
     """name of the agent that runs the child"""

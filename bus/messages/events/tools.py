@@ -17,7 +17,7 @@ class ToolStarted(AgentEvent):
     tool_call_id: str
     tool_name: str
     attempt: int | None = None
-    """2 or more, if the call was started before and its outcome is unknown"""
+    """number of this start of the call. It is 2 or more if the call was started before and its outcome is unknown"""
 
 
 class ToolWaiting(AgentEvent):
@@ -28,11 +28,11 @@ class ToolWaiting(AgentEvent):
     tool_call_id: str
     tool_name: str
     why: Literal["approval", "unknown"] = "approval"
-    """approval: the tool requires approval. unknown: the call was started before and its outcome is unknown"""
+    """"approval": the tool requires approval. "unknown": the call was started before and its outcome is unknown"""
 
 
 class ToolUpdated(AgentEvent):
-    """A tool's partial result changed. The live deltas contain it."""
+    """A tool's partial result changed. The live deltas contain the partial result."""
 
     KIND = "agent.tool.updated"
     turn_id: TurnId

@@ -31,11 +31,11 @@ class TurnStarted(AgentEvent):
     prompts: Positions = ()
     """positions of the entries that this turn answers"""
     request: str | None = None
-    """hash of the `RequestDefined` with the parts of the request besides the context; None if they are not recorded"""
+    """`hash` of the `RequestDefined` event that describes the turn's request; None if no such event is recorded"""
 
 
 class TurnEnded(AgentEvent):
-    """A turn ended; `usage` is that of its model call."""
+    """A turn ended. `usage` is the usage of the turn's model call."""
 
     KIND = "agent.turn.ended"
     turn_id: TurnId
@@ -47,8 +47,10 @@ class TurnEnded(AgentEvent):
 
 
 class UsageSettled(AgentEvent):
-    """The actual usage of a model call whose message was recorded with an estimate. Readers count it in place of
-    the estimate, and ignore a repeat."""
+    """The final usage of a model call whose message was recorded with an estimate.
+
+    Readers count the final usage instead of the estimate, and ignore repeated events.
+    """
 
     KIND = "agent.usage.settled"
     turn_id: TurnId
@@ -58,7 +60,7 @@ class UsageSettled(AgentEvent):
 
 
 class ToolDefinition(Wire):
-    """A tool as described to a model."""
+    """The description of a tool that a model gets."""
 
     name: str
     description: str
@@ -67,9 +69,9 @@ class ToolDefinition(Wire):
 
 
 class RequestDefined(AgentEvent):
-    """The parts of the following requests besides the context. Published once, and again after a change.
+    """The parts of the following requests besides the context. It is published once, and again after each change.
 
-    It describes the agent and contains no text of the conversation.
+    The event describes the agent and contains no text of the conversation.
     """
 
     KIND = "agent.request.defined"
@@ -81,7 +83,7 @@ class RequestDefined(AgentEvent):
     api: str | None = None
     """the form of the requests, such as "openai-chat"; None if the model does not report it"""
     tools: Annotated[tuple[ToolDefinition, ...], Field(strict=False)] = ()
-    """in the order of the request"""
+    """the tools, in the order of the request"""
     max_tokens: int
     """most tokens of an answer"""
     options: dict[str, JsonValue] | None = None
@@ -95,9 +97,9 @@ class MessageStarted(AgentEvent):
     turn_id: TurnId
     message_id: str
     shown: Position | None = None
-    """the last position that the request includes; None means all entries before this event"""
+    """the last position that the request includes; None means that it includes all entries before this event"""
     held: Annotated[tuple[Position, ...] | None, Field(strict=False)] = None
-    """positions up to `shown` that the request does not include yet"""
+    """positions up to `shown` whose entries the request does not include yet"""
 
 
 class MessageEnded(AgentEvent):
