@@ -5,7 +5,7 @@
     async with lanebus.Bus.open() as bus:
         await bus.session("s1").publish(lanebus.UserMessage.text("Hello"))
 
-This module exports the names that most programs need. The others are grouped in `lanebus.messages`, `lanebus.errors`,
+This module exports the names that most programs need. Other names are grouped in `lanebus.messages`, `lanebus.errors`,
 `lanebus.agent`, `lanebus.context`, `lanebus.projections`, `lanebus.providers`, `lanebus.codecs`, `lanebus.media`,
 `lanebus.archive`, `lanebus.groups`, `lanebus.bounds` and `lanebus.mcp`.
 """
@@ -85,7 +85,7 @@ __all__ = (
     "new_session_id",
 )
 
-# The module that defines each name. `import lanebus` loads none of them: each is imported on first use.
+# The module that defines each name. `import lanebus` loads none of these modules; each is imported on first use.
 _MODULES = {
     "lanebus.bus.bounds": ("Bounds",),
     "lanebus.bus.bus": ("Bus",),

@@ -1,4 +1,4 @@
-"""Agents: a loop of a model and its tools, and the workers that run it. `load_model` loads the model adapters."""
+"""Agents, each a loop of a model and its tools, and the workers that run them. `load_model` loads a model adapter."""
 
 from lanebus.handlers.agent.ask import ask
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds

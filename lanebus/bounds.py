@@ -1,4 +1,4 @@
-"""Bounds, periods and limits with their defaults: one dataclass per part of the bus, combined in `Bounds`."""
+"""Bounds, periods and limits with defaults. Each part of the bus has a dataclass, and `Bounds` combines all of them."""
 
 from lanebus.bus.archive.bounds import ArchiveBounds
 from lanebus.bus.bounds import Bounds

@@ -1,4 +1,4 @@
-"""Short module names in a checkout: `import bus` imports `lanebus.bus`, and `handlers` likewise."""
+"""Short module names in a checkout: `import bus` imports `lanebus.bus`, and the same for `handlers`."""
 
 import sys
 from collections.abc import Sequence
@@ -28,12 +28,15 @@ class _Aliases(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has replaced the module's spec with the alias's; restore the original.
+        # The import system has replaced the module's spec with the spec of the alias: restore the original spec.
         module.__spec__ = module.__spec__ and module.__spec__.loader_state
 
 
 def alias(name: str) -> None:
-    """Register `lanebus.<name>` under the short name `<name>`. The package `<name>` calls it while it is imported."""
+    """Register `lanebus.<name>` under the short name `<name>`.
+
+    The package calls this function while it is imported under the short name.
+    """
     if not _aliased:
         sys.meta_path.insert(0, _Aliases())
     module = sys.modules[name] = import_module(f"lanebus.{name}")

@@ -1,4 +1,4 @@
-"""Codecs: convert messages of other systems to lanebus messages and back."""
+"""Codecs, which convert messages of other systems to lanebus messages and back."""
 
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable, Written
 from lanebus.handlers.codecs.coding_agent.dialect import CODING_AGENT, coding_agent_codec

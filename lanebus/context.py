@@ -1,4 +1,4 @@
-"""The context of a session, which is what its model sees, and functions that change it: compact, branch, prune."""
+"""The context of a session, which its model sees, and functions that change the context: compact, branch, prune."""
 
 from lanebus.handlers.context.branching import (
     branch,

@@ -1,7 +1,7 @@
-"""Every error that the bus raises, all derived from `BusError`.
+"""Every error that the bus raises. All are derived from `BusError`.
 
-Its subclasses say what to change: `MessageError` the data, `StreamError` what the log refused, `SetupError` a setting,
-`Closed` your use of a closed bus. After `Unavailable`, try again later.
+The subclasses of `BusError` tell what is wrong: the data (`MessageError`), a setting (`SetupError`), an operation that
+the log refused (`StreamError`), or the use of a closed bus (`Closed`). After `Unavailable`, try again later.
 """
 
 from lanebus.bus.errors.base import BusError

@@ -1,4 +1,4 @@
-"""Tools of MCP servers for agents. Using them needs the extra `mcp`; importing this module imports no SDK."""
+"""Tools of MCP servers for agents. Using the tools needs the extra `mcp`; importing this module imports no SDK."""
 
 from lanebus.handlers.mcp.bounds import McpBounds
 from lanebus.handlers.mcp.definition import Definition, Hints

@@ -1,4 +1,4 @@
-"""Media stores: media are stored once under their SHA-256, and messages refer to them by it."""
+"""Media stores. A store keeps media under their SHA-256, and messages refer to media by this SHA-256."""
 
 from lanebus.bus.media.agentflow import KeyedMedia, as_agentflow
 from lanebus.bus.media.blob_media import DirectoryMedia, ObjectMedia, media_store_at

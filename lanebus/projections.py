@@ -1,4 +1,7 @@
-"""Projections: views of a session folded from its log. Built in: usage, turns, sessions; `projection` makes yours."""
+"""Projections: views of a session that are folded from its log.
+
+Usage, turns and sessions are built in. `projection` defines a projection of your own.
+"""
 
 from lanebus.handlers.projections.all_sessions import (
     AllProjected,

@@ -1,4 +1,4 @@
-"""Model providers: build their requests and read their answers, as plain JSON. Imports no SDK."""
+"""Model providers: build requests to a provider and read the provider's answers, as plain JSON. Imports no SDK."""
 
 from lanebus.handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
 from lanebus.handlers.providers.anthropic.form import to_anthropic

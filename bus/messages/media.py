@@ -39,7 +39,7 @@ _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a":
 
 
 def sniff(data: bytes) -> str | None:
-    """Return the media type that the first bytes of `data` show, such as "image/png"; None for text and unknown types."""
+    """Return the media type that the first bytes of `data` show, such as "image/png"; None for text or unknown data."""
     kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
     if kind is None:
         return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

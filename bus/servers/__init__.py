@@ -1,5 +1,5 @@
-"""Servers: connections, pools of them, and routing to the server that holds a key.
+"""Connect to servers: connections, pools of connections, and routing to the server that holds a key.
 
-The client library's own retries are switched off: a command is only sent again if it may run twice. Every wait is
-bounded. Start with `topology.py` for the URLs, and `connection.py` for one connection.
+The client library's own retries are switched off, because a command may be sent again only if it may run twice. Every
+wait is bounded. Start with `topology.py` for the URLs, and with `connection.py` for one connection.
 """

@@ -1,4 +1,4 @@
-"""Backoff: pauses between attempts that grow from a first to a longest one."""
+"""Pause between attempts. The pauses grow from a first pause to a longest pause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ("Backoff",)
 
 
 class Backoff:
-    """Growing pauses between the attempts of one loop, which calls `reset` after a success."""
+    """Growing pauses between the attempts of one loop. The loop calls `reset` after a success."""
 
     def __init__(
         self, first: float, longest: float = inf, *, factor: float = 2.0, jitter: float = 0.0, patience: float = inf
@@ -21,8 +21,8 @@ class Backoff:
             first: seconds before the second attempt.
             longest: most seconds before any later attempt.
             factor: how much longer each pause is than the previous one.
-            jitter: random share of a pause: 0.5 draws from 0.5 to 1.5 times the pause.
-            patience: seconds after the first `wait` from which `wait` returns False. It does not shorten a pause.
+            jitter: random part of a pause. With 0.5, a pause takes 0.5 to 1.5 times its length.
+            patience: seconds after the first `wait` until `wait` returns False. A pause is not shortened for it.
         """
         self.next_pause = first
         """seconds that the next `advance` returns, before jitter"""

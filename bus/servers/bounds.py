@@ -1,4 +1,4 @@
-"""Bounds of connections to servers. A module of its own, as importing the client library takes long."""
+"""Bounds of connections to servers. They can be imported without the client library, whose import takes long."""
 
 from dataclasses import dataclass
 
@@ -10,29 +10,29 @@ class ConnectionBounds:
     """Timeouts, pauses and counts of connections to servers. Times are in seconds."""
 
     connect_seconds: float = 5.0
-    """most time to connect, log in included"""
+    """longest time to connect and log in"""
     answer_seconds: float = 10.0
-    """time without a byte in either direction, while an answer is due, after which a connection counts as dead. A
-    blocking read adds its own time. TCP connections also get it as TCP_USER_TIMEOUT"""
+    """a connection is dead if an answer is due and no byte moves in either direction for this time. A blocking read
+    adds its own time. TCP connections also get this value as TCP_USER_TIMEOUT"""
     patience_seconds: float = 10.0
     """how long a short call is retried while servers start or change roles"""
     retry_seconds: float = 0.01
-    """first pause between two such attempts; each one doubles"""
+    """first pause between two attempts of a short call. Each further pause is twice as long"""
     retry_most_seconds: float = 0.5
-    """longest pause between two such attempts"""
+    """longest pause between two attempts of a short call"""
     lookup_seconds: float = 2.0
-    """most time for one Sentinel or cluster server to answer a look-up, before the next one is asked"""
+    """longest time that a Sentinel or cluster server may take to answer a look-up, before another server is asked"""
     lookup_pause_seconds: float = 0.05
     """least time between two reads of a cluster's slot map, for all connections together"""
     loading_pause_seconds: float = 0.1
-    """pause between two checks, when a bus is opened, whether a server has loaded its files"""
+    """when a bus is opened: pause between two checks whether a server has loaded its files"""
     pool_connections: int = 8
     """most connections for short calls to one server; further callers wait"""
     media_connections: int = 4
-    """the same for media that are stored on the server of the bus"""
+    """most connections for media that are stored on one server of the bus; further callers wait"""
     scan_count: int = 1_000
-    """COUNT of each SCAN: keys that one step examines"""
+    """COUNT of each SCAN command: about how many keys one step examines"""
     groups_in_flight: int = 2
-    """most groups of calls in flight: while the server works on one, the process handles the replies to the other"""
+    """most groups of calls in flight. While the server works on one group, the process handles replies to another"""
     group_commands: int = 128
-    """most commands in a group; the commands of one call are not split"""
+    """about the most commands in a group. The commands of one call are always in the same group"""

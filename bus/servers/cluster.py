@@ -1,8 +1,8 @@
-"""A cluster: the server that currently holds a key, and the redirects of its servers.
+"""Find the server of a cluster that holds a key, and follow the redirects of the cluster's servers.
 
-The client library's routing is not used, as it sends ASKING apart from its command. Here an ASK redirect sends only
-that command to the importing server, with ASKING in the same write, on a connection that is closed afterwards. A
-session's keys migrate one by one, so a connection that stayed there would see only some of them.
+The client library's routing is not used, because it sends ASKING and the redirected command separately. Here an ASK
+redirect sends only one command to the importing server, with ASKING in the same write, on a connection that is closed
+afterwards. A session's keys migrate one by one, so a connection that stayed open would see only some of the keys.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class Cluster:
     def __init__(self, seeds: Sequence[Endpoint]) -> None:
         """
         Args:
-            seeds: servers to ask for the first slot map. One of them has to answer.
+            seeds: servers to ask for the first slot map. At least one of them has to answer.
         """
         self._seeds = list(seeds)
         self.bounds = self._seeds[0].bounds
-        """timeouts and counts of connections"""
+        """timeouts and numbers of connections"""
         self._servers: dict[tuple[str, int], Endpoint] = {}
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._states: dict[int, ClusterRouteState] = {}
@@ -46,7 +46,7 @@ class Cluster:
         """Return the server that holds a slot.
 
         Raises:
-            Refused: no server does, by the slot map; code CLUSTERDOWN.
+            Refused: no server holds the slot, according to the slot map. The code is CLUSTERDOWN.
             Unavailable: no server returned the slot map.
             LoginRefused: the servers refused the user or password.
             SetupError: the server is not part of a cluster.
@@ -60,7 +60,7 @@ class Cluster:
         return owner
 
     async def primaries(self) -> list[Endpoint]:
-        """Return every server that holds a slot. Raises as `owner` does."""
+        """Return every server that holds a slot. Raises the errors of `owner`."""
         if self._is_stale:
             await self._read_map()
         return list({(owner.host, owner.port): owner for owner in self._owners if owner is not None}.values())
@@ -69,8 +69,9 @@ class Cluster:
         """Open a connection to a server.
 
         Args:
-            server: where to connect.
-            slot: the slot that it is used for, whose state it shares. None means a connection for any slot.
+            server: the server to connect to.
+            slot: the only slot that the connection is used for. All connections for a slot share its routing state.
+                None means a connection for any slot.
 
         Raises:
             Unavailable: as for `Endpoint.connect`.
@@ -84,7 +85,7 @@ class Cluster:
             raise
 
     def _state(self, slot: int, server: Endpoint) -> "ClusterRouteState":
-        """Return the state shared by the connections of one slot; a new one if its owner has changed."""
+        """Return the routing state that the connections of a slot share. If the owner has changed, create a new state."""
         known = self._states.get(slot)
         if known is None or known.is_over or known.server is not server:
             if known is not None:
@@ -93,7 +94,7 @@ class Cluster:
         return known
 
     def moved(self, slot: int, host: str, port: int) -> None:
-        """Note the new owner of a slot, from a MOVED redirect."""
+        """Record the new owner of a slot, which a MOVED redirect named."""
         self._owners[slot] = self.server(host, port)
 
     def doubt(self) -> None:
@@ -101,15 +102,15 @@ class Cluster:
         self._is_stale = True
 
     def server(self, host: str, port: int) -> Endpoint:
-        """Return the server at an address; the same object each time."""
+        """Return the server at an address. The same address always returns the same object."""
         return self._servers.setdefault((host, port), self._seeds[0].at(host, port))
 
     async def _read_map(self) -> None:
         async with self._reading:
             if not self._is_stale:
-                return  # read by a concurrent caller
+                return  # a concurrent caller has read the slot map
             await anyio.sleep(max(0.0, self._read_at + self.bounds.lookup_pause_seconds - anyio.current_time()))
-            self._turn += 1  # start with another server each time: a partitioned one has an old map
+            self._turn += 1  # start with another server each time, because a partitioned server has an old map
             known = list({server: None for server in self._owners if server is not None})
             turn = self._turn % len(known) if known else 0
             fault: LoginRefused | None = None
@@ -124,7 +125,7 @@ class Cluster:
                 except SetupError:
                     if not known:
                         raise
-                    continue  # its address now belongs to a server without a cluster
+                    continue  # a server that is in no cluster has taken over this address
                 self._owners = [None] * SLOTS
                 for first, last, host, port in ranges:
                     self._owners[first : last + 1] = [self.server(host, port)] * (last + 1 - first)
@@ -134,7 +135,7 @@ class Cluster:
 
 
 async def _ask_map(server: Endpoint) -> list[tuple[int, int, str, int]]:
-    """Return the slot ranges, each with the address of its primary, as one server knows them."""
+    """Return the slot ranges that one server knows, each with the address of its primary."""
     try:
         reply = await server.look_up("CLUSTER", "SLOTS")
     except Refused as refusal:
@@ -160,7 +161,7 @@ class ClusterRouteState:
         """See `RouteState`."""
         self.is_over = True
         if isinstance(refusal, Redirected):
-            # A server that does not know its own address leaves the host empty.
+            # The host is empty if the server does not know its own address.
             self._cluster.moved(refusal.slot, refusal.host or self.server.host, refusal.port)
         else:
             self._cluster.doubt()
@@ -178,7 +179,7 @@ class SlotRoute:
         self._cluster, self._slot = cluster, slot
 
     async def connect(self) -> Connection:
-        """See `Route`. Also raises as `Cluster.owner` does."""
+        """See `Route`. Also raises the errors of `Cluster.owner`."""
         return await self._cluster.connect(await self._cluster.owner(self._slot), self._slot)
 
 

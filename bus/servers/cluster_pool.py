@@ -18,7 +18,7 @@ __all__ = ("ClusterPool",)
 
 
 class ClusterPool:
-    """The `Pool` of a cluster: one pool for each server, as commands of many slots may share a connection."""
+    """The `Pool` of a cluster: one pool for each server, because commands of many slots may share a connection."""
 
     def __init__(self, cluster: Cluster, limit: int = 8) -> None:
         self._cluster, self._limit, self._bounds = cluster, limit, cluster.bounds
@@ -73,7 +73,7 @@ class ClusterPool:
                 replies[index] = reply
             if is_settled(replies) or not await backoff.wait():
                 return replies
-            # All commands of the slot, as the reads of one session in one call keep their order.
+            # Send all commands of the slot again, because the reads of one session in one call keep their order.
             retried = {slot for slot, reply in zip(slots, replies, strict=True) if not is_settled((reply,))}
             unsettled = [index for index, slot in enumerate(slots) if slot in retried]
 
@@ -86,7 +86,7 @@ class ClusterPool:
         *,
         again: bool,
     ) -> list[tuple[int, Reply | Refused]]:
-        """Send the unsettled commands to their servers at the same time. Return the replies with their indexes."""
+        """Send the unsettled commands, to all servers at the same time. Return each reply with the command's index."""
         shares: dict[Endpoint, list[int]] = defaultdict(list)
         found: list[tuple[int, Reply | Refused]] = []
         for index in unsettled:
@@ -104,7 +104,7 @@ class ClusterPool:
             except Unavailable as fault:
                 self._cluster.doubt()
                 faults.append(fault)
-            except BusError as fault:  # raised below, outside of the task group
+            except BusError as fault:  # raised again below, outside of the task group
                 faults.append(fault)
 
         if len(shares) == 1:

@@ -2,9 +2,9 @@
 
 The library sends a command again after a lost answer, which would append twice and skip entries of a group. It ends
 blocking reads by a timeout, and the form of its replies depends on the protocol. A `Connection` never retries, speaks
-RESP2 and returns bytes; its owner decides what may be sent again.
+RESP2 and returns bytes. The owner of a connection decides what may be sent again.
 
-The library connects and logs in; then a `Pipeline` takes over the transport.
+The library connects and logs in. Then a `Pipeline` takes over the transport.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from lanebus.bus.servers.route_state import RouteState
 
 __all__ = ("Connection", "Route")
 
-# The stub is wrong: it takes a tuple of any length and returns bytes. Much faster than the client library's packing.
+# The stub is wrong: the function takes a tuple of any length and returns bytes. It is much faster than the packing of
+# the client library.
 _pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -41,14 +42,14 @@ class Route(Protocol):
 
 
 class Connection:
-    """One connection. A call that ends before its answer, by an error or by cancellation, breaks it."""
+    """One connection to a server. If a call fails or is cancelled before its answer, the connection is broken."""
 
     def __init__(self, connection: AbstractConnection, state: RouteState, bounds: ConnectionBounds) -> None:
         """
         Args:
-            connection: connected and logged in; owned by this object from now on.
-            state: shared with the other connections of the route.
-            bounds: `answer_seconds` is used.
+            connection: the library's connection, connected and logged in. This object owns it from now on.
+            state: the routing state that the connections of the route share.
+            bounds: the bounds. Only `answer_seconds` is used.
         """
         self._connection, self._state = connection, state
         self._seconds = bounds.answer_seconds
@@ -59,7 +60,7 @@ class Connection:
 
     @property
     def is_broken(self) -> bool:
-        """Nothing more can be sent on it, or its route now leads to another server."""
+        """Whether the connection cannot be used any more: it failed, or its route now leads to another server."""
         return self._is_broken or self._pipeline.fault is not None or self._state.is_over
 
     @property
@@ -68,23 +69,23 @@ class Connection:
         return cast("TransportSocket | None", self._pipeline.transport.get_extra_info("socket"))
 
     def note_redirect(self, refusal: Refused) -> None:
-        """Break this connection if an error reply shows that it needs a new login or has the wrong server.
+        """Break this connection if an error reply shows that it needs a new login or leads to the wrong server.
 
-        A wrong server breaks all connections of the route.
+        If the server is wrong, all connections of the route are broken.
         """
         if refusal.is_misled:
             self._is_broken = True
             self._state.invalidate(refusal)
-        elif refusal.code == "NOAUTH":  # it would have to log in again
+        elif refusal.code == "NOAUTH":  # the connection would have to log in again
             self._is_broken = True
 
     async def call(self, *command: Argument, more_seconds: float = 0.0) -> Reply:
         """Send one command and wait for its answer.
 
         Args:
-            command: the name and its arguments.
-            more_seconds: how much longer than a short command the server may take. The time of a blocking read is added
-                automatically.
+            command: the command's name and arguments.
+            more_seconds: seconds that the server may take in addition to those of a short command. The time of a
+                blocking read is added automatically.
 
         Raises:
             Refused: the server answered with an error and did nothing.
@@ -98,15 +99,16 @@ class Connection:
     ) -> list[Reply | Refused]:
         """Send several commands in one write and wait for all answers.
 
-        If a cluster server redirects one of them (ASK), it and the later ones are sent again one by one. So none sees
-        an older state than a previous one, and only reads or commands that may run twice may be sent together.
+        If a cluster server redirects a command (ASK), this command and all later commands are sent again one by one. So
+        no command sees an older state than the command before it. Several commands may be sent only if they are reads
+        or may run twice.
 
         Args:
             commands: the commands.
             more_seconds: as for `call`.
 
         Returns:
-            One reply for each command, in order; a `Refused` for an error reply.
+            One reply for each command, in order. An error reply is a `Refused`.
 
         Raises:
             Unavailable: the connection broke, or no answer came in time. Any of the commands may have been executed.
@@ -132,10 +134,10 @@ class Connection:
         try:
             return await answer
         except BaseException:
-            if answer.cancelled() or not answer.done():  # else all answers are there, or the connection is broken
+            if answer.cancelled() or not answer.done():  # otherwise all answers arrived, or the connection is broken
                 self._pipeline.fail(Unavailable("server: a cancelled call broke the connection"))
             else:
-                answer.exception()  # retrieved: the event loop would log an unretrieved exception
+                answer.exception()  # retrieve the exception, or the event loop would log it
             raise
 
     async def _redirected(
@@ -153,18 +155,19 @@ class Connection:
     def submit(self, commands: Sequence[Sequence[Argument]], done: Done, *, more_seconds: float = 0.0) -> None:
         """Send commands in one write, without waiting.
 
-        This never blocks: bytes that the server does not accept yet are buffered, so the owner bounds them.
+        This never blocks: bytes that the server does not accept yet are buffered. So the owner must bound the bytes.
 
         Args:
             commands: the commands.
-            done: called with the answers, from the event loop; before this returns if the connection turns out broken.
+            done: called from the event loop with the answers. If the connection turns out to be broken, the call may
+                come before `submit` returns.
             more_seconds: as for `call`.
 
         Raises:
             Unavailable: the connection is broken, and nothing was sent.
         """
         if self.is_broken:
-            # The client library would reconnect, and old answers would be matched with new commands.
+            # Without this check the client library would reconnect, and old answers would be matched to new commands.
             self._is_broken = True
             raise Unavailable(str(self._pipeline.fault or "server: the connection is broken"))
         seconds = self._seconds + more_seconds + max(map(_blocks, commands))
@@ -177,14 +180,14 @@ class Connection:
         self.note_redirect(refusal)
 
     async def close(self) -> None:
-        """Close the connection. Calls that wait raise `Unavailable`. Closing twice is allowed."""
+        """Close the connection. Calls that wait for an answer raise `Unavailable`. Closing twice is allowed."""
         self._is_broken = True
         self._pipeline.fail(Unavailable("server: the connection was closed"))
         await self._connection.disconnect(nowait=True)  # releases the transport without waiting
 
 
 def _blocks(command: Sequence[Argument]) -> float:
-    """Return how many seconds a command blocks by itself."""
+    """Return for how many seconds the server blocks on a command; 0.0 if the command does not block."""
     if command[0] not in {"XREAD", "XREADGROUP"} or "BLOCK" not in command:
         return 0.0
     return int(command[command.index("BLOCK") + 1]) / 1000

@@ -1,19 +1,20 @@
-"""Check whether a server keeps acknowledged entries through a crash, by its version and settings.
+"""Check by version and settings whether a server keeps acknowledged entries through a crash.
 
-Two server bugs lose acknowledged entries while the append-only file is loaded. Neither shows while the server runs, so
-the version decides.
+Two server bugs lose acknowledged entries while the append-only file is loaded. Neither bug shows while the server runs,
+so the check uses the version.
 
 **A torn group.** A script's writes are one group in the file, MULTI … EXEC. A power cut may leave a part of the last
 group, which was not acknowledged. Affected servers cut off the torn command and keep the beginning of the group. The
-next writes then become part of that group. The next start applies both: an acknowledged entry is refused, as the torn
-one has its id. Fixed in Valkey 8.0.11, 8.1.10, 9.0.6 and 9.1.2 (valkey-io/valkey#4342), and in no known release of
-Redis. Tested: Redis 7.0.15 and 8.2.3, Valkey 9.0.0, 9.1.0 and 9.1.1 lose entries; Valkey 9.1.2 does not. With
-`aof-load-truncated no` a torn file stops the server, and its checker removes the whole group.
+next writes then become part of that group. The next start applies all writes of the group. It then refuses an
+acknowledged entry, because an entry of the torn group already has the same id. Fixed in Valkey 8.0.11, 8.1.10, 9.0.6
+and 9.1.2 (valkey-io/valkey#4342), and in no known release of Redis. Tested: Redis 7.0.15 and 8.2.3, Valkey 9.0.0, 9.1.0
+and 9.1.1 lose entries; Valkey 9.1.2 does not. With `aof-load-truncated no` a torn file stops the server, and its
+checker removes the whole group.
 
 **A default user without rights.** Affected servers check each command of a group against the rights of the default
-user, and silently drop those that it may not run. So a restricted default user, which is good practice, empties the
-log. Fixed in Valkey 8.1.10 and 9.1.2 (valkey-io/valkey#3984) and in Redis 8.6 (redis/redis#14545); tested on the
-versions above. A user that is off and has all rights is safe.
+user, and silently drop the commands that this user may not run. So a restricted default user, which is good practice,
+empties the log. Fixed in Valkey 8.1.10 and 9.1.2 (valkey-io/valkey#3984) and in Redis 8.6 (redis/redis#14545); tested
+on the versions above. A default user that is off and has all rights is safe.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks
 
 
 class DurabilityWarning(UserWarning):
-    """Warning: the server may lose acknowledged messages in a crash. The text names the reason and the remedy."""
+    """The server may lose acknowledged messages in a crash. The text of the warning names the reason and the remedy."""
 
 
 class ServerVersion(NamedTuple):
@@ -41,7 +42,7 @@ class ServerVersion(NamedTuple):
     name: str
     """"Valkey" or "Redis\""""
     number: tuple[int, ...]
-    """such as `(9, 1, 2)`"""
+    """the version's numbers, such as `(9, 1, 2)`"""
 
     @classmethod
     def of(cls, info: Mapping[str, str]) -> ServerVersion:
@@ -55,23 +56,23 @@ class ServerVersion(NamedTuple):
 
     @property
     def keeps_torn_groups(self) -> bool:
-        """On loading, it keeps the beginning of a torn group."""
+        """Whether this version keeps the beginning of a torn group when it loads the file."""
         fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
         return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
 
     @property
     def asks_default_user(self) -> bool:
-        """On loading, it checks commands against the rights of the default user."""
+        """Whether this version checks commands against the rights of the default user when it loads the file."""
         if self.name == "Valkey":
             return not self._has({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
         return not self._has({}, newer=(8, 6))
 
     def _has(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
-        """Return whether it has a fix.
+        """Return whether this version has a fix.
 
         Args:
             fixed: by release line, the first patch with the fix.
-            newer: the first line of which every patch has it.
+            newer: the first release line in which every patch has the fix.
         """
         major, minor, patch = (*self.number, 0, 0, 0)[:3]
         return (major, minor) >= newer or patch >= fixed.get((major, minor), patch + 1)
@@ -93,10 +94,10 @@ def _read_info(text: bytes) -> dict[str, str]:
 
 
 async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys: Keys) -> None:
-    """Warn of servers that may lose acknowledged entries, and refuse those that will.
+    """Warn of servers that may lose acknowledged entries, and refuse servers that will lose them.
 
     Args:
-        pool: of the servers.
+        pool: pool of connections to the servers.
         infos: INFO of each server.
         keys: names of the keys.
 
@@ -118,7 +119,7 @@ async def loss_risks(pool: Pool, infos: Sequence[Mapping[str, str]]) -> tuple[st
     """Return one sentence for each server version that may lose entries in a power cut, with the remedy.
 
     Args:
-        pool: of the servers.
+        pool: pool of connections to the servers.
         infos: INFO of each server.
 
     Raises:

@@ -1,4 +1,4 @@
-"""An endpoint: the address of one server, and connecting to it.
+"""`Endpoint` is the address of one server, and connects to it.
 
 Retries, timeouts and other automatic behaviour of the client library are switched off.
 """
@@ -26,11 +26,12 @@ from lanebus.bus.servers.route_state import FixedRouteState, RouteState
 __all__ = ("Endpoint",)
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""TCP keep-alive: seconds of silence before the first probe, seconds between probes, and their number. TCP_KEEPALIVE is
-macOS's name for TCP_KEEPIDLE."""
+"""TCP keep-alive: seconds of silence before the first probe, seconds between probes, and number of probes. On macOS
+TCP_KEEPIDLE is named TCP_KEEPALIVE."""
 
 _DRIVER = DriverInfo()
-"""Client name sent by each connection. Made once, as the library reads its version from disk, 0.6 ms each time."""
+"""The client name that each connection sends. It is created only once, because the library reads its version from disk,
+which takes 0.6 ms."""
 
 
 class Endpoint:
@@ -50,7 +51,7 @@ class Endpoint:
         except ValueError as error:
             raise SetupError(f"server URL: {error}") from None
         self.bounds = bounds or ConnectionBounds()
-        """timeouts and counts of its connections"""
+        """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
         self._options: dict[str, object] = {
             **options,
@@ -65,7 +66,7 @@ class Endpoint:
         if issubclass(self._class, TcpConnection):
             self._options["socket_keepalive_options"] = _socket_options(self.bounds.answer_seconds)
         try:
-            self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
+            self._class(**self._options)  # type: ignore[arg-type]  # checks the options as `connect` would, without I/O
         except TypeError as error:
             raise SetupError(f"server URL: {error}") from None
 
@@ -96,14 +97,14 @@ class Endpoint:
 
     @property
     def database(self) -> int:
-        """Number of the database that its connections use."""
+        """Number of the database that connections to this endpoint use."""
         return int(cast("int", self._options.get("db", 0)))
 
     async def connect(self, state: RouteState | None = None) -> Connection:
         """Open a connection and log in.
 
         Args:
-            state: state shared by the connections of a route; None means that the server never changes.
+            state: routing state that the connections of a route share. None means that the route never changes.
 
         Raises:
             Unavailable: no server answers at this address.
@@ -129,7 +130,7 @@ class Endpoint:
         return Connection(connection, state or FixedRouteState(), self.bounds)
 
     async def ask(self, *commands: Sequence[Argument]) -> list[Reply | Refused]:
-        """Send commands in one write on a new connection. Raises as `connect` and `Connection.call_many` do."""
+        """Send commands in one write on a new connection. Raises the errors of `connect` and `Connection.call_many`."""
         connection = await self.connect()
         try:
             return await connection.call_many(commands)
@@ -155,13 +156,13 @@ class Endpoint:
 
 
 def _socket_options(dead_seconds: float) -> dict[int, int]:
-    """Return the socket options with which the kernel detects a dead connection, as far as it supports them."""
+    """Return the socket options that make the kernel detect a dead connection. Unsupported options are left out."""
     options = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
     return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, as the system or the server says it, without the URL and its password."""
+    """Return why a connection failed, in the words of the system or the server, without the URL and its password."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ResponseError):

@@ -28,19 +28,20 @@ class _Call(NamedTuple):
 
 
 class GroupedPool:
-    """A `Pool` that groups calls for another pool. Calls that may take long or must not run twice are not grouped.
+    """A `Pool` that sends calls in groups through another pool.
 
-    A cancelled caller does not affect the other calls of its group; its commands may be executed.
+    Calls that may take long, or that must not run twice, are not grouped. A cancelled caller does not affect the other
+    calls of its group; the commands of the cancelled call may be executed.
 
-    If a group fails, its calls are sent again, each by itself and all at the same time, so that one failing call does
-    not fail the others. A call without an answer after `answer_seconds` more fails with the error of the group.
+    If a group fails, its calls are sent again separately and at the same time, so that one failing call does not fail
+    the other calls. A call that has no answer after another `answer_seconds` fails with the error of the group.
     """
 
     def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:
         self._pool, self._bounds = pool, bounds or ConnectionBounds()
         self._waiting: deque[_Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Not `len(self._tasks)`: a task that found no more calls may not have ended yet.
+        # This is not `len(self._tasks)`, because a task that found no more calls may not have ended yet.
         self._active = 0
         self._is_closed = False
 
@@ -70,7 +71,7 @@ class GroupedPool:
         self._waiting.append(call)
         if self._active < self._bounds.groups_in_flight:
             self._active += 1
-            # It starts in the next turn of the event loop: calls of this turn share the group.
+            # The task starts in the next turn of the event loop, so all calls of this turn share a group.
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -85,7 +86,7 @@ class GroupedPool:
         return self._pool.scan(match)
 
     async def close(self) -> None:
-        """Fail all calls in flight. The inner pool is left to its owner."""
+        """Fail all calls in flight. The other pool stays open; its owner closes it."""
         self._is_closed = True
         tasks = tuple(self._tasks)
         for task in tasks:

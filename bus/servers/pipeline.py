@@ -1,7 +1,7 @@
-"""The requests on a connection and their replies, which arrive in the order of the requests.
+"""Send requests on a connection and match the replies, which arrive in the order of the requests.
 
-Handling replies in a callback saves a task switch for each. Every request has a time limit, which callers cannot omit:
-if no byte moves for the `seconds` of the oldest request, the connection is broken.
+Replies are handled in a callback, which saves a task switch for each reply. Every request has a time limit, which
+callers cannot omit: if no byte moves for the `seconds` of the oldest request, the connection is broken.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from lanebus.bus.servers.replies import Reply, refusal_of
 __all__ = ("Done", "Pipeline", "Request")
 
 Done = Callable[[list[Reply | Refused] | Unavailable], None]
-"""Called with one reply for each command, or with the error if there are none."""
+"""A function that is called with one reply for each command, or with the error if the replies did not arrive."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,18 +31,18 @@ class Request:
     """number of commands, each of which gets one reply"""
     done: Done
     seconds: float
-    """time without a byte in either direction after which the connection counts as dead"""
+    """time without a byte in either direction after which the connection is broken"""
     replies: list[Reply | Refused]
 
 
 class Pipeline(asyncio.Protocol):
-    """Writes requests to a transport, and calls each one's `done` with its replies."""
+    """Writes requests to a transport, and calls `Request.done` of each with the replies to it."""
 
     def __init__(self, transport: asyncio.Transport, refused: Callable[[Refused], None]) -> None:
         """
         Args:
-            transport: to take over.
-            refused: called with each error reply, before the `done` of its request.
+            transport: the connected transport, which this object takes over.
+            refused: called with each error reply, before `Request.done` of the request.
         """
         self.transport, self._refused = transport, refused
         transport.set_protocol(self)
@@ -59,13 +59,13 @@ class Pipeline(asyncio.Protocol):
         """Write a request.
 
         Raises:
-            Unavailable: the connection broke before any of it was sent.
+            Unavailable: the connection broke before any byte of the request was sent.
         """
         was_empty = not self.transport.get_write_buffer_size()
         if not self._requests:
             self._last_byte_at = self._loop.time()
         self.transport.writelines(data)
-        if self.transport.is_closing():  # it broke during this write
+        if self.transport.is_closing():  # the connection broke during this write
             fault = Unavailable("server: the connection broke")
             if not was_empty:
                 self._requests.append(request)
@@ -89,7 +89,7 @@ class Pipeline(asyncio.Protocol):
             self.fail(Unavailable("server: the reply is not RESP. Is it Redis or Valkey?"))
 
     def _take(self, reply: object) -> None:
-        if not self._requests:  # unsolicited: a server says why it closes the connection
+        if not self._requests:  # a reply without a request: the server says why it closes the connection
             return
         request = self._requests[0]
         if isinstance(reply, hiredis.ReplyError):
@@ -106,11 +106,11 @@ class Pipeline(asyncio.Protocol):
         self.fail(AnswerLost(f"server: {type(exc).__name__ if exc else 'it closed the connection'}"))
 
     def fail(self, fault: Unavailable) -> None:
-        """Break the connection and fail all requests. The server may still execute what was written."""
+        """Break the connection and fail all requests. The server may still execute commands that were written."""
         if self.fault is not None:
             return
         self.fault = fault
-        # Shut down now, not in the next turn of the event loop: a read blocked on the server could still take entries.
+        # Shut down now, not in the next turn of the event loop: a blocking read on the server could still take entries.
         with suppress(OSError):
             self.transport.get_extra_info("socket").shutdown(SHUT_RDWR)
         self.transport.abort()  # not `close`, which would wait until the dead connection has accepted all bytes
@@ -126,7 +126,10 @@ class Pipeline(asyncio.Protocol):
         self._timer = self._loop.call_at(when, self._check)
 
     def _check(self) -> None:
-        """Check whether bytes have moved. One timer serves all requests, as most are answered long before it fires."""
+        """Break the connection if no byte has moved for too long.
+
+        One timer serves all requests, because most requests are answered long before it fires.
+        """
         self._timer = None
         if not self._requests:
             return

@@ -20,22 +20,24 @@ class Pool(Protocol):
 
     @property
     def has_connected(self) -> bool:
-        """A connection succeeded at least once."""
+        """Whether a connection succeeded at least once."""
         ...
 
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
     ) -> Reply:
-        """Send one command and return its reply. It may be sent twice, so it must be a read or an idempotent script.
+        """Send one command and return its reply.
+
+        The command may be sent twice, so it must be a read or an idempotent script, unless `again` is False.
 
         Args:
-            command: the name and its arguments.
-            at: a key on the server to use, for a command without keys; None means the command's first key.
-            more_seconds: how much longer than a short call it may take.
-            again: False if the command must not run twice. It is then sent again only if it was refused.
+            command: the command's name and arguments.
+            at: for a command without keys, a key on the server to use. None means the command's first key.
+            more_seconds: seconds that the call may take in addition to those of a short call.
+            again: whether the command may run twice. If False, it is sent again only if the server refused it.
 
         Raises:
-            Refused: as for `Connection.call`. Refusals that pass within seconds are retried first.
+            Refused: as for `Connection.call`. A refusal that is expected to pass within seconds is retried first.
             Unavailable: as for `Connection.call`.
         """
         ...
@@ -45,7 +47,7 @@ class Pool(Protocol):
     ) -> list[Reply | Refused]:
         """Send several commands, in one write to each server. Commands for one session keep their order.
 
-        See `call` for repetition and errors; a `Refused` is returned in place of a reply.
+        See `call` for repetition and errors. If a command is refused, its reply is the `Refused`, which is not raised.
         """
         ...
 
@@ -54,7 +56,7 @@ class Pool(Protocol):
         ...
 
     def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
-        """Yield pages of the keys on all servers that match a pattern. A key may come twice.
+        """Yield pages of the keys on all servers that match a pattern. A key may be yielded twice.
 
         Raises:
             Unavailable: a server did not answer.
@@ -62,7 +64,7 @@ class Pool(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the idle connections now, and the others when they are returned."""
+        """Close idle connections now, and connections in use when they are returned."""
         ...
 
 
@@ -72,7 +74,7 @@ class ConnectionPool:
     def __init__(self, route: Route, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
         """
         Args:
-            route: to the server.
+            route: route to the server.
             limit: most connections; further callers wait.
             bounds: timeouts and pauses; None means the defaults.
         """
@@ -131,14 +133,17 @@ class ConnectionPool:
             return replies
         backoff = patient_backoff(self._bounds)
         while not is_settled(replies) and await backoff.wait():
-            # All of them, as the reads of one call keep their order.
+            # Send all commands again, because the reads of one call keep their order.
             replies = await self.attempt(commands, more_seconds, again=again)
         return replies
 
     async def attempt(
         self, commands: Sequence[Sequence[Argument]], more_seconds: float, *, again: bool
     ) -> list[Reply | Refused]:
-        """Send commands in one write; without an answer, and if `again`, once more on a new connection."""
+        """Send commands in one write.
+
+        If there is no answer and `again` is True, send the commands once more on a new connection.
+        """
         try:
             return await self._once(commands, more_seconds)
         except Unavailable:
@@ -174,9 +179,10 @@ class ConnectionPool:
                     self._idle.append(connection)
 
     async def drop_idle(self) -> None:
-        """Close the idle connections, as others may have died too: this shows only at their next use.
+        """Close all connections after one was found dead, because the others may be dead too.
 
-        Connections in use are closed when they are returned, as they may have died since their last answer.
+        Idle connections are closed now, connections in use when they are returned. A dead connection is noticed only
+        when it is used.
         """
         self._drops += 1
         while self._idle:
@@ -189,7 +195,7 @@ class ConnectionPool:
 
 
 def is_settled(replies: Sequence[Reply | Refused]) -> bool:
-    """Return whether no reply is a refusal that passes by itself within seconds."""
+    """Return whether the replies are final: none is a refusal that is expected to pass within seconds."""
     return not any(isinstance(reply, Refused) and reply.is_retryable for reply in replies)
 
 

@@ -1,4 +1,4 @@
-"""Types of command arguments and replies, and the errors among the replies."""
+"""Types of command arguments and replies, and the handling of error replies."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -23,7 +23,7 @@ async def call_all(connection: Calling, commands: Sequence[Sequence[Argument]]) 
     """Send several commands in one round trip and return their replies.
 
     Raises:
-        Refused: the server refused one of them. The others may have been executed.
+        Refused: the server refused one of the commands. The other commands may have been executed.
         Unavailable: as for `Connection.call_many`.
     """
     return [answered(reply) for reply in await connection.call_many(commands)]
@@ -33,7 +33,7 @@ def answered(reply: Reply | Refused) -> Reply:
     """Return the reply, unless it is an error.
 
     Raises:
-        Refused: it is an error.
+        Refused: the reply is this error.
     """
     if isinstance(reply, Refused):
         raise reply
@@ -41,14 +41,15 @@ def answered(reply: Reply | Refused) -> Reply:
 
 
 def is_ask(reply: Reply | Refused) -> bool:
-    """Return whether a cluster server redirects this one command (ASK), as its slot is being migrated."""
+    """Return whether a cluster server redirects only this command (ASK), because the slot is being migrated."""
     return isinstance(reply, Redirected) and reply.code == "ASK"
 
 
 def refusal_of(text: str) -> Refused:
     """Return the error for a server's error text.
 
-    Only the first word is kept, as the rest may quote arguments and thus messages. Redirects also keep their address.
+    Only the first word is kept, because the rest may quote arguments and thus messages. A redirect also keeps the
+    address in it.
     """
     code, _, rest = text.partition(" ")
     if code in {"ASK", "MOVED"}:

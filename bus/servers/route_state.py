@@ -1,4 +1,4 @@
-"""State shared by the connections of one route: whether it still leads to the right server."""
+"""The state that the connections of one route share: whether the route still leads to the right server."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,24 +10,24 @@ __all__ = ("FixedRouteState", "RouteState")
 
 
 class RouteState(Protocol):
-    """Routing state shared by the connections to one server. Invalidating it invalidates them all."""
+    """Routing state that the connections to one server share. Invalidating the state breaks all these connections."""
 
     @property
     def is_over(self) -> bool:
-        """The route leads to the wrong server, so all connections made with it are broken."""
+        """Whether the route leads to the wrong server. If so, all connections that were made with it are broken."""
         ...
 
     def invalidate(self, refusal: Refused) -> None:
-        """Handle an error reply which shows that the route leads to the wrong server."""
+        """Handle an error reply that shows that the route leads to the wrong server."""
         ...
 
     async def ask(self, redirect: Redirected, command: Sequence[Argument]) -> Reply | Refused:
-        """Send one command to the server named by an ASK redirect. Later commands go to the old server."""
+        """Send one command to the server that an ASK redirect names. Later commands go to the old server."""
         ...
 
 
 class FixedRouteState:
-    """State of a route to a server that never redirects: a single server, or the primary that Sentinels name."""
+    """Routing state for a server that never redirects: a single server, or the primary that Sentinels name."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -38,6 +38,6 @@ class FixedRouteState:
         self.is_over = True
 
     async def ask(self, redirect: Redirected, command: Sequence[Argument]) -> Reply | Refused:
-        """Return the redirect unchanged, as there is no other server."""
+        """Return the redirect unchanged, because there is no other server."""
         del command
         return redirect

@@ -1,4 +1,4 @@
-"""The primary that Sentinels name. It is looked up for each connection, as a failover changes it."""
+"""Connect to the primary that Sentinels name. It is looked up for each connection, because a failover changes it."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -15,14 +15,17 @@ __all__ = ("SentinelRoute",)
 
 
 class SentinelRoute:
-    """The `Route` to the primary of a service. If one connection finds a demoted primary, all are broken."""
+    """The `Route` to the primary of a service.
+
+    If one connection shows that the primary was demoted, all connections of the route are broken.
+    """
 
     def __init__(self, sentinels: Sequence[Endpoint], service: str, primary: Endpoint) -> None:
         """
         Args:
             sentinels: the Sentinels to ask.
             service: name of the service.
-            primary: an endpoint with the user, password and settings of primaries; its address is replaced.
+            primary: an endpoint with the user, password and settings of primaries. Its address is not used.
         """
         self._sentinels, self._service, self._primary = list(sentinels), service, primary
         self._address: tuple[str, int] | None = None
@@ -32,7 +35,7 @@ class SentinelRoute:
         """See `Route`.
 
         Raises:
-            SetupError: no Sentinel knows the service, and none ever did.
+            SetupError: no Sentinel knows the service, and no Sentinel ever knew it.
         """
         address = await self._look_up()
         if address != self._address or self._state.is_over:
@@ -54,7 +57,7 @@ class SentinelRoute:
         return connection
 
     async def _look_up(self) -> tuple[str, int]:
-        """Return the primary's address from the first Sentinel that knows it, which is asked first from then on."""
+        """Return the primary's address from the first Sentinel that knows it. Later calls ask this Sentinel first."""
         unreachable, fault = 0, None
         for sentinel in list(self._sentinels):
             try:
@@ -72,7 +75,7 @@ class SentinelRoute:
                 return host.decode() or sentinel.host, int(port)
         if fault is not None:
             raise fault
-        if unreachable or self._address is not None:  # they knew it before: they are being reconfigured
+        if unreachable or self._address is not None:  # a known service that is gone: Sentinels are being reconfigured
             raise Unavailable(
                 f"no Sentinel of {len(self._sentinels)} names the primary of {self._service!r}. Check that they run"
             )

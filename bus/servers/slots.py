@@ -1,4 +1,4 @@
-"""The cluster slot of a command. Pure. Source: the Redis Cluster specification."""
+"""Find the cluster slot of a command. Pure. Source: the Redis Cluster specification."""
 
 from binascii import crc_hqx
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _KEYLESS = frozenset({"ACL", "BGREWRITEAOF", "CLIENT", "CONFIG", "INFO", "PING",
 
 
 def key_of(command: Sequence[Argument]) -> str:
-    """Return the first key of a command; "" if it has none, so that any server can execute it."""
+    """Return the first key of a command; "" if the command has no key, so that any server can execute it."""
     name = command[0]
     if name in _KEYLESS:
         return ""

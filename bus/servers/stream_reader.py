@@ -1,4 +1,4 @@
-"""Read streams after a position in each, and block until one of them has new entries."""
+"""Read streams, each after a position, and block until a stream has new entries."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ __all__ = ("StreamReader", "last_ids", "pages_of", "read_blocking")
 
 
 class StreamReader:
-    """Blocks on some streams of one server, on a connection of its own. One task at a time may use it.
+    """Blocks on some streams of one server, on its own connection. Only one task at a time may use a reader.
 
-    A new connection clears `positions`, as the server may have lost the end of a stream: call `enter` before `read`.
+    A new connection clears `positions`, because the server may have lost the end of a stream. So call `enter`
+    before `read`.
     `connected` and `enter` replace a broken connection; the caller decides when.
     """
 
     def __init__(self, route: Route, streams: Iterable[str], *, silence: float) -> None:
         """
         Args:
-            route: to the server.
+            route: route to the server.
             streams: names of the streams.
-            silence: seconds that a read may take longer than it blocks, before its connection counts as dead.
+            silence: seconds beyond its block time after which a read without a reply means that the connection is dead.
         """
         self._route, self._streams, self._silence = route, tuple(streams), silence
         self._connection: Connection | None = None
@@ -41,11 +42,11 @@ class StreamReader:
 
     @property
     def is_connected(self) -> bool:
-        """There is a connection that is not known to be broken."""
+        """Whether the reader has a connection that is not known to be broken."""
         return self._connection is not None and not self._connection.is_broken
 
     async def connected(self) -> Connection:
-        """Return the connection; a new one if there is none or it is broken.
+        """Return the connection. If there is none or it is broken, open a new connection.
 
         Raises:
             Unavailable: the server did not answer.
@@ -61,10 +62,12 @@ class StreamReader:
         self.positions = await last_ids(await self.connected(), self._streams)
 
     async def has_rewound(self) -> bool:
-        """Enter the streams again if one has lost its end: its new ids may stay below the position for a long time.
+        """If a stream has lost its end, enter all streams again.
+
+        The new ids of such a stream may stay below the known position for a long time.
 
         Returns:
-            True if a stream has lost its end, so entries may have been missed.
+            Whether a stream has lost its end, so that entries may have been missed.
 
         Raises:
             Unavailable: the server did not answer.
@@ -83,7 +86,7 @@ class StreamReader:
             seconds: how long to wait; at least a millisecond.
 
         Returns:
-            The new entries by stream; see `pages_of`. Empty if none came.
+            The new entries by stream; see `pages_of`. Empty if no entries came.
 
         Raises:
             Unavailable: the server did not answer, or the connection is dead.
@@ -107,7 +110,7 @@ class StreamReader:
 
 
 async def last_ids(connection: Connection, streams: Iterable[str]) -> dict[str, str]:
-    """Return the id of the newest entry of each stream; `0-0` for an empty one. Raises Unavailable."""
+    """Return the id of the newest entry of each stream; `0-0` for an empty stream. Raises Unavailable."""
     names = tuple(streams)
     replies = await connection.call_many([("XREVRANGE", name, "+", "-", "COUNT", 1) for name in names])
     newest = [cast("list[Entry]", answered(reply)) for reply in replies]
@@ -123,15 +126,15 @@ async def read_blocking(
     silence: float,
     then: Sequence[Sequence[Argument]] = (),
 ) -> tuple[dict[str, list[Entry]], list[Reply | Refused]]:
-    """Wait until one of the streams has entries after its position, and read them.
+    """Wait until one of the streams has entries after its position, and read these entries.
 
     Args:
-        connection: blocked for the time of the read.
+        connection: the connection, which is blocked for the time of the read.
         positions: the streams, each with the id to read after.
         count: most entries of each stream.
         seconds: how long the server waits for entries; at least a millisecond.
-        silence: seconds that the answer may take longer, before the connection counts as dead.
-        then: commands sent in the same write; the server runs them after the read.
+        silence: seconds beyond `seconds` after which a missing answer means that the connection is dead.
+        then: commands that are sent in the same write. The server runs them after the read.
 
     Returns:
         The new entries by stream, see `pages_of`, and the replies to `then`.
@@ -153,7 +156,7 @@ async def read_blocking(
 def pages_of(reply: Reply | Refused) -> dict[str, list[Entry]]:
     """Return the entries of each stream in the reply to XREAD.
 
-    Redis 7.0 also names a stream without entries, if they were removed before they were read.
+    Redis 7.0 also names a stream whose new entries were removed before they were read. Its page is empty.
 
     Raises:
         Refused: the server refused the read.

@@ -1,11 +1,11 @@
-"""The servers of a bus: the meaning of its URL, and the routes to them.
+"""Find the servers that a bus URL names, and the routes to these servers.
 
     redis://host:port/db        rediss://…        unix:///path     one server
     redis+sentinel://host:port,host:port/service                  the primary that Sentinels watch over
     redis+cluster://host:port,host:port/          rediss+cluster   a cluster
 
-A *shard* is the part of a bus that one publisher, one hub and one reader of a consumer serve: the whole bus on a single
-server, one bucket on a cluster.
+A *shard* is the part of a bus that one publisher, one hub and one reader of a consumer serve. On a single server it is
+the whole bus, on a cluster one bucket.
 """
 
 import re
@@ -46,7 +46,7 @@ class Topology(Protocol):
 
     @property
     def is_one(self) -> bool:
-        """A single server holds all keys, so the whole bus is one shard."""
+        """Whether a single server holds all keys, so that the whole bus is one shard."""
         ...
 
     def route(self, key: str) -> Route:
@@ -54,7 +54,7 @@ class Topology(Protocol):
         ...
 
     def pool(self, limit: int = 8) -> Pool:
-        """Return a pool of connections for short calls to all servers, at most `limit` to each."""
+        """Return a pool of connections for short calls to all servers, with at most `limit` connections to each."""
         ...
 
 
@@ -97,7 +97,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     """Return the servers that a URL names. Does no I/O.
 
     Args:
-        url: in one of the forms that the module describes.
+        url: the URL, in one of the forms that this module describes.
         bounds: timeouts of connections; None means the defaults.
 
     Raises:
@@ -139,7 +139,7 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
 
 
 def _split(url: str) -> SplitResult:
-    """Split a URL with several hosts. Newer versions of `urlsplit` refuse IPv6 addresses in it."""
+    """Split a URL with several hosts. Newer versions of `urlsplit` alone refuse such a URL with IPv6 addresses."""
     scheme, _, rest = url.partition("://")
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
     return urlsplit(f"{scheme}://hosts{rest[len(hosts) :]}")._replace(netloc=hosts)
@@ -160,10 +160,10 @@ def _servers(
 
     Args:
         parts: the URL.
-        port: port of hosts without one.
+        port: port of a host for which the URL gives no port.
         query: options of the endpoints.
-        bounds: their timeouts.
-        login: `user:password@`, in place of the URL's own; None uses that.
+        bounds: timeouts of the endpoints.
+        login: `user:password@` to use instead of the URL's. None uses the URL's.
     """
     scheme = parts.scheme.partition("+")[0]
     own, at, hosts = parts.netloc.rpartition("@")

@@ -14,7 +14,7 @@ class Receipt(NamedTuple):
     positions: tuple[int, ...]
     """one position for each message, in order"""
     is_duplicate: bool = False
-    """whether nothing was added, because the key was published before. Then `positions` are those of the first publish"""
+    """whether nothing was added, because the key was used before. `positions` are then those of the first publish"""
     incarnation: str = ""
     """incarnation of the log to which the messages were appended, see `Cursor`"""
 
