@@ -85,7 +85,7 @@ class Cluster:
             raise
 
     def _state(self, slot: int, server: Endpoint) -> "ClusterRouteState":
-        """Return the routing state that the connections of a slot share. If the owner has changed, create a new state."""
+        """Return the routing state that the connections of a slot share; a new state if the owner has changed."""
         known = self._states.get(slot)
         if known is None or known.is_over or known.server is not server:
             if known is not None:
