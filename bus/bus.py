@@ -52,10 +52,7 @@ HEARTBEAT_SECONDS = 15.0
 
 
 class Bus:
-    """An open bus. `Bus.open` opens one.
-
-    One bus per process is enough: all sessions of a bus share its connections, its publisher and its reader.
-    """
+    """An open bus. `Bus.open` opens one. All sessions of a bus share its connections, its publisher and its reader."""
 
     def __init__(
         self,
@@ -74,8 +71,7 @@ class Bus:
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
-        """acquires, renews and releases the leases of many sessions in one round trip, for workers. `Session` has
-        methods for its own lease"""
+        """acquires, renews and releases leases of many sessions in one round trip, for workers"""
         self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
         self.inspector = Inspector(pool, self._log, self._archive)
         """raw reads of the stored keys, for `lanebus verify`"""
@@ -123,10 +119,9 @@ class Bus:
         sent raises `Closed`. An error of the block is raised as it is, never in an exception group.
 
         Args:
-            url: your server: `redis://`, `rediss://` or `unix://`. `redis+sentinel://host,host/service` connects to the
-                primary that the Sentinels name. `redis+cluster://host,host` connects to a cluster through any of its
-                servers. None means `$LANEBUS_URL` if `data_dir` is also None, or else the embedded server, which is
-                started or joined.
+            url: your server: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for the primary
+                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None means
+                `$LANEBUS_URL` if `data_dir` is also None, or else the embedded server, which is started or joined.
             data_dir: directory of the embedded server's data. None means `$LANEBUS_DATA_DIR`, or else `lanebus` in the
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
@@ -214,8 +209,7 @@ class Bus:
         """Return the heads of all sessions, the most recently changed first.
 
         Args:
-            bucket: list only the sessions of this bucket. None lists those of all buckets. If there are many sessions,
-                list one bucket at a time.
+            bucket: list only the sessions of this bucket; None means all buckets. Many sessions can be listed in parts.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -244,9 +238,8 @@ class Bus:
                 sessions that wake a worker after the first `fetch`. It has no effect on an existing group.
             owner: name to acquire leases for. If a wake-up names a session whose lease is free, `fetch` acquires the
                 lease for one heartbeat (`Work.lease`), which saves a round trip. "" acquires no leases.
-            first_page: a function that returns `Session.first_page` of the session with the given id. If `fetch` asks
-                for the lease of a single session, it also reads this page in the same round trip (`Work.page`). None
-                reads no page.
+            first_page: returns `Session.first_page` for a session id. If `fetch` asks for only one session's lease, it
+                also reads this page in the same round trip (`Work.page`). None reads no page.
 
         Raises:
             InvalidName: `group` or `name` has an invalid form.
@@ -285,9 +278,7 @@ class Bus:
         return await all_group_names(self._log)
 
     async def group_status(self, group: str) -> GroupStatus:
-        """Return the state of a group: its consumers, the work of each consumer, and the waiting work.
-
-        If the group does not exist, the status has only zeros.
+        """Return a group's consumers, their work, and the waiting work. If there is no such group, all numbers are 0.
 
         Args:
             group: name of the group.
@@ -332,9 +323,7 @@ class Bus:
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return which worker owns the lease of each session, for monitoring.
-
-        An owner's name proves nothing: only the epoch shows that a worker holds the lease.
+        """Return which worker owns the lease of each session, for monitoring. Only the epoch proves a lease.
 
         Args:
             sessions: the ids of the sessions. A session that does not exist has no owner.

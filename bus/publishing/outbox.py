@@ -224,12 +224,8 @@ class Outbox:
     def next_batch(self, count: int, limit_bytes: int) -> list[PendingPublish]:
         """Remove the next publishes to send from the waiting publishes, and return them.
 
-        Publishes whose callers no longer wait are dropped. The first caller that waits gets an unreported rollback
-        instead.
-
-        Args:
-            count: most publishes to return.
-            limit_bytes: most bytes to return. A larger first publish is returned alone.
+        At most `count` publishes and `limit_bytes` are returned, but at least one publish. Publishes whose callers no
+        longer wait are dropped. If a rollback was not reported yet, the first caller gets it instead.
         """
         trouble = self._begin_trouble()
         waiting = [publish for publish in trouble.waiting if not publish.future.done()]

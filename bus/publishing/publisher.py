@@ -97,8 +97,7 @@ class Publisher:
         self._fault: Unavailable | None = None
         self._is_ended = self._is_scheduled = False
         self._is_crowded = False
-        """whether the last batch held several publishes. If it did, several callers are likely to publish again at the
-        same time"""
+        """whether the last batch held several publishes, whose callers are likely to publish together again"""
         self._loop = asyncio.get_running_loop()
 
     async def publish(
@@ -158,10 +157,7 @@ class Publisher:
         seconds: float,
         deadline: float,
     ) -> PendingPublish:
-        """Store large media, then queue the publish.
-
-        Later publishes to the same session wait until this publish is queued, which keeps the order of the calls.
-        """
+        """Store large media, then queue the publish. Later publishes to the session wait, which keeps their order."""
         if self._queue.is_closed:
             raise Closed("bus")
         with anyio.move_on_after(seconds):
