@@ -63,8 +63,9 @@ def bucket_at(port: int, bucket: str) -> "S3Store":
         access_key_id="test",
         secret_access_key="test",
         virtual_hosted_style_request=False,
-        client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
+        client_options={"allow_http": True, "timeout": "120s"},
+        # The server may close a pooled connection just when it is used again. The product's stores have 10 retries.
+        retry_config={"max_retries": 3},
     )
 
 
