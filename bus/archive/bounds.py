@@ -10,6 +10,7 @@ class ArchiveBounds:
     """Sizes at which a segment is full and a new segment begins."""
 
     text_bytes: int = 8 * 1_048_576
-    """Most bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of its own."""
+    """Maximum number of bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of
+    its own."""
     entries: int = 10_000
-    """Most entries in a segment."""
+    """Maximum number of entries in a segment."""

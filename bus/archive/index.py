@@ -33,7 +33,7 @@ async def archived_segments(log: Log, session: str, position: int = 0, count: in
         log: the log.
         session: id of the session.
         position: the position to start at; 0 starts at the first segment.
-        count: most names to return; -1 means all.
+        count: maximum number of names to return; -1 means all.
     """
     reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
     return [name.decode() for name in cast("list[bytes]", reply)]

@@ -37,10 +37,10 @@ __all__ = ("LINE_LIMIT_BYTES", "Header", "LaneEntry", "Segment", "line_of", "rea
 FORMAT, VERSION = "lanebus-archive", 1
 
 LINE_LIMIT_BYTES = 32 * 1_048_576
-"""Most bytes of one line. The line of an entry that the bus wrote has at most a tenth of this."""
+"""Maximum number of bytes of one line. The line of an entry that the bus wrote has at most a tenth of this."""
 
 TEXT_LIMIT_BYTES = 2 * LINE_LIMIT_BYTES
-"""Most bytes of all lines of a segment. A file that decompresses to more is refused."""
+"""Maximum number of bytes of all lines of a segment. A file that decompresses to more is refused."""
 
 LaneEntry = tuple[Lane, Entry]
 

@@ -8,7 +8,8 @@ from lanebus.bus.errors import InvalidArchiveName
 __all__ = ("FILE_LIMIT_BYTES", "ArchiveStore", "check_name")
 
 FILE_LIMIT_BYTES = 128 * 1_048_576
-"""Most bytes of a file that is read. Segments are smaller, so a larger file was written by another program."""
+"""Maximum number of bytes of a file that is read. Segments are smaller, so a larger file was written by another
+program."""
 
 _PART = r"[a-z0-9_=-][a-z0-9_=.-]{0,199}"
 _NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}")

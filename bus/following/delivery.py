@@ -46,7 +46,7 @@ class Delivery:
             request: the request that was answered.
             found: the entries of each stream.
             head: the session's head, read after the entries.
-            count: most entries of each stream that the read asked for.
+            count: maximum number of entries of each stream that the read asked for.
             is_whole: whether all streams were read at one moment. False for a blocking read: Redis 7.0 answers it with
                 only the stream that ended the wait, even if the same script wrote to other streams.
         """

@@ -55,7 +55,7 @@ class ReadBatch:
 
     requests: list[ReadRequest]
     count: int
-    """most entries to read of each stream"""
+    """maximum number of entries to read of each stream"""
 
 
 def divided(sized: Iterable[tuple[ReadRequest, int]], budget: int, count: int) -> list[ReadBatch]:
@@ -63,8 +63,9 @@ def divided(sized: Iterable[tuple[ReadRequest, int]], budget: int, count: int) -
 
     Args:
         sized: each request with the most bytes that its reply can have.
-        budget: most bytes of one reply. A request with a larger reply gets a batch of its own, with fewer entries.
-        count: most entries to read of each stream.
+        budget: maximum number of bytes of one reply. A request with a larger reply gets a batch of its own, with fewer
+            entries.
+        count: maximum number of entries to read of each stream.
     """
     batches: list[ReadBatch] = []
     room = -1  # bytes left in the last batch

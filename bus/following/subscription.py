@@ -38,18 +38,18 @@ class HubBounds:
     silence_seconds: float = 3.0
     """Seconds beyond `block_seconds` after which a read without a reply means that the connection is dead."""
     index_page: int = 1_000
-    """Most entries of one index in one reply. An index is never trimmed to fewer entries than this."""
+    """Maximum number of entries of one index in one reply. An index is never trimmed to fewer entries than this."""
     sessions_at_once: int = 100
-    """Most sessions that are read in one round trip."""
+    """Maximum number of sessions that are read in one round trip."""
     unsized_sessions: int = 16
     """If more sessions than this have changed, the hub first asks for the size of each session's new entries."""
     page_entries: int = 60
-    """Most entries of one stream in one reply."""
+    """Maximum number of entries of one stream in one reply."""
     scanned: int = 1_000
     """After this many entries that were not selected, a follower gets a `scanned` notice with its cursor."""
     looks: int = 2_000
-    """Most quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at once blocked
-    the event loop for 0.2 s."""
+    """Maximum number of quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at
+    once blocked the event loop for 0.2 s."""
 
 
 class SubscriptionOptions(NamedTuple):

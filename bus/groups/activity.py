@@ -23,7 +23,7 @@ class ActivityBounds:
     """Bounds of one `Bus.activity` call."""
 
     pointers: int = 100
-    """most publishes of each bucket whose session is named; further publishes are only counted"""
+    """maximum number of publishes of each bucket whose session is named; further publishes are only counted"""
 
 
 _ACTIVITY = Script("activity")

@@ -1,7 +1,7 @@
-"""Count the works that wait in some buckets, and claim as many as the consumer has room for.
+"""Count the work items that wait in some buckets, and claim as many as the consumer has room for.
 
 Wake-ups announce new work. A sweep finds all other work: sessions woken before this consumer listened, delayed work
-that is due, works of silent consumers, and works that were delivered in a reply that never arrived.
+that is due, work items of silent consumers, and work items that were delivered in a reply that never arrived.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ("Backlog",)
 
 
 class Backlog:
-    """The known number of works that wait in some buckets, and the times of the next sweeps."""
+    """The known number of work items that wait in some buckets, and the times of the next sweeps."""
 
     def __init__(
         self, log: GroupLog, in_flight: InFlight, liveness: Liveness, buckets: Iterable[int], *, sweep_seconds: float
@@ -34,8 +34,8 @@ class Backlog:
         self._holders: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, dict[str, None]] = {}
         self._losses, self._recovered = 1, 0
-        """number of replies with works that may have been lost, and number of these losses whose works were fetched
-        again. The first loss stands for an earlier process that may have left works under this name"""
+        """number of replies with work items that may have been lost, and number of these losses whose work items were
+        fetched again. The first loss stands for an earlier process that may have left work items under this name"""
         self._recover_at = -inf
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Backlog:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the server may have assigned works to this consumer's name that this process does not know."""
+        """Whether the server may have assigned work items to this consumer's name that this process does not know."""
         return self._recovered < self._losses
 
     @property
@@ -70,7 +70,7 @@ class Backlog:
                 self._sweep_at[bucket] = moment
 
     def recover(self) -> None:
-        """Fetch this consumer's own works again, because a reply may have been lost.
+        """Fetch this consumer's own work items again, because a reply may have been lost.
 
         A fetch that is already in flight does not end the recovery.
         """
@@ -79,7 +79,7 @@ class Backlog:
         self.sweep_by(-inf)
 
     async def sweep(self, connection: Calling) -> None:
-        """Count the works of every bucket whose sweep is due. Raises Unavailable."""
+        """Count the work items of every bucket whose sweep is due. Raises Unavailable."""
         now = anyio.current_time()
         if now < self.next_sweep:
             return
@@ -108,7 +108,7 @@ class Backlog:
             self.recover()
 
     async def claim(self, connection: Calling, limit: int) -> list[Work]:
-        """Fetch up to `limit` of the counted works. Raises Unavailable."""
+        """Fetch up to `limit` of the counted work items. Raises Unavailable."""
         limits: dict[int, int] = {}
         for bucket, count in self._available.items():
             if limit <= 0:

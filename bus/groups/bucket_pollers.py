@@ -35,9 +35,9 @@ class BucketPollers:
         self._tasks = [asyncio.create_task(self._run(reader)) for reader in readers]
 
     async def take(self, limit: int, seconds: float) -> list[Work]:
-        """Wait until readers have fetched works, at most `seconds`, and return at most `limit` of them.
+        """Wait until readers have fetched work items, at most `seconds`, and return at most `limit` of them.
 
-        If a fetch is still in flight when the call returns, the next call returns its works, and counts the fetch
+        If a fetch is still in flight when the call returns, the next call returns its work items, and counts the fetch
         against `limit`. Raises the error that ended the task of a reader, if there is one.
         """
         self._is_taking = True
@@ -87,7 +87,7 @@ class BucketPollers:
 
     async def _poll(self, reader: GroupReader) -> None:
         await reader.sweep()
-        if not reader.backlog.is_recovering:  # first this consumer's unfinished works of all buckets, then new works
+        if not reader.backlog.is_recovering:  # first this consumer's unfinished work items of all buckets, then new work items
             self._set_recovered(reader)
             await self._all_recovered.wait()
             await reader.wait_for_wake_up(

@@ -1,4 +1,5 @@
-"""Read the wake-ups of some buckets on one server, and fetch works from these buckets, on a separate connection."""
+"""Read the wake-ups of some buckets on one server, and fetch work items from these buckets, on a separate
+connection."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ __all__ = ("GroupReader",)
 
 
 class GroupReader:
-    """Fetches a consumer's own unfinished works first, then works of silent consumers, due works and new works."""
+    """Fetches a consumer's own unfinished work items first, then work items of silent consumers, due work items and new
+    work items."""
 
     def __init__(self, route: Route, keys: Keys, backlog: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
         """
         Args:
             route: route to the server that holds the buckets.
-            backlog: the count of the works in the same buckets.
+            backlog: the count of the work items in the same buckets.
         """
         self.backlog, self._bounds = backlog, bounds
         self._buckets = {keys.wake_ups(bucket): bucket for bucket in buckets}
@@ -35,11 +37,11 @@ class GroupReader:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be works to fetch."""
+        """Whether there may be work items to fetch."""
         return bool(self.backlog)
 
     async def sweep(self) -> None:
-        """Find works that no wake-up announced, if a sweep is due. Raises Unavailable."""
+        """Find work items that no wake-up announced, if a sweep is due. Raises Unavailable."""
         connection = await self._connected()
         if self.backlog.is_due or not self._reader.positions:
             # Read the end of each stream before each sweep, so that wake-ups after the sweep are not missed. The
@@ -49,7 +51,7 @@ class GroupReader:
             await self.backlog.sweep(connection)
 
     async def fetch(self, limit: int) -> list[Work]:
-        """Return up to `limit` works without waiting for more. Raises Unavailable."""
+        """Return up to `limit` work items without waiting for more. Raises Unavailable."""
         await self.sweep()
         found: list[Work] = []
         while self.backlog and not found:

@@ -86,14 +86,15 @@ class Consumer:
     async def fetch(self, free: int) -> list[Work]:
         """Wait until sessions have work, and fetch them. Keep trying while the server is unreachable.
 
-        Nothing is fetched ahead, so this consumer holds only works that `fetch` returned. If a call is cancelled, the
-        server may already have assigned works to this consumer; the next call returns these works first.
+        Nothing is fetched ahead, so this consumer holds only work items that `fetch` returned. If a call is cancelled,
+        the server may already have assigned work items to this consumer; the next call returns these work items first.
 
         Args:
-            free: most works to return; 1 or more.
+            free: maximum number of work items to return; 1 or more.
 
         Returns:
-            1 to `free` works, each of a different session. A session may be returned while this consumer still holds an
+            1 to `free` work items, each of a different session. A session may be returned while this consumer still
+            holds an
             earlier work of it. Then the server has already ended the earlier work: another consumer claimed the work,
             or a call that finishes it is about to return.
 
@@ -108,28 +109,28 @@ class Consumer:
         return works
 
     async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
-        """Finish works. The session of a finished work is delivered again only after a new entry wakes it.
+        """Finish work items. The session of a finished work is delivered again only after a new entry wakes it.
 
         Args:
-            works: works from `fetch`. A work that another consumer has claimed is ignored.
+            works: work items from `fetch`. A work that another consumer has claimed is ignored.
             seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
                 makes the session available at once, to any consumer.
 
         Raises:
-            Unavailable: the server did not answer; the works may be delivered again.
+            Unavailable: the server did not answer; the work items may be delivered again.
         """
         if works:
             with self._releasing(works):
                 await self._log.ack(works, seen or {})
 
     async def heartbeat(self, *works: Work) -> list[Work]:
-        """Report that this consumer is alive, and return the works that it has lost.
+        """Report that this consumer is alive, and return the work items that it has lost.
 
-        For another `heartbeat` seconds no other consumer claims this consumer's works. Call it three times in this
+        For another `heartbeat` seconds no other consumer claims this consumer's work items. Call it three times in this
         period. `fetch` also sends heartbeats while it waits.
 
         Args:
-            works: works to check. Without any, all works that were fetched and not finished are checked.
+            works: work items to check. Without any, all work items that were fetched and not finished are checked.
 
         Returns:
             The lost works: this consumer was silent for too long, and another consumer claimed them.
@@ -146,20 +147,20 @@ class Consumer:
     async def nack(
         self, *works: Work, delay: float | None = None, error: str = "", attempts: int | None = None
     ) -> None:
-        """Give works back to the group. A session that is woken before the delay is over is delivered at once.
+        """Give work items back to the group. A session that is woken before the delay is over is delivered at once.
 
         Args:
-            works: works from `fetch`. A work that another consumer has claimed is ignored.
-            delay: seconds until a consumer of the group gets the works. None delivers the works at once, as if they had
-                not been fetched: the attempt is not counted, and `Work.error` does not change.
+            works: work items from `fetch`. A work that another consumer has claimed is ignored.
+            delay: seconds until a consumer of the group gets the work items. None delivers the work items at once, as
+                if they had not been fetched: the attempt is not counted, and `Work.error` does not change.
             error: what went wrong. The next delivery has it in `Work.error`, cut to `WorkBounds.error_length`
                 characters. Used only with a delay.
-            attempts: how often the works were tried; None means `Work.attempt`. Used only with a delay.
+            attempts: how often the work items were tried; None means `Work.attempt`. Used only with a delay.
 
         Raises:
             SetupError: `delay` is negative or not finite.
-            Unavailable: the server did not answer. The works are delivered again after `heartbeat` seconds of silence,
-                or when a consumer with this name starts again.
+            Unavailable: the server did not answer. The work items are delivered again after `heartbeat` seconds of
+                silence, or when a consumer with this name starts again.
         """
         if delay is None:
             for work in works:
@@ -199,16 +200,16 @@ class Consumer:
             return await self._log.dead_letter(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
     async def deregister(self) -> int:
-        """Close this consumer, give back all works that are assigned to its name, and forget the name.
+        """Close this consumer, give back all work items that are assigned to its name, and forget the name.
 
         Call it if the name will not be used again. A worker that will restart under the same name only needs `close`;
         it continues its own work after the restart.
 
         Returns:
-            How many works were given back.
+            How many work items were given back.
 
         Raises:
-            Unavailable: the server did not answer. Other consumers claim the works after `heartbeat` seconds.
+            Unavailable: the server did not answer. Other consumers claim the work items after `heartbeat` seconds.
         """
         await self.close()
         self._in_flight.drop(self._in_flight.works())
@@ -220,9 +221,10 @@ class Consumer:
 
     @contextmanager
     def _releasing(self, works: Sequence[Work]) -> Generator[None, None, None]:
-        """Hold works until the block ends, so that a concurrent sweep does not fetch the same works again.
+        """Hold work items until the block ends, so that a concurrent sweep does not fetch the same work items again.
 
-        If the block raises, its outcome is unknown. The next fetch then asks the server which works this consumer has.
+        If the block raises, its outcome is unknown. The next fetch then asks the server which work items this consumer
+        has.
         """
         try:
             yield

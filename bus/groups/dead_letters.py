@@ -1,4 +1,4 @@
-"""Read and redrive dead letters: works that a group gave up."""
+"""Read and redrive dead letters: work items that a group gave up."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class DeadLetters:
         return self._read(bucket, found[0]) if found else None
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
-        """Remove letters and deliver the works again, as if the works had never been tried.
+        """Remove letters and deliver the work items again, as if the work items had never been tried.
 
         Letters of one session become one work. Nothing is added to a log, and no cursor moves. Repeating the call is
         harmless.

@@ -1,4 +1,4 @@
-"""Fetch works for a consumer: run its readers, send its heartbeats, and find silent consumers."""
+"""Fetch work items for a consumer: run its readers, send its heartbeats, and find silent consumers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fetcher:
         self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
 
     async def poll(self, free: int) -> list[Work]:
-        """Return up to `free` works. If none waits, wait for works for a short time (`WorkBounds.look`).
+        """Return up to `free` work items. If none waits, wait for work items for a short time (`WorkBounds.look`).
 
         If the server did not answer, return an empty list after a pause.
         """
@@ -95,7 +95,8 @@ class Fetcher:
             reader.backlog.sweep_by(moment, buckets)
 
     def recover(self) -> None:
-        """Fetch again the works that the server has assigned to this consumer's name but this process does not hold."""
+        """Fetch again the work items that the server has assigned to this consumer's name but this process does not
+        hold."""
         for reader in self._readers:
             reader.backlog.recover()
 

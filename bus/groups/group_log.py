@@ -31,8 +31,8 @@ __all__ = ("Fetched", "GroupLog", "Mode", "Start")
 Mode = Literal["", "own", "sweep"]
 """What a fetch covers.
 
-- "": the works of silent consumers, due works and new works
-- "own": only works that the server has assigned to this consumer but the consumer does not hold
+- "": the work items of silent consumers, due work items and new work items
+- "own": only work items that the server has assigned to this consumer but the consumer does not hold
 - "sweep": as for "", and the result also has the names of the consumers that have work
 """
 
@@ -56,13 +56,14 @@ class Fetched(NamedTuple):
 
     works: list[Work]
     remaining: int
-    """most works that still wait in the bucket, besides `works`"""
+    """maximum number of work items that still wait in the bucket, besides `works`"""
     due: float | None
     """seconds until the next delayed work is due; None if no work is delayed"""
     holders: tuple[str, ...]
     """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
     has_unheld: bool = False
-    """whether the server has assigned works to this consumer that the consumer does not hold. True only in a sweep"""
+    """whether the server has assigned work items to this consumer that the consumer does not hold. True only in a
+    sweep"""
 
 
 class GroupLog:
@@ -83,7 +84,7 @@ class GroupLog:
     ) -> None:
         """
         Args:
-            heartbeat: seconds without a heartbeat after which other consumers claim this consumer's works.
+            heartbeat: seconds without a heartbeat after which other consumers claim this consumer's work items.
             owner: owner of the leases that a fetch acquires for `heartbeat` seconds. "" acquires no leases.
             first_page: returns a session's first page, to read in the same call as its lease. None reads no page.
         """
@@ -102,14 +103,14 @@ class GroupLog:
         silent: Mapping[int, Sequence[str]],
         named: Mapping[int, Sequence[str]],
     ) -> dict[int, Fetched]:
-        """Fetch works from buckets. The first fetch creates the group.
+        """Fetch work items from buckets. The first fetch creates the group.
 
         Args:
             connection: where to send the calls.
-            limits: by bucket, most works to fetch; 0 only counts the works.
+            limits: by bucket, most work items to fetch; 0 only counts the work items.
             held: by bucket, the sessions that this consumer holds, for the modes "own" and "sweep".
             mode: what the fetch covers.
-            silent: by bucket, the consumers whose works may be claimed.
+            silent: by bucket, the consumers whose work items may be claimed.
             named: by bucket, the sessions that wake-ups named. The lease of each is acquired together with its work. If
                 only one session is named, its first page is also read. The first pages of several sessions are left to
                 the caller, who can read them at the same time, at no extra cost.
@@ -128,10 +129,10 @@ class GroupLog:
         return {bucket: self._fetched(bucket, reply, page, now) for bucket, reply in zip(limits, replies, strict=True)}
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
-        """Finish works.
+        """Finish work items.
 
         Args:
-            works: the works to finish.
+            works: the work items to finish.
             seen: by session, the last position read. A session that is missing was read up to `Work.position`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
@@ -144,7 +145,7 @@ class GroupLog:
             await run_scripts(self._pool, _ACK, calls)
 
     async def lost(self, works: Sequence[Work]) -> list[Work]:
-        """Return the works that this consumer has lost. Changes nothing."""
+        """Return the work items that this consumer has lost. Changes nothing."""
         shares = by_bucket(works)
         commands = [
             ("HMGET", self._keys.open(bucket, self._group), *(work.session for work in share))
@@ -157,11 +158,11 @@ class GroupLog:
         return lost
 
     async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
-        """Give works back to the group, due in `delay` seconds.
+        """Give work items back to the group, due in `delay` seconds.
 
         Args:
             tried: each work with the number of its attempts.
-            delay: seconds until the works are due.
+            delay: seconds until the work items are due.
             error: what went wrong; `Work.error` of the next delivery.
         """
         text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
@@ -186,7 +187,7 @@ class GroupLog:
         return cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
 
     async def deregister(self) -> int:
-        """Give back all works of this consumer and forget its name. Return how many works were given back."""
+        """Give back all work items of this consumer and forget its name. Return how many work items were given back."""
         calls = [(self._names(bucket), self._identity()) for bucket in range(self._keys.buckets)]
         count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
         await self._beat(0, is_leaving=True)

@@ -72,7 +72,7 @@ class Liveness:
             observed.since = now
 
     def silent(self, now: float) -> frozenset[str]:
-        """Return the consumers whose works may be claimed."""
+        """Return the consumers whose work items may be claimed."""
         for name in self._holders.keys() & self._observed.keys():
             del self._holders[name]
         return frozenset(

@@ -52,7 +52,7 @@ class RetryPolicy:
     """
 
     attempts: int = 5
-    """most attempts, the first one included"""
+    """maximum number of attempts, the first one included"""
     base: float = 1.0
     """seconds to pause after the first attempt, before jitter"""
     factor: float = 2.0

@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 
 class InFlight:
-    """The works that a consumer has fetched and not finished, at most one work per session: the newest."""
+    """The work items that a consumer has fetched and not finished, at most one work per session: the newest."""
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
@@ -48,7 +48,7 @@ class InFlight:
         return len(self._works)
 
     def add(self, works: Iterable[Work]) -> list[Work]:
-        """Add fetched works and return them as a list.
+        """Add fetched work items and return them as a list.
 
         A work replaces an earlier work of the same session. The server has ended the earlier work, even if the
         server's reply that says so is late or lost.
@@ -58,7 +58,7 @@ class InFlight:
         return added
 
     def drop(self, works: Iterable[Work]) -> None:
-        """Remove works; ignore works that are not held."""
+        """Remove work items; ignore work items that are not held."""
         for work in works:
             if self._works.get(work.session) == work:
                 del self._works[work.session]
@@ -68,12 +68,12 @@ class InFlight:
         return tuple(work.session for work in self._works.values() if work.bucket == bucket)
 
     def works(self) -> list[Work]:
-        """Return all held works."""
+        """Return all held work items."""
         return list(self._works.values())
 
 
 def by_bucket(works: Sequence[Work]) -> list[tuple[int, list[Work]]]:
-    """Group works by bucket, because each bucket needs a script call of its own. Pure."""
+    """Group work items by bucket, because each bucket needs a script call of its own. Pure."""
     shares: dict[int, list[Work]] = defaultdict(list)
     for work in works:
         shares[work.bucket].append(work)

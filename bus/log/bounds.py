@@ -12,39 +12,43 @@ class LogBounds:
     """Bounds of replies, and of what a session stores besides its entries."""
 
     page_bytes: int = 32 * 1_048_576
-    """Most bytes of JSON in a reply; at most half of the server's `client-output-buffer-limit`. A reader that does not
-    know the sizes requests so few entries that even entries of the largest allowed size keep to this bound."""
+    """Maximum number of bytes of JSON in a reply; at most half of the server's `client-output-buffer-limit`. A reader
+    that does not know the sizes requests so few entries that even entries of the largest allowed size keep to this
+    bound."""
     page_entries: int = 500
-    """Most entries of one stream in a reply."""
+    """Maximum number of entries of one stream in a reply."""
     heads: int = 500
-    """Most heads in a reply. A larger number would delay other commands."""
+    """Maximum number of heads in a reply. A larger number would delay other commands."""
     buckets: int = 8
-    """Most buckets whose sessions are listed in one round trip."""
+    """Maximum number of buckets whose sessions are listed in one round trip."""
     incarnations: int = 8
-    """Most incarnations that a head lists; older incarnations are dropped. A cursor of an older incarnation is checked
-    by reading the entry at its position."""
+    """Maximum number of incarnations that a head lists; older incarnations are dropped. A cursor of an older
+    incarnation is checked by reading the entry at its position."""
     producers: int = 1_000
-    """Most producers whose last appends a head keeps, to detect repeats. If more producers publish to a session, the
-    head drops those that published longest ago. A dropped producer starts a new term with its next append; see
-    bus/publishing/outboxes.py."""
+    """Maximum number of producers whose last appends a head keeps, to detect repeats. If more producers publish to a
+    session, the head drops those that published longest ago. A dropped producer starts a new term with its next append;
+    see bus/publishing/outboxes.py."""
     live_bytes: int = 8 * 1_048_576
-    """Most bytes of live deltas, as JSON, that the server keeps for a session. The largest message, 1 MiB streamed in
-    12,000 deltas, needs half of this space."""
+    """Maximum number of bytes of live deltas, as JSON, that the server keeps for a session. The largest message, 1 MiB
+    streamed in 12,000 deltas, needs half of this space."""
     live_seconds: float = 3_600.0
     """Seconds that the server keeps a session's live deltas after the last delta. If a worker dies, its unfinished
     message can wait this long for a new worker."""
     live_step: int = 500
-    """Most live deltas that one command removes, so that the command does not block the server for long."""
+    """Maximum number of live deltas that one command removes, so that the command does not block the server for
+    long."""
     trim_entries: int = 1_000
-    """Most positions that one step of a trim removes, so that the step does not block the server for long."""
+    """Maximum number of positions that one step of a trim removes, so that the step does not block the server for
+    long."""
     trim_bytes: int = 8 * 1_048_576
     """About the most bytes of JSON that one step of a trim removes."""
     trim_chunk: int = 25
-    """Most positions whose entries a step of a trim loads at once. Each position may hold a megabyte."""
+    """Maximum number of positions whose entries a step of a trim loads at once. Each position may hold a megabyte."""
     quarantine_attempts: int = 3
-    """Most retries of a step of a trim after entries of foreign clients were quarantined."""
+    """Maximum number of retries of a step of a trim after entries of foreign clients were quarantined."""
     forget_page: int = 1_000
-    """Most entries of a bucket's stream that one step of an erasure searches for references to the session."""
+    """Maximum number of entries of a bucket's stream that one step of an erasure searches for references to the
+    session."""
     size_seconds: float = 1.0
     """Age in seconds at which the total size of all sessions is counted again before it is compared with its limit."""
     live_index: int = 1_000

@@ -15,10 +15,10 @@ class WorkBounds:
     """Bounds and periods of consumer groups, of wake-ups and of change notices. Times are in seconds."""
 
     wake_ups: int = 1_000
-    """most entries of a bucket's stream of wake-ups. If a wake-up was trimmed, a sweep finds the work"""
+    """maximum number of entries of a bucket's stream of wake-ups. If a wake-up was trimmed, a sweep finds the work"""
     notices: int = 10_000
-    """most entries of a bucket's stream of change notices. A follower that missed a notice finds the change when it
-    next compares its cursor with the session's head"""
+    """maximum number of entries of a bucket's stream of change notices. A follower that missed a notice finds the
+    change when it next compares its cursor with the session's head"""
     sweep: float = 5.0
     """period of sweeps over all buckets, both by a consumer and for `Session.wait_for_wake_up`. A consumer with a
     shorter heartbeat sweeps more often"""
@@ -27,10 +27,10 @@ class WorkBounds:
     silence: float = 3.0
     """seconds beyond its block time after which a read without a reply means that the connection is dead"""
     read: int = 100
-    """most wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
+    """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     heard: int = 1_000
-    """most wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many may have
-    missed some"""
+    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many
+    may have missed some"""
     heard_pause: float = 0.008
     """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
     this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""
@@ -47,25 +47,26 @@ class WorkBounds:
     together: float = 0.02
     """buckets whose sweeps are due within this time are swept together"""
     named: int = 100
-    """most sessions of a bucket to remember from wake-ups. A fetch also takes the leases of these sessions"""
+    """maximum number of sessions of a bucket to remember from wake-ups. A fetch also takes the leases of these
+    sessions"""
     dead_letters: int = 250
-    """most dead letters that a bucket keeps. Older letters are dropped"""
+    """maximum number of dead letters that a bucket keeps. Older letters are dropped"""
     redrive_page: int = 500
-    """most dead letters to redrive in one step"""
+    """maximum number of dead letters to redrive in one step"""
     error_length: int = 500
-    """most characters to keep of the reason for a retry"""
+    """maximum number of characters to keep of the reason for a retry"""
     reason_length: int = 2_000
-    """most characters to keep of the reason for a dead letter"""
+    """maximum number of characters to keep of the reason for a dead letter"""
     raw_bytes: int = 16_384
-    """most bytes to keep in a dead letter of the data that caused the failure"""
+    """maximum number of bytes to keep in a dead letter of the data that caused the failure"""
     forget: float = 86_400.0
     """a consumer that was silent for this long is no longer listed"""
     away: float = 7 * 86_400.0
     """a group is reported as away if all its consumers were silent for this long"""
     named_works: int = 50
-    """most pending sessions of a bucket that a group's status names"""
+    """maximum number of pending sessions of a bucket that a group's status names"""
     lag_counted: int = 2_000
-    """most sessions of a bucket to count for `GroupStatus.lag`"""
+    """maximum number of sessions of a bucket to count for `GroupStatus.lag`"""
 
     @property
     def wake_up_trim(self) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from lanebus.bus.messages.message import LlmMessage
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
-"""Most decoded bytes of inline media in one request. Providers accept no more."""
+"""Maximum number of decoded bytes of inline media in one request. Providers accept no more."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ async def resolve_media(
         sign_seconds: if the store can sign URLs, return URLs that are valid for this many seconds. None loads all media
             inline. Not every provider accepts URLs for every kind of media.
         keys: the media behind `agentflow:` URLs, as in `KeyedMedia.keys`.
-        limit_bytes: most decoded bytes to load inline. Media of the newest messages are loaded first.
+        limit_bytes: maximum number of decoded bytes to load inline. Media of the newest messages are loaded first.
         bounds: how many media to load at the same time.
 
     Returns:

@@ -1,7 +1,8 @@
-"""Rename the keys of the seeds' message formats to the names in lanebus, before validation. Pure.
+"""Rename the keys of the earlier systems' message formats to the names in lanebus, before validation. Pure.
 
-Source: the five seed documents, which use different names for the same fields. If a message has two spellings of one
-key with different values, that is an error, because the intended value is unknown.
+Source: the documents of the five earlier systems (see `bus/messages`), which use different names for the same fields.
+If a message has two spellings of one key with different values, that is an error, because the intended value is
+unknown.
 """
 
 from collections.abc import Mapping
@@ -111,7 +112,8 @@ def canonical(message: Object) -> Object:
     metadata = {} if result.get("metadata") is None else result["metadata"]
     is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
     if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
-        # Seed 001 reads a malformed turn id as None. Here it is kept in the metadata, which no provider receives.
+        # The two-lane agent reads a malformed turn id as None. Here it is kept in the metadata, which no provider
+        # receives.
         result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
@@ -136,7 +138,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
         return {"type": "unknown", "raw": block}
     names = _BLOCK[known]
     if known == "toolCall" and "type" in block:
-        names = {**names, "kind": "toolKind"}  # seed 000 uses `kind` as a hint for UIs
+        names = {**names, "kind": "toolKind"}  # the coding agent uses `kind` as a hint for UIs
     result = _rename(block, names, path)
     if "type" not in block:
         del result["kind"]
@@ -171,7 +173,7 @@ def _split_result(result: Object, path: str) -> None:
 
 
 def _put_in_media(data: Object, path: str) -> None:
-    """Move the inline data of seed 002, `data_base64`, from the block to the block's `media`."""
+    """Move the inline data of the first graph format, `data_base64`, from the block to the block's `media`."""
     inline = data.pop("data_base64", None)
     if inline is not None:
         _put(data, "media", {"kind": "data", "data": inline, "mimeType": data.get("mimeType")}, f"{path}.data_base64")

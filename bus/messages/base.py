@@ -39,6 +39,6 @@ class Frozen(BaseModel):
 
 
 class Wire(Frozen):
-    """A frozen value with camelCase JSON keys, as in seed 001."""
+    """A frozen value with camelCase JSON keys, as in the two-lane agent."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)

@@ -52,7 +52,8 @@ class TextBlock(Wire):
 
 
 class ImageBlock(Wire):
-    """One image. An image with only inline data is written as in seed 001: `{"type":"image","data","mimeType"}`."""
+    """One image. An image with only inline data is written as in the two-lane agent:
+    `{"type":"image","data","mimeType"}`."""
 
     type: Literal["image"] = "image"
     media: MediaRef
@@ -60,7 +61,7 @@ class ImageBlock(Wire):
     bbox: Annotated[tuple[float, float, float, float] | None, Field(strict=False)] = None
     """x1, y1, x2, y2"""
     group_id: str | None = None
-    """id that is shared by the images of one block of seed 000"""
+    """id that is shared by the images of one block of the coding agent"""
     detail: Literal["auto", "low", "high"] | None = None
     """resolution at which the model processes the image"""
     signature: str | None = None
@@ -97,7 +98,7 @@ class AudioBlock(Wire):
     """hertz"""
     channels: int | None = None
     group_id: str | None = None
-    """id that is shared by the clips of one block of seed 000"""
+    """id that is shared by the clips of one block of the coding agent"""
 
 
 class VideoBlock(Wire):
@@ -167,7 +168,7 @@ class ToolCallBlock(Wire):
 
     @property
     def effective_call_type(self) -> str:
-        """`call_type`, or "function" if it is not set. Source: seed 004."""
+        """`call_type`, or "function" if it is not set. Source: the universal client."""
         return self.call_type or "function"
 
 

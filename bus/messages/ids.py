@@ -1,6 +1,6 @@
 """Generate ids. An id is generated when a message is written, and is stored in the message. A replay generates no ids.
 
-Source: `generate_id` of seeds 002 and 003, and the generators of seed 003.
+Source: `generate_id` of both graph formats, and the generators of the second graph format.
 """
 
 import inspect

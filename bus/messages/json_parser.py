@@ -12,10 +12,10 @@ from lanebus.bus.errors import DecodeError
 __all__ = ("DEPTH_LIMIT", "DIGITS_LIMIT", "parse_json", "require_depth", "require_json")
 
 DEPTH_LIMIT = 64
-"""Most levels of nested objects and lists. Parsers differ beyond this depth, and no message needs more."""
+"""Maximum number of levels of nested objects and lists. Parsers differ beyond this depth, and no message needs more."""
 
 DIGITS_LIMIT = 4300
-"""Most digits of an integer. Source: Python's limit for converting text to int."""
+"""Maximum number of digits of an integer. Source: Python's limit for converting text to int."""
 
 _TOO_LONG = 10**DIGITS_LIMIT
 

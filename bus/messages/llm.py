@@ -34,7 +34,7 @@ def now_ms() -> int:
 class LlmMessage(Wire):
     """A message of the LLM lane. This is the base class; each role has a subclass.
 
-    Source: seed 001's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
+    Source: the two-lane agent's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
     """
 
     lane: ClassVar[Lane] = Lane.LLM

@@ -1,6 +1,7 @@
 """Check media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.
 
-Source: seed 003's rules for names and sizes, and its table of first bytes, with the audio types of seed 000 added.
+Source: the second graph format's rules for names and sizes, and its table of first bytes, with the audio types of the
+    coding agent added.
 
 A file that is valid as two types at once can pass these checks. So serve foreign media as an attachment, never inline.
 """
@@ -25,7 +26,7 @@ FILE_LIMIT_BYTES = 10 * 1_048_576
 """Default for the largest file that may become media."""
 
 NAME_LIMIT_BYTES = 255
-"""Most bytes of a file name. This is the limit of common file systems."""
+"""Maximum number of bytes of a file name. This is the limit of common file systems."""
 
 SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
 """Allowed schemes of media URLs."""

@@ -1,4 +1,4 @@
-"""Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: seed 001.
+"""Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: the two-lane agent.
 
 The bus itself needs no nodes: positions in the log define the tree.
 """

@@ -24,7 +24,7 @@ class Reasoned(NamedTuple):
 def blocks_text(blocks: Iterable[Block]) -> str:
     """Return the text of text blocks and tool results, joined without a separator.
 
-    Source: seed 002, `text()`.
+    Source: the first graph format, `text()`.
     """
     parts: list[str] = []
     for block in blocks:
@@ -49,7 +49,7 @@ def split_reasoning(text: str) -> Reasoned:
 
     Several passages of reasoning are joined by line breaks. A tag that is not closed is part of the text.
 
-    Source: seed 003's code.
+    Source: the code of the second graph format.
     """
     said, thoughts = list[str](), list[str]()
     end, opened = 0, None

@@ -41,7 +41,8 @@ class TurnId(Wire):
 
     @property
     def session(self) -> str:
-        """The session id: the part of `loop_id` before the first dot, or all of it without a dot. Source: seed 001."""
+        """The session id: the part of `loop_id` before the first dot, or all of it without a dot. Source: the two-lane
+        agent."""
         return self.loop_id.partition(".")[0]
 
     @property

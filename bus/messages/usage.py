@@ -42,7 +42,8 @@ class Rates(Frozen):
             input: US dollars per million input tokens.
             output: US dollars per million output tokens.
 
-        Source: an implementation of seed 004, but that counts cached tokens as part of `input`, and lanebus does not.
+        Source: an implementation of the universal client, but that counts cached tokens as part of `input`, and lanebus
+            does not.
         """
         discount = _READ_AT.get(provider, Decimal(1))
         return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)
@@ -118,7 +119,7 @@ class Usage(Frozen):
             rates: prices per million tokens.
             source: the source of the prices, for `Cost.source`.
 
-        Source: seed 001, `estimated_cost`.
+        Source: the two-lane agent, `estimated_cost`.
         """
         parts = {
             "input": _within_bound(self.input * rates.input / _MILLION),

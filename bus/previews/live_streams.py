@@ -43,7 +43,7 @@ class LiveStreams:
         """
         Args:
             log: the log to read.
-            pieces: most deltas to cache over all streams. A single stream may have more.
+            pieces: maximum number of deltas to cache over all streams. A single stream may have more.
             seconds: how long a stream is cached after its last read.
         """
         self._log, self._pieces, self._seconds = log, pieces, seconds

@@ -58,15 +58,15 @@ class PublishLimits(NamedTuple):
     """Limits and stream lengths that scripts/publish.lua applies."""
 
     session_bytes: int | None = None
-    """most bytes of JSON that a session holds; None means unlimited"""
+    """maximum number of bytes of JSON that a session holds; None means unlimited"""
     reserve_bytes: int = 0
     """bytes beyond `session_bytes` that control messages may use"""
     work: WorkBounds = WorkBounds()
     """lengths of the streams of notices and wake-ups"""
     incarnations: int = LogBounds().incarnations
-    """most incarnations that a session's head lists"""
+    """maximum number of incarnations that a session's head lists"""
     producers: int = LogBounds().producers
-    """most producers that a session's head remembers"""
+    """maximum number of producers that a session's head remembers"""
 
 
 def seeds_of(producer: str) -> dict[Lane, int]:

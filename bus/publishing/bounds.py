@@ -12,21 +12,21 @@ class PublishBounds:
     """How much is queued and in flight at a time, and how long publishes are retried."""
 
     queue_bytes: int = 64 * 1_048_576
-    """most bytes of JSON that wait to be sent; further callers wait for room"""
+    """maximum number of bytes of JSON that wait to be sent; further callers wait for room"""
     batch_count: int = 512
-    """most publishes in a batch, so that no batch blocks the server for long"""
+    """maximum number of publishes in a batch, so that no batch blocks the server for long"""
     batch_bytes: int = 4 * 1_048_576
-    """most bytes of JSON in a batch, so that no batch blocks the server for long"""
+    """maximum number of bytes of JSON in a batch, so that no batch blocks the server for long"""
     small_batch_count: int = 16
     """up to this many publishes are sent as one batch. More publishes are divided into two batches that take turns"""
     sessions: int = 10_000
-    """most sessions for which this process remembers the number of its last append. For a forgotten session the process
-    starts a new term, and does not notice if the log lost the process's earlier publishes"""
+    """maximum number of sessions for which this process remembers the number of its last append. For a forgotten
+    session the process starts a new term, and does not notice if the log lost the process's earlier publishes"""
     callers_at_once: int = 64
-    """most callers that are admitted to the queue, or time out, in one turn of the event loop. Ten thousand callers in
-    one turn blocked the loop for 0.1 s"""
+    """maximum number of callers that are admitted to the queue, or time out, in one turn of the event loop. Ten
+    thousand callers in one turn blocked the loop for 0.1 s"""
     recovery_sessions: int = 64
-    """most sessions that the recovery handles in one round trip"""
+    """maximum number of sessions that the recovery handles in one round trip"""
     quarantine_attempts: int = 3
     """how often an append is retried after foreign entries were quarantined"""
     retry_seconds: float = 0.01

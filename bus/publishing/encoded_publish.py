@@ -27,8 +27,8 @@ _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
 
 KEY_LIMIT_BYTES = 1_024
-"""Most UTF-8 bytes of a publish's key, which is stored as long as the session exists. This limit is part of the stored
-format, not a setting."""
+"""Maximum number of UTF-8 bytes of a publish's key, which is stored as long as the session exists. This limit is part
+of the stored format, not a setting."""
 
 
 class AppendConditions(NamedTuple):
@@ -85,7 +85,7 @@ def encode_publish(
         conditions: conditions and effects of the publish.
         seeds: initial value of the checksum in each lane; see `seeds_of`.
         heavy_bytes: size of JSON from which a message may hold media that have to be moved to the store first.
-        limit_bytes: most bytes of a message's JSON.
+        limit_bytes: maximum number of bytes of a message's JSON.
 
     Returns:
         The encoded publish; None if the JSON of a message has `heavy_bytes` or more.

@@ -30,12 +30,12 @@ class Limits:
     """
 
     message_bytes: int = MESSAGE_LIMIT_BYTES
-    """most bytes of one message"""
+    """maximum number of bytes of one message"""
     session_bytes: int | None = None
-    """most bytes that a session holds. The limit is exact to the byte. None means unlimited"""
+    """maximum number of bytes that a session holds. The limit is exact to the byte. None means unlimited"""
     namespace_bytes: int | None = None
-    """most bytes that all sessions together hold. None means unlimited. The bytes are counted only once a second, so
-    that publishes need not wait for the count. The publishes of one second may exceed the limit"""
+    """maximum number of bytes that all sessions together hold. None means unlimited. The bytes are counted only once a
+    second, so that publishes need not wait for the count. The publishes of one second may exceed the limit"""
     reserve_bytes: int = RESERVE_BYTES
     """bytes beyond `session_bytes` and `namespace_bytes` that only control messages and the closing of a session may
     use. With this reserve a full session can still be stopped"""
@@ -71,7 +71,7 @@ class Quota:
 
     @property
     def limit_bytes(self) -> int:
-        """Most bytes that all sessions may hold; 0 if unlimited."""
+        """Maximum number of bytes that all sessions may hold; 0 if unlimited."""
         return self._limit or 0
 
     @property

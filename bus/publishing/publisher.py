@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 __all__ = ("Publisher",)
 
 BATCHES_IN_FLIGHT = 2
-"""Most batches in flight. The number is fixed, because scripts/publish.lua keeps only two answers of a producer."""
+"""Maximum number of batches in flight. The number is fixed, because scripts/publish.lua keeps only two answers of a
+producer."""
 
 
 class _Batch(NamedTuple):

@@ -42,7 +42,7 @@ class Deadlines:
     def __init__(self, at_once: int) -> None:
         """
         Args:
-            at_once: most callers to expire in one turn of the event loop.
+            at_once: maximum number of callers to expire in one turn of the event loop.
         """
         self._at_once, self._most = at_once, 2 * at_once
         self._heap: list[tuple[float, int, ref[Waiting]]] = []
@@ -114,8 +114,8 @@ class PublishQueue:
     def __init__(self, limit_bytes: int, at_once: int, deadlines: Deadlines) -> None:
         """
         Args:
-            limit_bytes: most bytes of JSON that wait to be sent.
-            at_once: most callers to admit in one turn of the event loop, so that the loop is not blocked.
+            limit_bytes: maximum number of bytes of JSON that wait to be sent.
+            at_once: maximum number of callers to admit in one turn of the event loop, so that the loop is not blocked.
             deadlines: expires callers that wait for room.
         """
         self._waiting: deque[PendingPublish] = deque()

@@ -25,8 +25,8 @@ class Pager:
     def __init__(self, budget_bytes: int, most: int, streams: int = 1) -> None:
         """
         Args:
-            budget_bytes: most bytes of JSON in a reply.
-            most: most entries of each stream in a reply.
+            budget_bytes: maximum number of bytes of JSON in a reply.
+            most: maximum number of entries of each stream in a reply.
             streams: number of streams that one request reads.
         """
         self._budget, self._most, self._streams = budget_bytes, most, max(streams, 1)

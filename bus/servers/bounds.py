@@ -27,12 +27,13 @@ class ConnectionBounds:
     loading_pause_seconds: float = 0.1
     """when a bus is opened: pause between two checks whether a server has loaded its files"""
     pool_connections: int = 8
-    """most connections for short calls to one server; further callers wait"""
+    """maximum number of connections for short calls to one server; further callers wait"""
     media_connections: int = 4
-    """most connections for media that are stored on one server of the bus; further callers wait"""
+    """maximum number of connections for media that are stored on one server of the bus; further callers wait"""
     scan_count: int = 1_000
     """COUNT of each SCAN command: about how many keys one step examines"""
     groups_in_flight: int = 2
-    """most groups of calls in flight. While the server works on one group, the process handles replies to another"""
+    """maximum number of groups of calls in flight. While the server works on one group, the process handles replies to
+    another"""
     group_commands: int = 128
     """about the most commands in a group. The commands of one call are always in the same group"""

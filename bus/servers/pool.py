@@ -75,7 +75,7 @@ class ConnectionPool:
         """
         Args:
             route: route to the server.
-            limit: most connections; further callers wait.
+            limit: maximum number of connections; further callers wait.
             bounds: timeouts and pauses; None means the defaults.
         """
         self._route = route

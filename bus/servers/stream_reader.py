@@ -82,7 +82,7 @@ class StreamReader:
         """Wait for entries after the positions, and move the positions past them.
 
         Args:
-            count: most entries of each stream.
+            count: maximum number of entries of each stream.
             seconds: how long to wait; at least a millisecond.
 
         Returns:
@@ -131,7 +131,7 @@ async def read_blocking(
     Args:
         connection: the connection, which is blocked for the time of the read.
         positions: the streams, each with the id to read after.
-        count: most entries of each stream.
+        count: maximum number of entries of each stream.
         seconds: how long the server waits for entries; at least a millisecond.
         silence: seconds beyond `seconds` after which a missing answer means that the connection is dead.
         then: commands that are sent in the same write. The server runs them after the read.

@@ -20,7 +20,7 @@ def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float
     Args:
         holder: name of the holder, shown by monitoring. It need not be unique.
         seconds: how long the lease lasts without a renewal. After a crash the next holder waits up to this long.
-        wait: most seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
+        wait: maximum number of seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
     """
     return SessionLease(self.resources, holder, seconds=seconds, wait=wait)
 

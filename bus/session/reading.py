@@ -182,8 +182,8 @@ async def subscribe(
         live: also yield live deltas. They hold LLM content, so do not show them to readers without access to the LLM
             lane. If `after` is the cursor of an entry, a snapshot of each unfinished message is yielded first, with
             that cursor. If the LLM lane is selected, no delta of a message is yielded after the end of the message.
-        buffer_bytes: most bytes of JSON that wait while the caller is busy, 1 MiB by default. A single entry may be
-            larger. Live deltas that did not fit are yielded later, joined.
+        buffer_bytes: maximum number of bytes of JSON that wait while the caller is busy, 1 MiB by default. A single
+            entry may be larger. Live deltas that did not fit are yielded later, joined.
 
     Raises:
         NoLanes: `lanes` is empty.

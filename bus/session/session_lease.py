@@ -57,7 +57,7 @@ class SessionLease:
 
         Args:
             beats: number of renewals within `seconds`.
-            clean_up: most seconds to wait for a release. After that the lease is left to expire.
+            clean_up: maximum number of seconds to wait for a release. After that the lease is left to expire.
         """
         self.session = resources.id
         # The token is needed: with the holder's name alone, a process would take over the lease of another process

@@ -50,7 +50,7 @@ __all__ = (
 )
 
 MESSAGE_LIMIT_BYTES = 1_048_576
-"""Most bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
+"""Maximum number of bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
 """The version of the stored form. Raise it together with a new step in upcasters.py."""

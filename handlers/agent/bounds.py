@@ -15,7 +15,7 @@ class ModelBounds:
     """The bounds of a model's adapter."""
 
     read_ahead: int = 64
-    """most pieces of an answer that are buffered; while the buffer is full, the connection is not read"""
+    """maximum number of pieces of an answer that are buffered; while the buffer is full, the connection is not read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class PreviewBounds:
     flush_characters: int = 2_000
     """number of unsent characters at which pieces are sent before `pause` has passed"""
     delta_characters: int = 16_000
-    """most characters of one delta"""
+    """maximum number of characters of one delta"""
     shown_characters: int = MESSAGE_LIMIT_BYTES
-    """most characters shown of one message, by default the size limit of a recorded message in bytes"""
+    """maximum number of characters shown of one message, by default the size limit of a recorded message in bytes"""
     end: float = 2.0
     """longest wait, at the end of a message, until its last pieces are sent"""
     answer: float = 86_400.0
@@ -57,11 +57,12 @@ class RunBounds:
     settle: float = 2.0
     """longest time that a run spends asking providers for the usage of cut calls, when it has no other work"""
     settle_tries: int = 3
-    """most requests for the usage of one answer, per process"""
+    """maximum number of requests for the usage of one answer, per process"""
     settle_entries: int = 500
     """newest entries of the LLM lane that are searched for cut answers"""
     settle_remembered: int = 4_096
-    """most answers whose usage requests are counted; answers beyond it are forgotten and may be requested again"""
+    """maximum number of answers whose usage requests are counted; answers beyond it are forgotten and may be requested
+    again"""
     child_pause: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
@@ -72,9 +73,9 @@ class WorkerBounds:
     """The bounds of one worker."""
 
     warm_sessions: int = 4_096
-    """most idle sessions in memory; sessions with a running task do not count"""
+    """maximum number of idle sessions in memory; sessions with a running task do not count"""
     warm_entries: int = 400_000
-    """most entries of the LLM lane in memory, over all idle sessions"""
+    """maximum number of entries of the LLM lane in memory, over all idle sessions"""
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. Entries after a stored state are not trimmed, so a short session stores none."""

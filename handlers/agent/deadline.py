@@ -25,7 +25,7 @@ class Deadline:
         Args:
             left: seconds until the loop's time limit; None means no limit.
             reached: the text for a reached limit.
-            silence: most seconds between two calls of `restart_silence`; None means no limit.
+            silence: maximum number of seconds between two calls of `restart_silence`; None means no limit.
             name: subject of the text for a silence, such as "the model".
         """
         self._clock, self._silence, self._reached, self._name = clock, silence, reached, name

@@ -87,8 +87,8 @@ class AgentLoop:
             name: the agent's name in events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             limits: the most that one loop may use.
-            max_turns: most model calls of one loop; overrides `limits.turns`. None keeps `limits.turns`.
-            max_tokens: most tokens of one answer.
+            max_turns: maximum number of model calls of one loop; overrides `limits.turns`. None keeps `limits.turns`.
+            max_tokens: maximum number of tokens of one answer.
             guards: check user messages before the model reads them.
             retry: backoff after a transient failure of the model.
             drain_seconds: longest time to keep reading an interrupted stream, whose end reports the usage.

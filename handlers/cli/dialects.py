@@ -79,7 +79,7 @@ def request_of(
     Args:
         provider: a name in `PROVIDERS`.
         model: the model's name; None takes the model that the messages name.
-        max_tokens: most tokens of the answer; None is the provider's default.
+        max_tokens: maximum number of tokens of the answer; None is the provider's default.
         lossy: leave out content that the request cannot contain, such as extension messages.
 
     Raises:

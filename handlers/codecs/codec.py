@@ -44,7 +44,8 @@ class Codec:
     """Reads and writes the JSON of one other system. `read` and `write` are pure functions."""
 
     name: str
-    """Number of the other system among the seeds, such as "000". Each origin stores it, so it must never change."""
+    """Number of the other system (see `bus/messages`), such as "000". Each origin stores it, so it must never
+    change."""
     about: str
     """One line about the system."""
     read: Callable[[JsonValue], Sequence[Publishable]]

@@ -1,4 +1,5 @@
-"""Read and write a compaction block as seed 001's JSON. The log has the same form without extension messages."""
+"""Read and write a compaction block as the two-lane agent's JSON. The log has the same form without extension
+messages."""
 
 import json
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class ReadBlock(NamedTuple):
 
 
 def read_block(value: JsonValue) -> ReadBlock:
-    """Read a block from seed 001's JSON. The block's messages may have every spelling that the bus reads.
+    """Read a block from the two-lane agent's JSON. The block's messages may have every spelling that the bus reads.
 
     Raises:
         DecodeError: `value` is not a compaction block. The error names the path to the fault.
@@ -45,7 +46,7 @@ def read_block(value: JsonValue) -> ReadBlock:
 
 
 def write_block(block: CompactionBlock) -> JsonValue:
-    """Return the block as seed 001's JSON."""
+    """Return the block as the two-lane agent's JSON."""
     return parse_json(block.to_json())
 
 

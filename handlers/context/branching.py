@@ -76,7 +76,7 @@ async def revert(
 ) -> Receipt:
     """Move the leaf like `branch`, add a summary of the lessons, and publish a `RevertApplied`.
 
-    Source: seed 001's revert of a loop.
+    Source: the two-lane agent's revert of a loop.
 
     Args:
         session, to, epoch: as for `branch`.

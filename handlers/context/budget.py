@@ -1,4 +1,5 @@
-"""Decide when to compact a context, and which part of the context to keep. Pure; the defaults come from the seeds."""
+"""Decide when to compact a context, and which part of the context to keep. Pure; the defaults come from two earlier
+systems."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveTrigger:
-    """Compact when the context would use tokens that are reserved for the answer. Source: seed 000, pi.
+    """Compact when the context would use tokens that are reserved for the answer. Source: the coding agent, pi.
 
     Args:
         window: the model's context window, in tokens.
@@ -34,7 +35,7 @@ class ReserveTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact when too small a share of the window is free. Source: seed 001.
+    """Compact when too small a share of the window is free. Source: the two-lane agent.
 
     Args:
         window: the model's context window, in tokens.

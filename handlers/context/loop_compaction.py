@@ -1,4 +1,5 @@
-"""Make compaction blocks of single loops, with seed 001's method and texts. Pure: nothing is published here."""
+"""Make compaction blocks of single loops, with the two-lane agent's method and texts. Pure: nothing is published
+here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from lanebus.handlers.context.turn_list import MessageTurn, turns_of
 __all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
 
 _SHORT_BYTES = 200
-"""Most bytes of a text that is used as its own summary."""
+"""Maximum number of bytes of a text that is used as its own summary."""
 
 Spoken = UserMessage | AssistantMessage | ToolResultMessage
 Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMessage]]
@@ -31,16 +32,16 @@ Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSettings:
-    """Settings that say how much of a loop to keep. The defaults come from seed 001."""
+    """Settings that say how much of a loop to keep. The defaults come from the two-lane agent."""
 
     keep_first: int = 2
     """Number of turns at the start of the latest loop that stay unchanged."""
     keep_recent: int = 10
     """Number of turns at the end of the latest loop that stay, with long tool outputs cut."""
     summary_tokens: int = 2_000
-    """Most tokens of the summary of all other turns of a loop."""
+    """Maximum number of tokens of the summary of all other turns of a loop."""
     tool_lines: int = 50
-    """Most lines of a tool's output in a turn at the end of the latest loop."""
+    """Maximum number of lines of a tool's output in a turn at the end of the latest loop."""
     scope: int | Literal["tokens"] = 3
     """Number of loops before the latest loop to compact. "tokens" compacts as many of the last of these loops as fit
     into `window_tokens` together."""

@@ -51,7 +51,7 @@ class TokenEstimator(Protocol):
 
 
 class _ByBytes:
-    """Estimates one token per four bytes of UTF-8, rounded up. Source: seed 001."""
+    """Estimates one token per four bytes of UTF-8, rounded up. Source: the two-lane agent."""
 
     def text(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
@@ -72,7 +72,8 @@ class _ByBytes:
 
 
 class _ByCharacters:
-    """Estimates one token per four characters of the whole message, and at least one token. Source: seed 000, pi."""
+    """Estimates one token per four characters of the whole message, and at least one token. Source: the coding agent,
+    pi."""
 
     def text(self, text: str) -> int:
         return max(1, len(text) // 4)
@@ -87,9 +88,9 @@ class _ByCharacters:
 
 
 BY_BYTES: TokenEstimator = _ByBytes()
-"""Seed 001's estimator. The tokens of an image depend on its size in bytes."""
+"""The two-lane agent's estimator. The tokens of an image depend on its size in bytes."""
 BY_CHARACTERS: TokenEstimator = _ByCharacters()
-"""Seed 000's estimator. An image is estimated at 1,200 tokens."""
+"""The coding agent's estimator. An image is estimated at 1,200 tokens."""
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
@@ -98,7 +99,7 @@ def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
     Args:
         usage: the usage that the provider reported for the call.
         cached: whether to include tokens that were read from or written to a cache. These tokens are part of the
-            context; False returns the figure of seed 000, which leaves them out.
+            context; False returns the figure of the coding agent, which leaves them out.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
@@ -108,7 +109,7 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
 
     The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
     whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
-    the usage outdated. Source: pi, seed 001.
+    the usage outdated. Source: pi, the two-lane agent.
 
     Args:
         context: the context to measure.

@@ -1,6 +1,6 @@
 """Leave out answers that are useless in the next request. Pure: the log keeps these answers.
 
-Source: the request preparation that seed 000 documents.
+Source: the request preparation that the coding agent documents.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ class McpBounds:
     listen_most: float = 60.0
     """longest pause before a lost stream of list changes is opened again"""
     pages: int = 1_000
-    """most pages of a server's list of tools; a longer list counts as endless and is refused"""
+    """maximum number of pages of a server's list of tools; a longer list counts as endless and is refused"""
     grace: float = 6.0
     """how much longer than `call_seconds` the agent waits for a call: the SDK takes up to five seconds to send a
     cancellation to a server that does not read"""

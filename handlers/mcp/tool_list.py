@@ -96,7 +96,7 @@ async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
 
     Args:
         session: the session with the server.
-        pages: most pages to read.
+        pages: maximum number of pages to read.
 
     Raises:
         MCPError: the server refused, or the connection was lost.

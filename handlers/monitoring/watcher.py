@@ -37,18 +37,18 @@ class WatcherBounds:
     """How much one look reads."""
 
     shown: int = 100
-    """most sessions in an overview"""
+    """maximum number of sessions in an overview"""
     looked_into: int = 64
-    """most sessions with new publishes that one look reads"""
+    """maximum number of sessions with new publishes that one look reads"""
     at_a_time: int = 8
-    """most sessions that are read concurrently"""
+    """maximum number of sessions that are read concurrently"""
     reach: int = 400
     """number of positions to read before the session's last position, when a session is read for the first time"""
     first_reach: int = 32
     """number of positions to read before the first new pointer: a pointer names the last entry of a publish, which may
     have several entries"""
     remembered: int = 500
-    """most sessions whose status is kept between looks"""
+    """maximum number of sessions whose status is kept between looks"""
 
 
 @dataclass(slots=True)

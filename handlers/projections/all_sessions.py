@@ -41,7 +41,7 @@ class AllSessionsBounds:
     """Bounds and periods of reading a projection over all sessions."""
 
     at_a_time: int = 8
-    """Most sessions that are read concurrently."""
+    """Maximum number of sessions that are read concurrently."""
     poll_seconds: float = 0.5
     """Seconds between two checks for changed sessions."""
     sweep_seconds: float = 60.0

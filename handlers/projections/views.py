@@ -23,10 +23,10 @@ class ViewBounds:
     """Bounds on a `Views` cache. The least recently used sessions are dropped first, the last used session never."""
 
     sessions: int = 64
-    """most sessions in the cache"""
+    """maximum number of sessions in the cache"""
     entries: int = 100_000
-    """most entries that the states in the cache were folded from, summed over all states. `TURNS` takes about 2 kB for
-    each entry; the other states take far less"""
+    """maximum number of entries that the states in the cache were folded from, summed over all states. `TURNS` takes
+    about 2 kB for each entry; the other states take far less"""
 
 
 DEFAULT_VIEW_BOUNDS = ViewBounds()

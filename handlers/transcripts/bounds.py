@@ -16,9 +16,9 @@ class TranscriptBounds:
     lines_to_detect: int = 100
     """number of lines at the start of the file, without blank lines, that are searched to detect the format"""
     under_way: int = 64
-    """most publishes in flight"""
+    """maximum number of publishes in flight"""
     under_way_bytes: int = 16 * 1_048_576
-    """most bytes of lines in flight"""
+    """maximum number of bytes of lines in flight"""
     held: int = 256
     """Claude Code: most lines held back until an answer is complete; no known answer holds back as many"""
     held_bytes: int = 8 * 1_048_576

@@ -1,8 +1,8 @@
-"""Session files of the coding agent (seed 000), version 3: one JSON object per line, the session's header first.
+"""Session files of the coding agent, version 3: one JSON object per line, the session's header first.
 
 Entries have an `id` and a `parent_id` and form a tree. The coding agent's codec reads messages. Nothing of a line is
 lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the extension lane
-as `import.<type>`. Source: the session types of the system that seed 000 documents.
+as `import.<type>`. Source: the session types of the system that the coding agent documents.
 """
 
 from collections.abc import Callable, Sequence

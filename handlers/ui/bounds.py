@@ -23,17 +23,17 @@ class UiBounds:
     grace: int = 3
     """longest wait for running requests when the server ends; event streams end at once"""
     body_bytes: int = 1_000_000
-    """most bytes of a request's body"""
+    """maximum number of bytes of a request's body"""
     dropped_bytes: int = 16_000_000
     """A body over `body_bytes` that announces at most this many bytes is read to its end, so that the client gets the
     response."""
     page_entries: int = 1_000
-    """most entries in one answer of `entries`"""
+    """maximum number of entries in one answer of `entries`"""
     sessions: int = 500
-    """most sessions in one answer, which has the most recently active sessions"""
+    """maximum number of sessions in one answer, which has the most recently active sessions"""
     turns: int = 200
-    """most turns in one answer, which has the newest turns. A long session has thousands, and the page requests them
-    after each turn."""
+    """maximum number of turns in one answer, which has the newest turns. A long session has thousands, and the page
+    requests them after each turn."""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
 

@@ -11,7 +11,7 @@ from lanebus.handlers.agent.command_specs import read_control
 __all__ = ("KEY_LIMIT", "PostedCommand", "check_key", "check_text", "read_command")
 
 KEY_LIMIT = 200
-"""most characters of a key or a sender's name"""
+"""maximum number of characters of a key or a sender's name"""
 
 BY = "page"
 """sender of a command if the client names none"""

@@ -24,7 +24,7 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
 """HTTP status of error classes; the first class that matches is used"""
 
 RAW_SHOWN = 4000
-"""most characters that are shown of an unreadable entry"""
+"""maximum number of characters that are shown of an unreadable entry"""
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 

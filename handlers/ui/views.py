@@ -22,7 +22,7 @@ async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOU
     Args:
         views: cached states of the projections.
         session: the session.
-        limit: most turns to return.
+        limit: maximum number of turns to return.
 
     Raises:
         BusError: the log could not be read.

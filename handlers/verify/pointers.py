@@ -12,7 +12,7 @@ from lanebus.handlers.verify.problem import Findings, look
 __all__ = ("Pointers", "read_pointers")
 
 SHOWN = 20
-"""most quarantined entries to report per session"""
+"""maximum number of quarantined entries to report per session"""
 
 
 @dataclass

@@ -85,7 +85,7 @@ class RequestDefined(AgentEvent):
     tools: Annotated[tuple[ToolDefinition, ...], Field(strict=False)] = ()
     """the tools, in the order of the request"""
     max_tokens: int
-    """most tokens of an answer"""
+    """maximum number of tokens of an answer"""
     options: dict[str, JsonValue] | None = None
     """other options of the requests, if the model reports them"""
 

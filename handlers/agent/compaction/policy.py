@@ -25,14 +25,14 @@ class CompactionPolicy:
     """the model's context window in tokens; None uses the model's own value. If the model's value is unknown too, only
     a refused request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens of the window that stay free for the answer, at most half of the window. Source: seed 000, pi"""
+    """tokens of the window that stay free for the answer, at most half of the window. Source: the coding agent, pi"""
     keep_recent: int = 16_384
     """about how many tokens at the end of the context are kept, at most half of the context. Unanswered messages are
     always kept"""
     model: Model | None = None
     """the model that writes the summary; None means the agent's model"""
     max_tokens: int = 4_096
-    """most tokens of the summary"""
+    """maximum number of tokens of the summary"""
     instructions: str | None = None
     """what a summary has to keep in addition to the default"""
     attempts: int = 3

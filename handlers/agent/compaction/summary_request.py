@@ -29,7 +29,7 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("summary_request",)
 
 RESULT_CHARACTERS = 2_000
-"""most characters of one tool result; a longer one is reduced to its beginning and its end"""
+"""maximum number of characters of one tool result; a longer one is reduced to its beginning and its end"""
 
 LEAST_CHARACTERS = 4_000
 """least value of the limit on the conversation's characters, used for small windows"""
@@ -67,7 +67,7 @@ def summary_request(
     Args:
         before: position of the first entry that stays.
         window: context window of the summary's model in tokens. The middle of a longer conversation is left out.
-        max_tokens: most tokens of the summary.
+        max_tokens: maximum number of tokens of the summary.
         instructions: what the summary has to keep in addition to the default.
         key: idempotency key for the provider.
     """

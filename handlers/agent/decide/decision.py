@@ -36,7 +36,7 @@ __all__ = (
 
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
-"""Source: seed 001"""
+"""Source: the two-lane agent"""
 
 
 class LoopStart(NamedTuple):

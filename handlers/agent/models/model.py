@@ -28,7 +28,7 @@ class ModelRequest:
     context: Context
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = DEFAULT_MAX_TOKENS
-    """most tokens of the answer"""
+    """maximum number of tokens of the answer"""
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     """references to media in the context, resolved by `resolve_media`"""
     key: str | None = None
@@ -51,7 +51,7 @@ class Model(Protocol):
 
     @property
     def context_window(self) -> int | None:
-        """Most tokens of a request and its answer together; None if unknown."""
+        """Maximum number of tokens of a request and its answer together; None if unknown."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

@@ -19,7 +19,7 @@ async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, N
     collector. Cancelling the task that waits for the next item closes these generators too.
 
     Args:
-        limit: most items in the buffer. One more item is read and waits for room in the buffer.
+        limit: maximum number of items in the buffer. One more item is read and waits for room in the buffer.
     """
     send, receive = anyio.create_memory_object_stream[T](limit)
 

@@ -29,9 +29,9 @@ class ModelOptions(FormOptions, total=False):
     rates: Rates | None
     """US dollars for a million tokens; by default from the price lists, if these are installed and contain the model"""
     context_window: int | None
-    """most tokens of a request and its answer together; by default from the price lists"""
+    """maximum number of tokens of a request and its answer together; by default from the price lists"""
     max_output: int | None
-    """most tokens of an answer that the model supports; a larger `max_tokens` is reduced to this number"""
+    """maximum number of tokens of an answer that the model supports; a larger `max_tokens` is reduced to this number"""
 
 
 def form_request(api: Provider, model: str, request: ModelRequest, options: ModelOptions) -> ProviderRequest:

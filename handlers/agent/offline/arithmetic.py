@@ -9,13 +9,13 @@ from decimal import ROUND_FLOOR, Decimal, DivisionByZero, InvalidOperation, Over
 __all__ = ("ArithmeticFault", "calculate_text")
 
 LONGEST = 200
-"""most characters of an expression"""
+"""maximum number of characters of an expression"""
 
 LARGEST = 300
-"""most digits before the point, which also bounds the time of a power"""
+"""maximum number of digits before the point, which also bounds the time of a power"""
 
 _SHORT = 50
-"""most digits of a value that is written without an exponent"""
+"""maximum number of digits of a value that is written without an exponent"""
 
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})
 

@@ -12,7 +12,7 @@ from lanebus.handlers.agent.offline.arithmetic import ArithmeticFault, calculate
 __all__ = ("Intent", "find_intents", "reflection", "result_text")
 
 MOST = 8
-"""most tool calls of one answer"""
+"""maximum number of tool calls of one answer"""
 
 _ARITHMETIC = re.compile(r"[\d(.+\-−–][\d\s().+\-−–*/×÷·^%]*[\d)]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

@@ -188,7 +188,7 @@ class Recorder:
             provider: name of the provider, such as "openai", if `model` is a name. Thinking is sent back only to the
                 provider that produced it.
             tools: the tools that the model is offered, recorded whenever they change. None records no tools.
-            max_tokens: most tokens of the answer, recorded with the tools.
+            max_tokens: maximum number of tokens of the answer, recorded with the tools.
         """
         known = as_model(model, provider)
         offered = as_tools(tools or ())

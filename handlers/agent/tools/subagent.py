@@ -71,8 +71,8 @@ class SubAgent:
             name: name of the tool and of the agent. Workers find the agent by this name.
             agent: the agent; None if workers of another process run it.
             description: the tool's description for the model.
-            max_depth: most ancestor sessions of a child; calls that would exceed this get an error.
-            max_children: most calls of this tool in one turn; further calls get an error.
+            max_depth: maximum number of ancestor sessions of a child; calls that would exceed this get an error.
+            max_children: maximum number of calls of this tool in one turn; further calls get an error.
             seconds: longest time of a task; a child that takes longer is aborted. None means no limit.
         """
         self.name, self.agent = name, agent

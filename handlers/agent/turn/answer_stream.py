@@ -122,7 +122,7 @@ class ModelStream:
         """From the next event on, collect only the usage of the call.
 
         Args:
-            tokens: most further tokens that the model may generate; after these, the stream is closed.
+            tokens: maximum number of further tokens that the model may generate; after these, the stream is closed.
         """
         if self._limit is None:
             self._limit = self._response.output_tokens + tokens

@@ -95,8 +95,8 @@ class SessionRun:
 
     @property
     def _max_attempts(self) -> int:
-        """Most attempts of a session that kills its workers. If the work was retried after an error, the attempts of
-        the retry policy are added, as those killed no worker."""
+        """Maximum number of attempts of a session that kills its workers. If the work was retried after an error, the
+        attempts of the retry policy are added, as those killed no worker."""
         work, deaths = self._assignment.work, self._services.bounds.deaths
         return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
 

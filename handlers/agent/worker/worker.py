@@ -76,7 +76,7 @@ class Worker:
             name: the worker's name, unique in its group. A restarted worker with the same name gets the unfinished work
                 of that name at once. None makes a name from host and process id.
             start: where a new group begins: "beginning" with every session that ever woke a worker, or "now".
-            concurrency: most sessions that run at a time.
+            concurrency: maximum number of sessions that run at a time.
             heartbeat: seconds without a heartbeat after which other workers take the sessions of this worker over.
             drain_seconds: longest time that running sessions have to finish after `stop`; unfinished sessions are
                 returned to the group.

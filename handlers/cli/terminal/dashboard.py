@@ -65,8 +65,8 @@ def draw(overview: Overview, *, fit: int | None = None, height: int | None = Non
 
     Args:
         overview: what to show.
-        fit: most columns of a line; None means unlimited.
-        height: most lines; None means unlimited. Sessions are left out first, then workers.
+        fit: maximum number of columns of a line; None means unlimited.
+        height: maximum number of lines; None means unlimited. Sessions are left out first, then workers.
         trouble: why the overview could not be updated; shown as the first line.
     """
     head = [_fitted(line, fit) for line in _head(overview, trouble)]

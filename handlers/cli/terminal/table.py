@@ -32,7 +32,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | N
     Args:
         columns: the columns.
         rows: for each row a cell for each column. Control characters and line breaks are removed.
-        fit: most columns of a line; None means unlimited.
+        fit: maximum number of columns of a line; None means unlimited.
     """
     cells = [[column.title for column in columns], *(_cells(columns, row) for row in rows)]
     widths = [max(column.columns, *(width(row[index]) for row in cells)) for index, column in enumerate(columns)]

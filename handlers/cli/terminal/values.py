@@ -12,7 +12,7 @@ from lanebus.handlers.json_text import compact
 __all__ = ("INPUT_LIMIT_BYTES", "BadInput", "InputTooLarge", "Values", "read_values", "written_values")
 
 INPUT_LIMIT_BYTES = 64 * 1024 * 1024
-"""most bytes of input, which is held in memory"""
+"""maximum number of bytes of input, which is held in memory"""
 
 Form = Literal["one", "list", "lines"]
 _UNIT = {"list": "message", "lines": "line"}

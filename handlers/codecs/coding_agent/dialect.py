@@ -1,4 +1,4 @@
-"""The codec of the coding agent's format (seed 000)."""
+"""The codec of the coding agent's format."""
 
 from pydantic import JsonValue
 

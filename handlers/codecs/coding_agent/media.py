@@ -30,7 +30,7 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 
     An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
 
-    Source: seed 000's method of the same name.
+    Source: the coding agent's method of the same name.
     """
     found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
     return [

@@ -1,4 +1,4 @@
-"""Codecs of the graph formats (seeds 002 and 003): one graph framework, a year apart.
+"""Codecs of the graph formats: one graph framework, a year apart.
 
 The two formats spell some blocks differently. The package also has the framework's message constructors, and two
 operations on a graph's list of messages.

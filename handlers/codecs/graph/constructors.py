@@ -1,4 +1,4 @@
-"""The message constructors of the graph framework (seeds 002 and 003).
+"""The message constructors of the graph framework.
 
 Every message has an id; a constructor generates an id if the caller passes none.
 """

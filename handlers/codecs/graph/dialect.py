@@ -20,7 +20,7 @@ class GraphDialect:
     """Whether moments are written as ISO 8601 text; otherwise they are float seconds."""
 
 
-# The keys are the names of the first year (seed 002). The documentation of the second year (seed 003) renames some of
+# The keys are the names of the first year. The documentation of the second year renames some of
 # these keys; the code of the second year does not.
 ALIASES: Mapping[str, Mapping[str, str]] = {
     "tool_call": {"arguments": "args"},

@@ -38,12 +38,13 @@ def read_moment(value: JsonValue, path: str) -> int | None:
 
 
 def seconds(moment: int | None) -> float | None:
-    """Return seconds since 1970, as seed 003 writes them."""
+    """Return seconds since 1970, as the second graph format writes them."""
     return None if moment is None else moment / 1000
 
 
 def iso_time(moment: int | None) -> str | None:
-    """Return ISO 8601 text in UTC, as seed 002 writes it. Return None if `moment` is None or outside the calendar."""
+    """Return ISO 8601 text in UTC, as the first graph format writes it. Return None if `moment` is None or outside the
+    calendar."""
     if moment is None:
         return None
     try:

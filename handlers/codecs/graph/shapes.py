@@ -1,6 +1,6 @@
 """The form of the graph format's JSON, checked before a message is read. One class per object, with the same key names.
 
-Unknown keys are not checked; the origin stores them. Source: seeds 002 and 003, with the defaults of both.
+Unknown keys are not checked; the origin stores them. Source: both graph formats, with the defaults of both.
 """
 
 from typing import Annotated, ClassVar, Literal, TypeVar

@@ -1,7 +1,7 @@
 """Read the graph framework's live stream as messages, previews, and events for UIs.
 
 The framework trims its own Redis stream to a length; lanebus never trims a log that way. So only chunks that are
-messages here may be published. Source: seed 003's code, `StreamChunk` and `EventModel`.
+messages here may be published. Source: the code of the second graph format, `StreamChunk` and `EventModel`.
 """
 
 from pydantic import JsonValue

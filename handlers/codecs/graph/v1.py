@@ -1,4 +1,4 @@
-"""The codec of the first graph format (seed 002): messages of a graph framework, first year."""
+"""The codec of the first graph format: messages of a graph framework, first year."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect

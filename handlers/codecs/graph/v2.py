@@ -1,4 +1,4 @@
-"""The codec of the second graph format (seed 003): messages of the same graph framework, a year later."""
+"""The codec of the second graph format: messages of the same graph framework, a year later."""
 
 from lanebus.handlers.codecs.graph.codec import graph_codec
 from lanebus.handlers.codecs.graph.dialect import GraphDialect

@@ -1,4 +1,4 @@
-"""The two-lane agent (seed 001): the exact JSON of its messages, its events as a view of the log, helper functions."""
+"""The two-lane agent: the exact JSON of its messages, its events as a view of the log, helper functions."""
 
 from lanebus.handlers.codecs.two_lane_agent.codec import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
 from lanebus.handlers.codecs.two_lane_agent.event_reader import EventReader

@@ -1,8 +1,9 @@
-"""The codec of the two-lane agent's messages (seed 001).
+"""The codec of the two-lane agent's messages.
 
 lanebus's own JSON extends the two-lane agent's JSON; this codec reads and writes only the latter. The codec accepts and
-refuses the same JSON as seed 001, with two exceptions that `reader.py` names. Seed 001 has extension messages, and
-user, assistant and tool result messages with text, inline images, thinking and tool calls. Everything else is a loss.
+refuses the same JSON as the two-lane agent, with two exceptions that `reader.py` names. The two-lane agent has
+extension messages, and user, assistant and tool result messages with text, inline images, thinking and tool calls.
+Everything else is a loss.
 """
 
 from collections.abc import Sequence

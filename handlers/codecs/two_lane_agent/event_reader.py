@@ -1,9 +1,9 @@
-"""Read the two-lane agent's events (seed 001) as entries: each message once, and events that name its position.
+"""Read the two-lane agent's events as entries: each message once, and events that name its position.
 
-Seed 001's events contain whole messages. The same message appears up to four times: at its start, at its end, at the
-end of its turn and at the end of its loop. This reader appends a message when the message ends. A message without an
-end is appended when the end of its turn or loop contains it. All other events name the message's position. Seed 001
-omits the turn of most messages; this reader adds it.
+The two-lane agent's events contain whole messages. The same message appears up to four times: at its start, at its end,
+at the end of its turn and at the end of its loop. This reader appends a message when the message ends. A message
+without an end is appended when the end of its turn or loop contains it. All other events name the message's position.
+The two-lane agent omits the turn of most messages; this reader adds it.
 """
 
 from pydantic import JsonValue
@@ -48,8 +48,8 @@ class EventReader:
             value: the event's JSON.
 
         Raises:
-            UnknownKind: seed 001 has no such event.
-            UnknownRole: a message in the event has a role that seed 001 does not have.
+            UnknownKind: the two-lane agent has no such event.
+            UnknownRole: a message in the event has a role that the two-lane agent does not have.
             DecodeError: a field is missing or has the wrong form. The error names the path to it.
         """
         require_json(value)

@@ -1,7 +1,7 @@
-"""Write a session's entries as the two-lane agent's events (seed 001), a view for readers of both lanes.
+"""Write a session's entries as the two-lane agent's events, a view for readers of both lanes.
 
-Seed 001's events contain whole messages; lanebus events name messages by position. So an `EventWriter` needs every
-entry, in order. Messages alone produce no events. lanebus has no message events for prompts and tool results. The
+The two-lane agent's events contain whole messages; lanebus events name messages by position. So an `EventWriter` needs
+every entry, in order. Messages alone produce no events. lanebus has no message events for prompts and tool results. The
 writer adds such events after the turn's start and after the tool's end.
 """
 
@@ -23,7 +23,7 @@ __all__ = ("EventWriter",)
 
 
 class EventWriter:
-    """Writes a session's entries as seed 001's events. Pass each entry once, in order.
+    """Writes a session's entries as the two-lane agent's events. Pass each entry once, in order.
 
     Args:
         seen: the session's messages, results and drafts before the first `write`. With the `seen` of an `EventReader`,
@@ -36,8 +36,8 @@ class EventWriter:
     def write(self, envelope: Envelope) -> Written:
         """Return the events of one entry or live delta. Many entries have no events.
 
-        Each part of a message that seed 001 cannot represent is a loss. The end of a turn whose message is unknown is
-        left out, because seed 001's event must contain the message.
+        Each part of a message that the two-lane agent cannot represent is a loss. The end of a turn whose message is
+        unknown is left out, because the two-lane agent's event must contain the message.
 
         Args:
             envelope: the next entry or live delta.

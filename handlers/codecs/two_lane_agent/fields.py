@@ -1,4 +1,5 @@
-"""Read the fields of one object in seed 001's JSON, with the types that seed 001's own reader requires."""
+"""Read the fields of one object in the two-lane agent's JSON, with the types that the two-lane agent's own reader
+requires."""
 
 from pydantic import JsonValue
 
@@ -9,7 +10,7 @@ __all__ = ("Fields",)
 
 
 class Fields:
-    """An object and its path. Unknown keys are ignored, as in seed 001.
+    """An object and its path. Unknown keys are ignored, as in the two-lane agent.
 
     Every method raises DecodeError, with the path to the field, if the field is missing or has another type.
     """

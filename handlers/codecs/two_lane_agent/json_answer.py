@@ -18,7 +18,7 @@ def extract_json(message: AssistantMessage) -> JsonValue:
     Raises:
         DecodeError: the text is not JSON.
 
-    Source: seed 001.
+    Source: the two-lane agent.
     """
     for call in message.tool_calls():
         if call.name == ANSWER_TOOL:

@@ -25,7 +25,7 @@ __all__ = ("told_message", "update_view", "view_of_loop")
 
 
 def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """Yield seed 001's events for an event of a loop, turn or message. Yield nothing for other events."""
+    """Yield the two-lane agent's events for an event of a loop, turn or message. Yield nothing for other events."""
     match event:
         case AgentStarted():
             yield _agent_start(form, event)
@@ -47,7 +47,7 @@ def view_of_loop(form: EventForm, event: AgentEvent) -> Iterator[Object]:
 
 
 def update_view(form: EventForm, delta: Delta) -> Iterator[Object]:
-    """Yield seed 001's event for a live delta. Yield nothing for a delta of kind "cut" or without a turn."""
+    """Yield the two-lane agent's event for a live delta. Yield nothing for a delta of kind "cut" or without a turn."""
     if delta.kind == "cut" or delta.turn_id is None:
         return
     piece: Object = {to_theirs(DELTA, delta.kind): {"delta": delta.delta}}

@@ -1,4 +1,4 @@
-"""Node ids as the two-lane agent (seed 001) shows them to a model, and the tags that a revert adds to nodes."""
+"""Node ids as the two-lane agent shows them to a model, and the tags that a revert adds to nodes."""
 
 import re
 from collections.abc import Mapping

@@ -107,7 +107,8 @@ def _compaction_end(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
 
 
 def _prune(now: ReadingState, fields: Fields) -> list[EntryOrDelta]:
-    """Read a prune. Seed 001 names pruned messages only by timestamp; positions are added for known messages."""
+    """Read a prune. The two-lane agent names pruned messages only by timestamp; positions are added for known
+    messages."""
     moments = fields.wholes("pruned_timestamps")
     known = now.seen.of_loop(fields.text("loop_id")).items()
     event = PruneApplied(

@@ -29,7 +29,8 @@ __all__ = ("view_of_other",)
 
 
 def view_of_other(form: EventForm, event: AgentEvent) -> Iterator[Object]:
-    """Yield seed 001's events for an event that concerns no loop, turn or message. Yield nothing for other events."""
+    """Yield the two-lane agent's events for an event that concerns no loop, turn or message. Yield nothing for other
+    events."""
     match event:
         case ToolStarted():
             arguments = form.seen.arguments.get(event.tool_call_id)

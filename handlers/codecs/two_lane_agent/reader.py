@@ -1,8 +1,9 @@
-"""Read messages from the two-lane agent's JSON. The same JSON is accepted as by seed 001, with two exceptions.
+"""Read messages from the two-lane agent's JSON. The same JSON is accepted as by the two-lane agent, with two
+exceptions.
 
-First, the role alone decides the lane. Seed 001 reads `{"role":"user","kind":…,"data":…}` as an extension message; this
-module raises an error. Second, seed 001 drops malformed optional fields, such as a turn id. This module keeps them in
-the metadata, under keys such as `invalidTurnId`, where no provider sees them.
+First, the role alone decides the lane. The two-lane agent reads `{"role":"user","kind":…,"data":…}` as an extension
+message; this module raises an error. Second, the two-lane agent drops malformed optional fields, such as a turn id.
+This module keeps them in the metadata, under keys such as `invalidTurnId`, where no provider sees them.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMess
     """Read a message of either lane. The paths in errors start with `path`.
 
     Raises:
-        UnknownRole: seed 001 has no such role.
+        UnknownRole: the two-lane agent has no such role.
         DecodeError: a field is missing or has the wrong form. The error names the path to it.
     """
     fields = Fields(value, path)
@@ -117,8 +118,8 @@ def _read_image(fields: Fields) -> Block:
     try:
         return ImageBlock(media=made(MediaRef, {"kind": "data", "data": data, "mime_type": mime_type}, fields.path))
     except DecodeError:
-        # Seed 001 does not check base64, so its logs may contain invalid data. An unknown block keeps the log readable
-        # and reaches no provider.
+        # The two-lane agent does not check base64, so its logs may contain invalid data. An unknown block keeps the log
+        # readable and reaches no provider.
         return UnknownBlock(raw={"type": "image", "data": data, "mimeType": mime_type})
 
 
@@ -164,7 +165,7 @@ INVALID = {f"invalid{key[0].upper()}{key[1:]}": key for key in _ADDED}
 
 
 def is_malformed(key: str, value: JsonValue) -> bool:
-    """Return whether seed 001 would drop `value` because it is malformed for the field `key`."""
+    """Return whether the two-lane agent would drop `value` because it is malformed for the field `key`."""
     try:
         _ADDED[key][1](Fields({key: value}))
     except DecodeError:

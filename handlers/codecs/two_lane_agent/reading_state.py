@@ -56,7 +56,8 @@ class ReadingState:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def begin_message(self, loop_id: str) -> str:
-        """Return a new id for the message that starts. Seed 001's messages have no ids, and live deltas need an id."""
+        """Return a new id for the message that starts. The two-lane agent's messages have no ids, and live deltas need
+        an id."""
         self._message_counts[loop_id] += 1
         self._open[loop_id] = f"{loop_id}.message.{self._message_counts[loop_id]}"
         return self._open[loop_id]
@@ -89,8 +90,8 @@ class ReadingState:
         Args:
             message: the message as it was read.
             turn_id: the message's turn.
-            mark: stored in the origin to write the same event again. "told" if seed 001's event names a turn that it
-                normally omits. "absent" if the event omits a turn that it normally names. None stores nothing.
+            mark: stored in the origin to write the same event again. "told" if the two-lane agent's event names a turn
+                that it normally omits. "absent" if the event omits a turn that it normally names. None stores nothing.
             message_id: the message's id.
         """
         if not isinstance(message, LlmMessage):
@@ -106,7 +107,7 @@ class ReadingState:
 def _bare(message: Spoken) -> Spoken:
     """Return a copy to compare with copies of the same message in other events.
 
-    In the copy, the fields that seed 001 sometimes omits and the fields that the event reader adds are None.
+    In the copy, the fields that the two-lane agent sometimes omits and the fields that the event reader adds are None.
     """
     if not isinstance(message, LlmMessage):
         return message

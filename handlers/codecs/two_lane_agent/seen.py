@@ -19,10 +19,11 @@ Spoken = LlmMessage | ExtensionMessage
 
 
 class Seen:
-    """Messages, results and drafts of a session. The object grows with the session, as seed 001's own record does.
+    """Messages, results and drafts of a session. The object grows with the session, as the two-lane agent's own record
+    does.
 
-    `add` adds entries of the log. Partial results and drafts come from seed 001's events and have no entry in the log.
-    They exist only in this object.
+    `add` adds entries of the log. Partial results and drafts come from the two-lane agent's events and have no entry in
+    the log. They exist only in this object.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class Seen:
         self.arguments: dict[str, JsonValue] = {}
         """Tool call id → the call's arguments."""
         self.results: dict[str, Object] = {}
-        """Tool call id → the last result that an event reported, in seed 001's form."""
+        """Tool call id → the last result that an event reported, in the two-lane agent's form."""
         self.drafts: dict[str, Spoken] = {}
         """Message id → the streamed part of the message."""
         self.summaries: dict[int, str] = {}

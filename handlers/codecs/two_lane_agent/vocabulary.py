@@ -16,7 +16,7 @@ CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "com
 """How a loop continues another loop."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
-    # FollowUp is seed 001's old name of Continuation. Seed 001 still reads the old name.
+    # FollowUp is the two-lane agent's old name of Continuation. The two-lane agent still reads the old name.
     {
         "User": "user",
         "SubAgent": "subAgent",

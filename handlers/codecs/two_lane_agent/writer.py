@@ -27,14 +27,15 @@ _IMAGE = ("kind", "data", "mime_type", "size_bytes", "sha256")
 
 
 def write_usage(usage: Usage) -> Object:
-    """Return the six counts of tokens that seed 001's usage has."""
+    """Return the six counts of tokens that the two-lane agent's usage has."""
     return {name: getattr(usage, name) for name in _USAGE}
 
 
 class MessageWriter:
     """Writes messages in order, and collects the losses.
 
-    Seed 001 requires the tool's name in every result. If a result has no name, the name is taken from the call.
+    The two-lane agent requires the tool's name in every result. If a result has no name, the name is taken from the
+    call.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,8 @@ class MessageWriter:
         self._names: dict[str, str] = {}
 
     def write(self, message: Publishable, path: str) -> Object | None:
-        """Return the JSON of one message; None if seed 001 has no such message. Paths of losses start with `path`."""
+        """Return the JSON of one message; None if the two-lane agent has no such message. Paths of losses start with
+        `path`."""
         match message:
             case ExtensionMessage():
                 return {"role": "extension", "kind": message.kind, "data": message.data}
@@ -88,7 +90,7 @@ class MessageWriter:
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
 
     def _added(self, message: LlmMessage, path: str) -> Object:
-        """Return the timestamp, and the optional fields that seed 001 adds to a message, if they are set."""
+        """Return the timestamp, and the optional fields that the two-lane agent adds to a message, if they are set."""
         if message.timestamp is None:
             self.losses.append(f"{path}.timestamp: is missing")
         added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}
@@ -109,7 +111,8 @@ class MessageWriter:
                 self.losses.append(f"{path}.provenanceHint: it has no kind")
         for name, item in (message.metadata or {}).items():
             key = INVALID.get(name)
-            # The reader keeps only malformed values here. A valid value was forged, and seed 001 would accept it.
+            # The reader keeps only malformed values here. A valid value was forged, and the two-lane agent would accept
+            # it.
             if key is None or key in added or not is_malformed(key, item):
                 self.losses.append(f"{path}.metadata.{name}")
             else:
@@ -168,7 +171,7 @@ class MessageWriter:
         return found or "application/octet-stream"
 
     def _u64(self, value: JsonValue, path: str) -> int:
-        """Return `value` if seed 001 can read it. Otherwise add a loss and return 0."""
+        """Return `value` if the two-lane agent can read it. Otherwise add a loss and return 0."""
         if isinstance(value, int) and 0 <= value < 2**64:
             return value
         self.losses.append(f"{path}: its value")

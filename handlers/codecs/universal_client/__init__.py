@@ -1,4 +1,4 @@
-"""The universal client's format (seed 004): `{"role":…,"content":[{"kind":…}],"tool_call_id":…}`.
+"""The universal client's format: `{"role":…,"content":[{"kind":…}],"tool_call_id":…}`.
 
 The universal client calls all providers. Its message constructors correspond to lanebus's. `Message.user(…)` with text
 or parts is `UserMessage.of(…)`, `system` and `assistant` likewise. `Message.tool_result(id, content, is_error)` is

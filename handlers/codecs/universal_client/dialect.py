@@ -1,4 +1,4 @@
-"""Convert between the universal client's messages (seed 004) and lanebus messages, field by field."""
+"""Convert between the universal client's messages and lanebus messages, field by field."""
 
 from collections.abc import Sequence
 

@@ -45,7 +45,7 @@ class RequestOptions(FormOptions, total=False):
     model: str | None
     """The model to call. Default: the context's model."""
     max_tokens: int | None
-    """Most tokens of the answer. Default: the API's own limit, or 4096 if the API requires one."""
+    """Maximum number of tokens of the answer. Default: the API's own limit, or 4096 if the API requires one."""
     tools: Sequence[ToolSpec]
     """The tools that the model may call. Default: none."""
     media: Mapping[str, MediaRef]

@@ -23,7 +23,7 @@ class WirePattern(NamedTuple):
     """Matches a whole id or name that is allowed."""
     illegal_character: re.Pattern[str]
     limit: int
-    """Most characters of an id or name."""
+    """Maximum number of characters of an id or name."""
     start: str = ""
     """Prefix of a generated id or name whose first character is not allowed at the start."""
 
@@ -33,7 +33,7 @@ class WirePattern(NamedTuple):
 
         Args:
             characters: the allowed characters, as the inside of a character class of a regular expression.
-            limit: most characters.
+            limit: maximum number of characters.
             first: the characters allowed at the start, in the same form. None allows all of `characters`.
         """
         head = first or characters

@@ -21,7 +21,8 @@ from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES
 __all__ = ("with_media",)
 
 CARRIED_LIMIT_BYTES = LINE_LIMIT_BYTES // 2
-"""Most bytes of inline media per message, before base64. An import refuses lines longer than `LINE_LIMIT_BYTES`."""
+"""Maximum number of bytes of inline media per message, before base64. An import refuses lines longer than
+`LINE_LIMIT_BYTES`."""
 
 M = TypeVar("M", bound=LlmMessage)
 
