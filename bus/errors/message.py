@@ -130,7 +130,9 @@ class MediaTooLarge(MessageTooLarge):
 
 
 class MediaRefused(MessageError):
-    """A file cannot be used as media: it is empty, no regular file, outside of the allowed folder, or of another type.
+    """A file cannot be used as media.
+
+    The file is empty or not a regular file, is outside of the allowed folder, or its bytes are not of the given type.
 
     Fields: `name`, the file's name without folders; `reason`.
     """

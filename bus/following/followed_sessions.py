@@ -18,9 +18,9 @@ __all__ = ("FollowedSessions",)
 
 
 class FollowedSessions:
-    """The followed sessions by id and by index, and the marks of sessions that have to be read.
+    """The followed sessions by id and by index. A session is marked if it has to be read.
 
-    An index is a stream that names changed sessions. Each bucket has two: one for entries and one for live deltas.
+    An index is a stream that names changed sessions. Each bucket has two indexes: for entries and for live deltas.
     """
 
     def __init__(self, keys: Keys, bounds: HubBounds) -> None:
@@ -43,7 +43,8 @@ class FollowedSessions:
 
     @property
     def any(self) -> str:
-        """The id of any one followed session. At least one must be followed. All are on the same server."""
+        """The id of any followed session. At least one session must be followed. All followed sessions are on one
+        server."""
         return next(iter(self._sessions))
 
     @property
@@ -56,7 +57,7 @@ class FollowedSessions:
         return self._sessions.get(session)
 
     def add(self, head: SessionHead) -> FollowedSession:
-        """Follow a session from its head on, and mark it, because it may have changed since the head was read."""
+        """Follow a session from `head` on. Also mark the session to be read: entries may have been appended since."""
         followed = FollowedSession(head, self._keys, self._bounds, forget=self._forget, changed=self._changed)
         self._sessions[followed.session] = followed
         self._changed(followed)
@@ -68,7 +69,7 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def mark_indexed(self, index: str, session: str | None = None) -> None:
-        """Mark `session`, which an index named, if it is followed. None marks all followed sessions of the index."""
+        """Mark the session that `index` names, if it is followed. None marks all followed sessions of the index."""
         named = self._indexes.get(index, {})
         if session is None:
             self._dirty |= named
@@ -76,7 +77,8 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def take_dirty(self, limit: int | None = None) -> list[FollowedSession]:
-        """Remove marks, at most `limit`, and return their sessions in the order in which they were marked."""
+        """Remove the marks of at most `limit` sessions. Return these sessions in the order in which they were
+        marked."""
         taken = list(islice(self._dirty, limit))
         for followed in taken:
             del self._dirty[followed]

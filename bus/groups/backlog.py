@@ -34,7 +34,7 @@ class Backlog:
         self._holders: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, dict[str, None]] = {}
         self._losses, self._recovered = 1, 0
-        """number of replies with work items that may have been lost, and number of these losses whose work items were
+        """number of possibly lost replies with work items, and number of these losses after which the work items were
         fetched again. The first loss stands for an earlier process that may have left work items under this name"""
         self._recover_at = -inf
 
@@ -103,7 +103,8 @@ class Backlog:
             self._note_remaining(bucket, fetched, now)
         self._end_recovery(losses)
         if not is_recovering and now >= self._recover_at and any(fetched.has_unheld for fetched in swept.values()):
-            # At most once per sweep period: a work that can never be fetched would start a recovery in every sweep.
+            # At most once per sweep period: a work item that can never be fetched would start a recovery in every
+            # sweep.
             self._recover_at = now + self._sweep_seconds
             self.recover()
 

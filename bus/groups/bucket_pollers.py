@@ -87,7 +87,7 @@ class BucketPollers:
 
     async def _poll(self, reader: GroupReader) -> None:
         await reader.sweep()
-        if not reader.backlog.is_recovering:  # first this consumer's unfinished work items of all buckets, then new work items
+        if not reader.backlog.is_recovering:  # unfinished work of all buckets comes before new work
             self._set_recovered(reader)
             await self._all_recovered.wait()
             await reader.wait_for_wake_up(

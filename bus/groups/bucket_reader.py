@@ -1,5 +1,4 @@
-"""Read the wake-ups of some buckets on one server, and fetch work items from these buckets, on a separate
-connection."""
+"""Read the wake-ups of some buckets and fetch work items from these buckets. Each reader has its own connection."""
 
 from __future__ import annotations
 
@@ -22,8 +21,10 @@ __all__ = ("GroupReader",)
 
 
 class GroupReader:
-    """Fetches a consumer's own unfinished work items first, then work items of silent consumers, due work items and new
-    work items."""
+    """Fetches the work items of some buckets on one server.
+
+    The consumer's own unfinished work items come first, then work items of silent consumers, due and new work items.
+    """
 
     def __init__(self, route: Route, keys: Keys, backlog: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
         """
@@ -37,7 +38,7 @@ class GroupReader:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be work items to fetch."""
+        """Whether a wake-up or a sweep has announced work items that were not fetched yet."""
         return bool(self.backlog)
 
     async def sweep(self) -> None:

@@ -93,10 +93,9 @@ class Consumer:
             free: maximum number of work items to return; 1 or more.
 
         Returns:
-            1 to `free` work items, each of a different session. A session may be returned while this consumer still
-            holds an
-            earlier work of it. Then the server has already ended the earlier work: another consumer claimed the work,
-            or a call that finishes it is about to return.
+            1 to `free` work items, each of a different session. This consumer may still hold an earlier work item of
+            the same session. The server has already ended the earlier work item: another consumer claimed it, or a
+            call that finishes it is about to return.
 
         Raises:
             SetupError: `free` is less than 1.
@@ -109,10 +108,10 @@ class Consumer:
         return works
 
     async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
-        """Finish work items. The session of a finished work is delivered again only after a new entry wakes it.
+        """Finish work items. A finished session is delivered again only after a new entry wakes it.
 
         Args:
-            works: work items from `fetch`. A work that another consumer has claimed is ignored.
+            works: work items from `fetch`. A work item that another consumer has claimed is ignored.
             seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
                 makes the session available at once, to any consumer.
 
@@ -130,10 +129,10 @@ class Consumer:
         period. `fetch` also sends heartbeats while it waits.
 
         Args:
-            works: work items to check. Without any, all work items that were fetched and not finished are checked.
+            works: work items to check. By default, all work items that were fetched and not finished.
 
         Returns:
-            The lost works: this consumer was silent for too long, and another consumer claimed them.
+            The lost work items: this consumer was silent for too long, and another consumer claimed them.
 
         Raises:
             Unavailable: the server did not answer.
@@ -150,12 +149,12 @@ class Consumer:
         """Give work items back to the group. A session that is woken before the delay is over is delivered at once.
 
         Args:
-            works: work items from `fetch`. A work that another consumer has claimed is ignored.
+            works: work items from `fetch`. A work item that another consumer has claimed is ignored.
             delay: seconds until a consumer of the group gets the work items. None delivers the work items at once, as
                 if they had not been fetched: the attempt is not counted, and `Work.error` does not change.
             error: what went wrong. The next delivery has it in `Work.error`, cut to `WorkBounds.error_length`
                 characters. Used only with a delay.
-            attempts: how often the work items were tried; None means `Work.attempt`. Used only with a delay.
+            attempts: number of attempts so far; None means `Work.attempt`. Used only with a delay.
 
         Raises:
             SetupError: `delay` is negative or not finite.
@@ -180,18 +179,18 @@ class Consumer:
     async def dead_letter(
         self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"", seen: int = 0
     ) -> str:
-        """Turn a work into a dead letter. It is not delivered again unless it is redriven.
+        """Turn a work item into a dead letter. The work item is not delivered again unless the letter is redriven.
 
         Args:
-            work: a work from `fetch`.
-            reason: why the work is given up, in words for people; cut to `WorkBounds.reason_length` characters.
-            attempts: how often the work was tried; None means `Work.attempt`.
+            work: a work item from `fetch`.
+            reason: why the work item is given up, in words for people; cut to `WorkBounds.reason_length` characters.
+            attempts: number of attempts so far; None means `Work.attempt`.
             raw: the data that caused the failure, such as an entry; cut to `WorkBounds.raw_bytes` bytes.
             seen: the last position read in the session, if it is above `Work.position`.
 
         Returns:
-            The id of the letter for `Bus.dead_letters`. "" if another consumer has claimed the work, or if the session
-            was erased.
+            The id of the letter for `Bus.dead_letters`. "" if another consumer has claimed the work item, or if the
+            session was erased.
 
         Raises:
             Unavailable: as for `nack`.
@@ -206,7 +205,7 @@ class Consumer:
         it continues its own work after the restart.
 
         Returns:
-            How many work items were given back.
+            The number of work items that were given back.
 
         Raises:
             Unavailable: the server did not answer. Other consumers claim the work items after `heartbeat` seconds.

@@ -110,17 +110,17 @@ class DeadLetters:
         return self._read(bucket, found[0]) if found else None
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
-        """Remove letters and deliver the work items again, as if the work items had never been tried.
+        """Remove letters, and deliver their work items again with no attempt counted.
 
-        Letters of one session become one work. Nothing is added to a log, and no cursor moves. Repeating the call is
-        harmless.
+        Letters of one session become one work item. Nothing is added to a log, and no cursor moves. Repeating the call
+        is harmless.
 
         Args:
             letters: letters read from this group.
 
         Returns:
-            How many letters were redriven. A letter that was already removed, or whose session was erased, is not
-            counted.
+            The number of letters that were redriven. A letter that was already removed, or whose session was erased, is
+            not counted.
 
         Raises:
             InvalidLetterId: a letter does not belong to this bus. Nothing was redriven.

@@ -46,7 +46,7 @@ class Fetcher:
         self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
 
     async def poll(self, free: int) -> list[Work]:
-        """Return up to `free` work items. If none waits, wait for work items for a short time (`WorkBounds.look`).
+        """Return up to `free` work items. If there are none, wait a short time for some (`WorkBounds.look`).
 
         If the server did not answer, return an empty list after a pause.
         """
@@ -95,7 +95,7 @@ class Fetcher:
             reader.backlog.sweep_by(moment, buckets)
 
     def recover(self) -> None:
-        """Fetch again the work items that the server has assigned to this consumer's name but this process does not
+        """Fetch the work items again that the server has assigned to this consumer but that this process does not
         hold."""
         for reader in self._readers:
             reader.backlog.recover()

@@ -31,8 +31,8 @@ __all__ = ("Fetched", "GroupLog", "Mode", "Start")
 Mode = Literal["", "own", "sweep"]
 """What a fetch covers.
 
-- "": the work items of silent consumers, due work items and new work items
-- "own": only work items that the server has assigned to this consumer but the consumer does not hold
+- "": work items of silent consumers, due work items and new work items
+- "own": only work items that the server has assigned to this consumer but that the consumer does not hold
 - "sweep": as for "", and the result also has the names of the consumers that have work
 """
 
@@ -56,14 +56,13 @@ class Fetched(NamedTuple):
 
     works: list[Work]
     remaining: int
-    """maximum number of work items that still wait in the bucket, besides `works`"""
+    """upper bound of the number of work items that still wait in the bucket, without `works`"""
     due: float | None
-    """seconds until the next delayed work is due; None if no work is delayed"""
+    """seconds until the next delayed work item is due; None if no work item is delayed"""
     holders: tuple[str, ...]
     """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
     has_unheld: bool = False
-    """whether the server has assigned work items to this consumer that the consumer does not hold. True only in a
-    sweep"""
+    """whether the server has assigned work items to this consumer that it does not hold. Known only after a sweep"""
 
 
 class GroupLog:
@@ -107,7 +106,7 @@ class GroupLog:
 
         Args:
             connection: where to send the calls.
-            limits: by bucket, most work items to fetch; 0 only counts the work items.
+            limits: by bucket, the maximum number of work items to fetch; 0 only counts the work items.
             held: by bucket, the sessions that this consumer holds, for the modes "own" and "sweep".
             mode: what the fetch covers.
             silent: by bucket, the consumers whose work items may be claimed.
@@ -161,7 +160,7 @@ class GroupLog:
         """Give work items back to the group, due in `delay` seconds.
 
         Args:
-            tried: each work with the number of its attempts.
+            tried: each work item with the number of its attempts.
             delay: seconds until the work items are due.
             error: what went wrong; `Work.error` of the next delivery.
         """
@@ -176,7 +175,8 @@ class GroupLog:
         await run_scripts(self._pool, _RETRY, calls)
 
     async def dead_letter(self, work: Work, reason: str, attempts: int, raw: bytes, seen: int) -> str:
-        """Turn a work into a dead letter. Return its id, or "" if this consumer has lost the work."""
+        """Turn a work item into a dead letter. Return the letter's id, or "" if this consumer has lost the work
+        item."""
         bounds, bucket = self.bounds, work.bucket
         names = (*self._with_heads(bucket, (work,)), self._keys.dead(bucket, self._group))
         arguments = (
@@ -187,7 +187,7 @@ class GroupLog:
         return cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
 
     async def deregister(self) -> int:
-        """Give back all work items of this consumer and forget its name. Return how many work items were given back."""
+        """Give back all work items of this consumer and forget its name. Return the number of these work items."""
         calls = [(self._names(bucket), self._identity()) for bucket in range(self._keys.buckets)]
         count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
         await self._beat(0, is_leaving=True)

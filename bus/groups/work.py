@@ -1,4 +1,4 @@
-"""A work is a session that a consumer has fetched because the session has something to do."""
+"""A work item: a session that a consumer has fetched because the session has something to do."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Work(NamedTuple):
     order: int
     """number of the entry's wake-up. Wake-ups of a bucket are numbered upwards"""
     attempt: int = 1
-    """how often the work was delivered, this delivery included. It is above 1 after a consumer died or called `nack`"""
+    """number of deliveries of the work item, including this one. It is above 1 after a consumer died or called
+    `nack`"""
     error: str = ""
-    """the `error` of the last `Consumer.nack`; "" if the work was never given back with an error"""
+    """the `error` of the last `Consumer.nack`; "" if no consumer gave the work item back with an error"""
     is_retry: bool = False
-    """whether the work was delayed by `nack` or redriven from a dead letter"""
+    """whether the work item was delayed by `nack` or redriven from a dead letter"""
     lease: Lease | None = None
     """the session's lease, acquired by the fetch. None if the lease was not acquired, for example because another owner
     holds it or `Bus.consumer` got no `owner`"""
@@ -39,7 +40,7 @@ class Work(NamedTuple):
 
 
 class InFlight:
-    """The work items that a consumer has fetched and not finished, at most one work per session: the newest."""
+    """The work items that a consumer has fetched and not finished, at most one per session: the newest."""
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
@@ -50,8 +51,8 @@ class InFlight:
     def add(self, works: Iterable[Work]) -> list[Work]:
         """Add fetched work items and return them as a list.
 
-        A work replaces an earlier work of the same session. The server has ended the earlier work, even if the
-        server's reply that says so is late or lost.
+        A work item replaces an earlier work item of the same session. The server has ended the earlier work item, even
+        if the server's reply that says so is late or lost.
         """
         added = list(works)
         self._works.update((work.session, work) for work in added)

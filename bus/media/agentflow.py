@@ -1,7 +1,7 @@
 """Media references in agentflow's form, `agentflow://media/<key>`, on top of a media store.
 
-Source: the second graph format (see `bus/messages`). The second graph format's keys are random, and it never computes
-the checksums that it declares. Here a key is the beginning of the SHA-256, so the same media always get the same key.
+Source: the second graph format (see `bus/messages`). In that format, keys are random, and the declared checksums are
+never computed. Here a key is the beginning of the SHA-256, so the same media always get the same key.
 """
 
 import re

@@ -57,7 +57,7 @@ class AssistantMessage(Spoken):
             window: the context window in tokens. If given, also return True for an answer that stopped normally but
                 whose input is larger than the window, because some providers truncate the request silently. None skips
                 this check.
-            exact_001: return exactly the result of the two-lane agent; see `says_overflow`.
+            exact_001: return the same result as the two-lane agent (codec 001); see `says_overflow`.
 
         Source: the two-lane agent; the check for silent truncation is from pi.
         """

@@ -52,8 +52,7 @@ class TextBlock(Wire):
 
 
 class ImageBlock(Wire):
-    """One image. An image with only inline data is written as in the two-lane agent:
-    `{"type":"image","data","mimeType"}`."""
+    """One image. If it has only inline data, its JSON is `{"type":"image","data":…,"mimeType":…}`."""
 
     type: Literal["image"] = "image"
     media: MediaRef
@@ -61,7 +60,7 @@ class ImageBlock(Wire):
     bbox: Annotated[tuple[float, float, float, float] | None, Field(strict=False)] = None
     """x1, y1, x2, y2"""
     group_id: str | None = None
-    """id that is shared by the images of one block of the coding agent"""
+    """id that images share if they come from one block; the coding agent has several images in a block"""
     detail: Literal["auto", "low", "high"] | None = None
     """resolution at which the model processes the image"""
     signature: str | None = None
@@ -98,7 +97,7 @@ class AudioBlock(Wire):
     """hertz"""
     channels: int | None = None
     group_id: str | None = None
-    """id that is shared by the clips of one block of the coding agent"""
+    """id that clips share if they come from one block; the coding agent has several clips in a block"""
 
 
 class VideoBlock(Wire):

@@ -37,7 +37,7 @@ __all__ = (
 )
 
 AgentMessage = LlmMessage | ExtensionMessage
-"""A message of either lane. The two-lane agent's interface: `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
+"""A message of either lane. All of them have `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
 
 LlmLaneMessage = LlmMessage | ContextEntry
 Publishable = LlmMessage | ContextEntry | ExtensionMessage
@@ -59,8 +59,8 @@ _delta_from_json = _delta.validator.validate_json
 
 
 def read_llm(data: bytes | str) -> LlmLaneMessage:
-    """Read a message or context entry of the LLM lane from JSON, in lanebus's own form or in the form of an earlier
-    system (see `bus/messages`).
+    """Read a message or context entry of the LLM lane from JSON, in lanebus's own form or in that of an earlier
+    system; see `bus/messages`.
 
     Raises:
         UnknownRole: the role belongs to no lane, or to the other lane.

@@ -60,8 +60,8 @@ def says_overflow(text: str, *, exact_001: bool = False) -> bool:
 
     Args:
         text: the provider's error text.
-        exact_001: return exactly the result of the two-lane agent: True for any of its sixteen phrases, even if the
-            phrase is about a rate or a file.
+        exact_001: return the same result as the two-lane agent (codec 001): True for any of its sixteen phrases, even
+            if the phrase is about a rate or a file.
     """
     lowered = text.lower()
     if exact_001:

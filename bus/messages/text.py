@@ -24,7 +24,7 @@ class Reasoned(NamedTuple):
 def blocks_text(blocks: Iterable[Block]) -> str:
     """Return the text of text blocks and tool results, joined without a separator.
 
-    Source: the first graph format, `text()`.
+    Source: `text()` of the first graph format (`GRAPH_V1` in `lanebus.codecs`).
     """
     parts: list[str] = []
     for block in blocks:
@@ -49,7 +49,7 @@ def split_reasoning(text: str) -> Reasoned:
 
     Several passages of reasoning are joined by line breaks. A tag that is not closed is part of the text.
 
-    Source: the code of the second graph format.
+    Source: the second graph format (`GRAPH_V2` in `lanebus.codecs`).
     """
     said, thoughts = list[str](), list[str]()
     end, opened = 0, None

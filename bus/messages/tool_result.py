@@ -29,7 +29,7 @@ class ToolResultMessage(LlmMessage):
     terminate_message: str | None = None
     """the text that replaces the model's answer if the loop ends in this way"""
     batch_id: str | None = None
-    """id that is shared by the results of one message of the coding agent"""
+    """id that results share if they come from one message; the coding agent has several results in a message"""
 
     def text_with_results(self) -> str:
         """Return the result's text, or its JSON if it has no text."""

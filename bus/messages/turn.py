@@ -41,8 +41,7 @@ class TurnId(Wire):
 
     @property
     def session(self) -> str:
-        """The session id: the part of `loop_id` before the first dot, or all of it without a dot. Source: the two-lane
-        agent."""
+        """The session id: the part of `loop_id` before the first dot, or all of `loop_id` if it has no dot."""
         return self.loop_id.partition(".")[0]
 
     @property

@@ -42,8 +42,8 @@ class Rates(Frozen):
             input: US dollars per million input tokens.
             output: US dollars per million output tokens.
 
-        Source: an implementation of the universal client, but that counts cached tokens as part of `input`, and lanebus
-            does not.
+        Source: an implementation of the universal client, which counts cached tokens as part of `input`. lanebus does
+        not.
         """
         discount = _READ_AT.get(provider, Decimal(1))
         return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)

@@ -84,11 +84,12 @@ def encode_publish(
         messages: the messages.
         conditions: conditions and effects of the publish.
         seeds: initial value of the checksum in each lane; see `seeds_of`.
-        heavy_bytes: size of JSON from which a message may hold media that have to be moved to the store first.
+        heavy_bytes: if the JSON of a message has this size or more, encode nothing and return None. The caller then
+            moves media from the messages to the media store.
         limit_bytes: maximum number of bytes of a message's JSON.
 
     Returns:
-        The encoded publish; None if the JSON of a message has `heavy_bytes` or more.
+        The encoded publish, or None because of `heavy_bytes`.
 
     Raises:
         NotAMessage: an argument is no message.

@@ -224,8 +224,8 @@ class Outbox:
     def next_batch(self, count: int, limit_bytes: int) -> list[PendingPublish]:
         """Remove the next publishes to send from the waiting publishes, and return them.
 
-        At most `count` publishes and `limit_bytes` are returned, but at least one publish. Publishes whose callers no
-        longer wait are dropped. If a rollback was not reported yet, the first caller gets it instead.
+        The batch has at most `count` publishes and `limit_bytes`; a larger publish is a batch of its own. A publish
+        whose caller no longer waits is dropped. An unreported rollback fails the first publish, which is left out.
         """
         trouble = self._begin_trouble()
         waiting = [publish for publish in trouble.waiting if not publish.future.done()]

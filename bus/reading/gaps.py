@@ -29,7 +29,7 @@ class Gap(NamedTuple):
 def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
     """Return the first gap after position `after` in the envelopes of both lanes, or None.
 
-    A foreign client wrote an id such as 5-1. It sorts after 5-0 and does not replace a deleted 5-0.
+    Entries of the bus have ids that end in -0. An entry 5-1 of a foreign client does not fill the gap of a deleted 5-0.
     """
     position = after
     for index, envelope in enumerate(envelopes):
@@ -44,8 +44,7 @@ def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
     """Return whether the pages of both lanes together contain every position after `after` and up to `bound`.
 
-    The pages must end at `bound`. Ids that do not end in -0 are ignored: a foreign client may have written 4-5, which
-    does not replace a deleted 4-0.
+    The pages must end at `bound`. Ids that do not end in -0 are ignored, because a foreign client wrote such entries.
     """
     found = {position_of(entry) for page in pages for entry in page if entry[0].endswith(b"-0")}
     return len(found) == bound - after and (not found or min(found) > after)

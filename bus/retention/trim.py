@@ -1,7 +1,7 @@
 """Trim a session: remove its oldest entries from both lanes, if no holder needs them.
 
 A long trim runs in small steps, so that it never blocks the server for long. Each step is atomic, so the head and the
-streams always agree. An interrupted trim has trimmed fewer entries.
+streams always agree. If a trim is interrupted, the entries of its completed steps are trimmed and the others are kept.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Trimmed(NamedTuple):
     first_kept: int
     """the first position that is kept. It is below `before` if a new holder stopped the trim half-way"""
     holders: Mapping[str, int]
-    """positions of the holders that need entries of the trim, by the names in `TrimRefused`. With `force` their entries
-    are trimmed anyway; without it they stop the trim"""
+    """holder → its position, for the holders that still need some of the entries. The names are those in `TrimRefused`.
+    With `force`, the entries are trimmed anyway; without `force`, the holders stop the trim"""
 
 
 class _Answer(NamedTuple):

@@ -30,7 +30,7 @@ _finishing: set[asyncio.Task[None]] = set()
 class SessionLease:
     """The right to run a session's loop, held for the length of an `async with` block. `Session.lease` creates one.
 
-    Holding: the lease is renewed in the background, three times in `seconds`. After a crash it expires by itself.
+    Holding: the lease is renewed in the background, three times in `seconds`. After a crash, the lease expires.
 
     Re-entering: while a block of the object is open, another block of the same object shares the lease, in any task.
     The lease is released at the end of the last open block. A block of another object waits, even if it has the same
@@ -57,7 +57,7 @@ class SessionLease:
 
         Args:
             beats: number of renewals within `seconds`.
-            clean_up: maximum number of seconds to wait for a release. After that the lease is left to expire.
+            clean_up: longest time in seconds to wait for a release. After that, the lease is left to expire.
         """
         self.session = resources.id
         # The token is needed: with the holder's name alone, a process would take over the lease of another process
@@ -104,7 +104,7 @@ class SessionLease:
         await self._lost.wait()
 
     async def __aenter__(self) -> Self:
-        """Acquire the lease, or share the lease of a block of this object that is already open.
+        """Acquire the lease. If another block of this object is open, share the lease of that block.
 
         Raises:
             LeaseHeld: another holder has the lease, and did not release it within `wait` seconds.

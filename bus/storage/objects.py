@@ -1,6 +1,7 @@
 """Store blobs in an object store: S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
 
-An error of obstore is replaced by an error of the bus without obstore's text, because that text contains addresses.
+Errors of obstore are replaced by `SetupError` or `Unavailable`. The text of these errors is the bus's own: obstore's
+text contains addresses of the store.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 An entry has two fields. They are always in this order, so that the server stores the field names once per block:
 
-- `h`, the header: version, milliseconds by the server's clock, producer, token of the incarnation and checksum
-  (checksum.py), separated by spaces. A live delta has no checksum, and no token before the session's first entry.
+- `h`, the header, separated by spaces: version, time in milliseconds by the server's clock, producer, token of the
+  incarnation, checksum (checksum.py). The header of a live delta has no checksum. It has no token either if the session
+  has no entry yet.
 - `m`, the message's JSON.
 
 The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).

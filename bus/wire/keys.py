@@ -138,7 +138,7 @@ def bucket_of(session: str, buckets: int) -> int:
 
 
 class Keys:
-    """The names of the keys of one namespace."""
+    """Builds the names of all keys of one namespace. The module's docstring describes what each key holds."""
 
     def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
         """
@@ -158,99 +158,102 @@ class Keys:
         return bucket_of(session, self.buckets)
 
     def lane(self, session: str, lane: Lane) -> str:
-        """Return the stream of a lane."""
+        """Return the key of a lane's stream."""
         return f"{self._session(session)}:{_STREAM[lane]}"
 
     def rebuilt(self, session: str, lane: Lane) -> str:
-        """Return the stream in which quarantine.lua rebuilds a lane without the entries of other clients."""
+        """Return the key of the stream in which quarantine.lua rebuilds a lane without the entries of foreign
+        clients."""
         return f"{self.lane(session, lane)}:rebuilt"
 
     def live(self, session: str) -> str:
-        """Return the stream of live deltas."""
+        """Return the key of the stream of a session's live deltas."""
         return f"{self._session(session)}:live"
 
     def head(self, session: str) -> str:
-        """Return the hash with a session's head."""
+        """Return the key of the hash with a session's head."""
         return f"{self._session(session)}:head"
 
     def projection(self, session: str, name: str, version: int) -> str:
-        """Return the hash of a stored projection."""
+        """Return the key of the hash with a stored projection."""
         return f"{self._session(session)}:p:{name}@{version}"
 
     def checkpoints(self, session: str) -> str:
-        """Return the hash of checkpoints: the holders of a session's entries."""
+        """Return the key of the hash of checkpoints: each holder of a session's entries, with its position."""
         return f"{self._session(session)}:checkpoints"
 
     def archive(self, session: str) -> str:
-        """Return the sorted set of a session's archived segments."""
+        """Return the key of the sorted set with the names of a session's archived segments."""
         return f"{self._session(session)}:archive"
 
     def caller_keys(self, session: str) -> str:
-        """Return the hash of the keys that callers gave to publishes."""
+        """Return the key of the hash of publish keys, the `key` arguments of `Session.publish`."""
         return f"{self._session(session)}:keys"
 
     def media(self, sha256: str) -> str:
-        """Return the key of stored media. It is in no bucket, because sessions share media."""
+        """Return the key of stored media. The key is in no bucket, because sessions share media."""
         return f"{self.namespace}:media:{sha256}"
 
     def index(self, bucket: int) -> str:
-        """Return the stream of change notices."""
+        """Return the key of a bucket's stream of change notices."""
         return f"{self.namespace}:{{{bucket}}}:index"
 
     def live_index(self, bucket: int) -> str:
-        """Return the stream with the index of live deltas."""
+        """Return the key of a bucket's stream of change notices for live deltas."""
         return f"{self.namespace}:{{{bucket}}}:live"
 
     def sessions(self, bucket: int) -> str:
-        """Return the hash of a bucket's sessions."""
+        """Return the key of the hash of a bucket's sessions."""
         return f"{self.namespace}:{{{bucket}}}:sessions"
 
     def forged(self, bucket: int) -> str:
-        """Return the quarantine stream."""
+        """Return the key of a bucket's quarantine, a stream of entries that foreign clients wrote."""
         return f"{self.namespace}:{{{bucket}}}:forged"
 
     def order(self, bucket: int) -> str:
-        """Return the sorted set of sessions that ever woke a worker, by the order number of their newest wake-up."""
+        """Return the key of a sorted set: the sessions that ever woke a worker, in the order of their newest
+        wake-ups."""
         return f"{self.namespace}:{{{bucket}}}:order"
 
     def woken(self, bucket: int) -> str:
-        """Return the hash with the position of each session's newest waking entry."""
+        """Return the key of the hash with the position of each session's newest waking entry."""
         return f"{self.namespace}:{{{bucket}}}:woken"
 
     def wake_ups(self, bucket: int) -> str:
-        """Return the stream of wake-ups."""
+        """Return the key of a bucket's stream of wake-ups."""
         return f"{self.namespace}:{{{bucket}}}:wakeups"
 
     def groups(self, bucket: int) -> str:
-        """Return the hash with each consumer group's progress in a bucket."""
+        """Return the key of the hash with each consumer group's progress in a bucket."""
         return f"{self.namespace}:{{{bucket}}}:groups"
 
     def open(self, bucket: int, group: str) -> str:
-        """Return the hash of a group's open work: assigned to a consumer, waiting for a retry, or released."""
+        """Return the key of the hash of a group's open work: assigned to a consumer, waiting for a retry, or
+        released."""
         return f"{self.namespace}:{{{bucket}}}:open:{group}"
 
     def due(self, bucket: int, group: str) -> str:
-        """Return the sorted set of open work without a consumer, by the time when it is due."""
+        """Return the key of a sorted set: the sessions whose open work has no consumer, by the time the work is due."""
         return f"{self.namespace}:{{{bucket}}}:due:{group}"
 
     def dead(self, bucket: int, group: str) -> str:
-        """Return the stream of a group's dead letters."""
+        """Return the key of the stream of a group's dead letters in a bucket."""
         return f"{self.namespace}:{{{bucket}}}:dead:{group}"
 
     def consumers(self, group: str) -> str:
-        """Return the hash of a group's consumers. It is in no bucket, because consumers work on all buckets."""
+        """Return the key of the hash of a group's consumers. The key is in no bucket: consumers work on all buckets."""
         return f"{self.namespace}:group:{{{group}}}:consumers"
 
     def work(self, bucket: int) -> tuple[str, str, str]:
-        """Return the keys of a bucket's work that all groups share: order, woken, wake-ups."""
+        """Return the keys of a bucket that all groups use to find work: `order`, `woken`, `wake_ups`."""
         return self.order(bucket), self.woken(bucket), self.wake_ups(bucket)
 
     def group_work(self, bucket: int, group: str) -> tuple[str, ...]:
-        """Return the keys of a group's work in a bucket: those of `work`, then groups, open, due."""
+        """Return the keys of a group's work in a bucket: the keys of `work`, then `groups`, `open`, `due`."""
         return (*self.work(bucket), self.groups(bucket), self.open(bucket, group), self.due(bucket, group))
 
     def appending(self, session: str) -> tuple[str, ...]:
-        """Return the keys of every append: index, sessions, head, caller's keys, LLM lane, extension lane."""
+        """Return the keys that an append uses: `index`, `sessions`, `head`, `caller_keys`, LLM lane, extension lane."""
         names = self._appending.get(session)
         if names is None:
             bucket, stem = self.bucket(session), self._session(session)

@@ -44,7 +44,7 @@ class Codec:
     """Reads and writes the JSON of one other system. `read` and `write` are pure functions."""
 
     name: str
-    """Number of the other system (see `bus/messages`), such as "000". Each origin stores it, so it must never
+    """Number of the codec, such as "000"; see `bus/messages`. Each origin stores the number, so it must never
     change."""
     about: str
     """One line about the system."""

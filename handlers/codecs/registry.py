@@ -19,7 +19,7 @@ _MODULES = {
 }
 
 ALIASES: Mapping[str, str] = MappingProxyType({f"{number:03}": name for number, name in enumerate(_MODULES)})
-"""Number of a system (see `bus/messages`), "000" to "004" → name of its codec."""
+"""Number of a codec, "000" to "004" (see `bus/messages`) → name of the codec."""
 
 
 def _load(name: str) -> Codec:
@@ -29,4 +29,4 @@ def _load(name: str) -> Codec:
 
 
 CODECS = Lazy({name: partial(_load, ALIASES.get(name, name)) for name in (*_MODULES, *ALIASES)})
-"""Name, such as "universal-client", or a system's number, such as "004" → the codec for that system."""
+"""Name, such as "universal-client", or number, such as "004" → the codec."""

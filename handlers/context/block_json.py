@@ -1,5 +1,4 @@
-"""Read and write a compaction block as the two-lane agent's JSON. The log has the same form without extension
-messages."""
+"""Read and write a compaction block as the two-lane agent's JSON. In the log, it has no extension messages."""
 
 import json
 from typing import NamedTuple

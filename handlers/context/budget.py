@@ -1,5 +1,4 @@
-"""Decide when to compact a context, and which part of the context to keep. Pure; the defaults come from two earlier
-systems."""
+"""Decide when to compact a context, and which part of the context to keep. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveTrigger:
-    """Compact when the context would use tokens that are reserved for the answer. Source: the coding agent, pi.
+    """Compact when the context would use tokens that are reserved for the answer. Source: the coding agent and pi.
 
     Args:
         window: the model's context window, in tokens.

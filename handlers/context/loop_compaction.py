@@ -1,5 +1,4 @@
-"""Make compaction blocks of single loops, with the two-lane agent's method and texts. Pure: nothing is published
-here."""
+"""Make compaction blocks of single loops, with the two-lane agent's method and texts. Pure: publishes nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -72,8 +72,7 @@ class _ByBytes:
 
 
 class _ByCharacters:
-    """Estimates one token per four characters of the whole message, and at least one token. Source: the coding agent,
-    pi."""
+    """Estimates one token per four characters of the whole message, and at least one token. Source: pi."""
 
     def text(self, text: str) -> int:
         return max(1, len(text) // 4)
@@ -88,9 +87,9 @@ class _ByCharacters:
 
 
 BY_BYTES: TokenEstimator = _ByBytes()
-"""The two-lane agent's estimator. The tokens of an image depend on its size in bytes."""
+"""Estimates one token per four bytes of UTF-8. The tokens of an image depend on its size in bytes."""
 BY_CHARACTERS: TokenEstimator = _ByCharacters()
-"""The coding agent's estimator. An image is estimated at 1,200 tokens."""
+"""Estimates one token per four characters. An image is estimated at 1,200 tokens."""
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
@@ -99,7 +98,7 @@ def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
     Args:
         usage: the usage that the provider reported for the call.
         cached: whether to include tokens that were read from or written to a cache. These tokens are part of the
-            context; False returns the figure of the coding agent, which leaves them out.
+            context; False leaves them out, as the coding agent does.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
@@ -109,7 +108,7 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
 
     The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
     whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
-    the usage outdated. Source: pi, the two-lane agent.
+    the usage outdated. Source: pi and the two-lane agent.
 
     Args:
         context: the context to measure.

@@ -2,7 +2,7 @@
 
 Entries have an `id` and a `parent_id` and form a tree. The coding agent's codec reads messages. Nothing of a line is
 lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the extension lane
-as `import.<type>`. Source: the session types of the system that the coding agent documents.
+as `import.<type>`. Source: the coding agent's documentation of its session types.
 """
 
 from collections.abc import Callable, Sequence

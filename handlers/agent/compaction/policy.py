@@ -25,7 +25,8 @@ class CompactionPolicy:
     """the model's context window in tokens; None uses the model's own value. If the model's value is unknown too, only
     a refused request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens of the window that stay free for the answer, at most half of the window. Source: the coding agent, pi"""
+    """tokens of the window that stay free for the answer, at most half of the window. Source: the coding agent and
+    pi"""
     keep_recent: int = 16_384
     """about how many tokens at the end of the context are kept, at most half of the context. Unanswered messages are
     always kept"""

@@ -60,7 +60,8 @@ class RecordedTurn:
 
     @property
     def key(self) -> str:
-        """Idempotency key of the model call: the same when it is repeated after a crash, and unique over all logs."""
+        """Idempotency key of the model call. A call that is repeated after a crash has the same key. No other turn has
+        it."""
         return self._open.start.key
 
     @property
@@ -70,25 +71,23 @@ class RecordedTurn:
 
     @property
     def message(self) -> AssistantMessage | None:
-        """The recorded answer; None before `answer` was called. A turn that is continued after a crash may already have
-        one."""
+        """The recorded answer; None before the answer is recorded. After a crash, a continued turn may begin with
+        it."""
         return self._open.message
 
     @property
     def calls(self) -> tuple[ToolCallBlock, ...]:
-        """The tool calls of the answer that have no result yet, in its order; empty before the answer."""
+        """The answer's tool calls that have no result yet, in the order of the answer; empty before the answer."""
         calls = self._open.calls
         return () if calls is None else calls.open
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def piece(self, event: str | ModelEvent) -> None:
-        """Show a piece of the answer to live followers, without waiting. A piece may be sent together with later
-        pieces.
+        """Show a piece of the answer to live followers. Returns at once; several pieces may be sent together.
 
         Args:
-            event: a piece of text; or an event from the stream of a `lanebus.agent` model: a piece, usage or the
-                message.
+            event: a piece of text, or an event that `Model.stream` yielded.
         """
         turn = self._open
         if turn.message is not None:
@@ -106,8 +105,9 @@ class RecordedTurn:
         An answer is recorded once. If the turn already has an answer, this returns the recorded answer.
 
         Args:
-            message: the answer, or its text. None means the text of the pieces.
-            usage: usage of the model call. None keeps the usage of `message`.
+            message: the answer, or its text. None takes the answer from the calls of `piece`: the whole message if
+                `piece` got one, otherwise the joined pieces.
+            usage: usage of the model call. None takes the usage from the message.
 
         Returns:
             The recorded answer, with the ids of the turn.

@@ -209,7 +209,8 @@ class Recorder:
     ) -> None:
         """End the open loop between two turns. Do nothing if no loop is open.
 
-        A loop also ends by itself: with an answer that calls no tool, at a limit, or by a command.
+        Most loops need no call of `end`: an answer without tool calls, a limit and a command such as `Abort` end the
+        loop.
 
         Args:
             stop_reason: the recorded reason.

@@ -67,9 +67,9 @@ async def reject_input(
 
 
 async def abort_loop(run: Run, snapshot: SessionSnapshot, abort: Abort, answered: ControlAnswered) -> None:
-    """End the open turn and loop. Messages before the command count as answered.
+    """End the open turn and loop after an `Abort`. User messages before the command are not answered any more.
 
-    An empty answer records this in the LLM lane; no model reads this answer.
+    To mark these messages as answered, an empty aborted answer is appended to the LLM lane. No model reads it.
     """
     answer = _empty_answer("aborted", ABORTED, answered.control)
     stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"

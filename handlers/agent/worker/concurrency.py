@@ -26,7 +26,8 @@ class ConcurrencyLimiter:
             self._semaphore.release()
 
     def slot(self) -> "Slot":
-        """Return the slot object of a new session. If a slot is free, it is already taken for the session."""
+        """Return a `Slot` for a session. If the worker has a free slot, the `Slot` takes it at once; see
+        `Slot.take`."""
         return Slot(self._semaphore)
 
 

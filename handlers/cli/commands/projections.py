@@ -1,4 +1,4 @@
-"""`lanebus projections`: list the stored projections of a session, and remove one."""
+"""`lanebus projections`: list the stored projections of a session, or remove one of them."""
 
 import click
 
@@ -15,7 +15,7 @@ _COLUMNS = (Column("projection", is_flexible=True), Column("position", is_number
 
 @click.group("projections", cls=BusGroup)
 def command() -> None:
-    """List the stored projections of a session, and remove one. Entries after a projection's position cannot be
+    """List the stored projections of a session, or remove one. Entries after a projection's position cannot be
     trimmed, so a projection that is not used any more should be removed.
 
     \b

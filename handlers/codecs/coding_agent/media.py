@@ -1,4 +1,5 @@
-"""Convert the coding agent's images and sounds: lists of texts, each a URL, base64 or, for sounds, a `file:` path."""
+"""Convert the coding agent's images and sounds. Each is a text in a list: a URL, base64 or, for sounds, a `file:`
+path."""
 
 import base64
 import binascii
@@ -30,7 +31,7 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 
     An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
 
-    Source: the coding agent's method of the same name.
+    Source: the coding agent's method `to_base64`.
     """
     found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
     return [
@@ -70,7 +71,7 @@ def can_say(media: MediaRef, *, kind: str) -> bool:
 
 
 def written_media(media: MediaRef) -> str:
-    """Return the reference as an item of the coding agent's list: a URL or base64."""
+    """Return the text for an image or sound in the coding agent's JSON: the URL or the base64 of `media`."""
     return (media.url if media.kind == "url" else media.data) or ""
 
 

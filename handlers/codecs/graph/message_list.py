@@ -1,7 +1,7 @@
 """Two pure operations on the list of messages in a graph's state.
 
 A log needs neither: a publish with a key is applied once, and deltas are not stored. Source: the code of the second
-    graph format.
+graph format.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,10 @@
 """The codec of the two-lane agent's messages.
 
-lanebus's own JSON extends the two-lane agent's JSON; this codec reads and writes only the latter. The codec accepts and
-refuses the same JSON as the two-lane agent, with two exceptions that `reader.py` names. The two-lane agent has
-extension messages, and user, assistant and tool result messages with text, inline images, thinking and tool calls.
-Everything else is a loss.
+This codec does not read or write the fields that only lanebus's own JSON has. It accepts and refuses the same JSON as
+the two-lane agent, with two exceptions that `reader.py` names.
+
+The two-lane agent has extension messages, and user, assistant and tool result messages. Their content is text, inline
+images, thinking and tool calls. All other messages and blocks of lanebus are reported as losses.
 """
 
 from collections.abc import Sequence

@@ -26,8 +26,8 @@ class EventWriter:
     """Writes a session's entries as the two-lane agent's events. Pass each entry once, in order.
 
     Args:
-        seen: the session's messages, results and drafts before the first `write`. With the `seen` of an `EventReader`,
-            the written events equal the events that the reader read. None means an empty session.
+        seen: what the session held before the first entry that `write` gets. None means that the session was empty.
+            With the `seen` of an `EventReader`, the writer returns the same events that the reader was given.
     """
 
     def __init__(self, seen: Seen | None = None) -> None:

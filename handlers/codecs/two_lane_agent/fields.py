@@ -1,5 +1,4 @@
-"""Read the fields of one object in the two-lane agent's JSON, with the types that the two-lane agent's own reader
-requires."""
+"""Read the fields of one object in the two-lane agent's JSON. The types are checked as the two-lane agent does."""
 
 from pydantic import JsonValue
 

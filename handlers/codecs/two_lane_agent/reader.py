@@ -1,5 +1,4 @@
-"""Read messages from the two-lane agent's JSON. The same JSON is accepted as by the two-lane agent, with two
-exceptions.
+"""Read messages from the two-lane agent's JSON. This module accepts what the agent accepts, with two exceptions.
 
 First, the role alone decides the lane. The two-lane agent reads `{"role":"user","kind":…,"data":…}` as an extension
 message; this module raises an error. Second, the two-lane agent drops malformed optional fields, such as a turn id.

@@ -39,14 +39,16 @@ def universal_client_codec(
 ) -> Codec:
     """Return the codec of the universal client's messages.
 
-    The universal client's history does not name the author of an answer: its provider and model. But signed thinking
-    may be sent only to its author. So pass `provider` and `model` if you know them. The fields `provider`, `model`,
-    `usage` and `finish_reason` of the client's responses are read and written if an answer has them.
+    A history of the universal client does not name the provider and model that wrote an answer. Signed thinking may be
+    sent only to the model that wrote it, so pass `provider` and `model` if you know them.
+
+    The client's responses have the fields `provider`, `model`, `usage` and `finish_reason`. An answer that has these
+    fields keeps them.
 
     Args:
-        provider, model: author of answers that name no author. Signed thinking comes from Anthropic.
-        files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
-            `files`.
+        provider, model: provider and model to record in answers that do not name them. If the history has signed
+            thinking, the provider is Anthropic.
+        files: reads the local files that messages name; see `Files`. None opens no file and refuses such messages.
     """
 
     def prepare(value: JsonValue) -> JsonValue:

@@ -11,10 +11,10 @@ __all__ = ("usage_of",)
 
 
 def usage_of(value: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
-    """Return the usage, from the spelling of either API; None if `value` is None.
+    """Read a usage with the field names of Chat Completions or of Responses. Return None if `value` is None.
 
     OpenAI's input count includes tokens read from and written to the cache; `Usage.input` does not. The output count
-    includes reasoning, as `Usage.output` does. The total is the provider's count, or else the sum.
+    includes reasoning, as `Usage.output` does. The total is the provider's total, or else input plus output.
 
     Args:
         value: the JSON of the usage.
