@@ -215,7 +215,7 @@ async def _take_shared(openers: int) -> None:
 
 
 async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> None:
-    """Restart the server whenever it ends. The end of an idle connection shows this without polling."""
+    """Restart the server whenever it ends. The end of an idle connection shows the server's end without polling."""
     backoff = Backoff(0.05, LONGEST_PAUSE)
     while True:
         since = monotonic()

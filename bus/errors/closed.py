@@ -6,7 +6,7 @@ __all__ = ("Closed",)
 
 
 class Closed(BusError):
-    """The bus is closed, or the part of the bus that was used.
+    """The bus, or the used part of the bus, is closed.
 
     Fields: `what`, a name for the closed part, such as "bus".
     """

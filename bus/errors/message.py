@@ -103,7 +103,7 @@ class KeyTooLong(MessageError):
 
 
 class InvalidContent(MessageError, ValueError):
-    """The arguments of a constructor do not make a message. Also a ValueError, as in other message libraries."""
+    """The arguments of a constructor do not form a valid message. Also a ValueError, as in other message libraries."""
 
 
 class NotAMessage(MessageError, TypeError):
@@ -165,7 +165,7 @@ class MediaDamaged(MessageError):
 
 
 class InvalidMediaKey(MessageError):
-    """A text is not an address in a media store. The text was not looked up, and no path was built from it.
+    """A text is not a valid address for a media store. The text was not looked up, and no path was built from it.
 
     Fields: `key`, the text.
     """
@@ -176,7 +176,7 @@ class InvalidMediaKey(MessageError):
 
 
 class InvalidArchiveName(MessageError):
-    """A text is not a name in an archive store. The text was not looked up, and no path was built from it.
+    """A text is not a valid name for an archive store. The text was not looked up, and no path was built from it.
 
     Fields: `name`, the text.
     """

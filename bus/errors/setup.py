@@ -38,7 +38,7 @@ class InvalidNamespace(SetupError):
 
 
 class MissingExtra(SetupError):
-    """A package is needed that is optional and not installed.
+    """An optional package is needed and is not installed.
 
     Fields: `package`; `extra`, the extra of lanebus that installs it.
     """

@@ -31,7 +31,7 @@ class StreamError(BusError):
 
 
 class Conflict(StreamError):
-    """The session's last position is not the one that the caller passed as `expected=`.
+    """The session's last position differs from the `expected` position that the caller passed.
 
     Fields: `session`; `expected`, the caller's position; `found`, the session's last position.
     """
@@ -42,7 +42,7 @@ class Conflict(StreamError):
 
 
 class Fenced(StreamError):
-    """An append was made with the epoch of a lost lease: the session's lease has a later epoch.
+    """An append was refused, because it had the epoch of a lost lease. The session's lease has a later epoch.
 
     Fields: `session`; `epoch`, the epoch of the lost lease; `found`, the session's present epoch.
     """
@@ -100,10 +100,10 @@ class SessionErased(StreamError):
 
 
 class SessionExists(StreamError):
-    """A fork cannot be created, because another session has its id.
+    """A fork cannot be created, because another session already has the id.
 
     Fields: `session`; `parent`, the parent of the existing session, or None if that session is no fork; `at`, the last
-    position that it shares with its parent, or 0.
+    position that the existing session shares with the parent, or 0.
     """
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:

@@ -99,7 +99,8 @@ class LoginRefused(Refused):
 class Redirected(Refused):
     """A server of a cluster redirected the command to another server, permanently (code MOVED) or once (code ASK).
 
-    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" if it is the host that answered.
+    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" for the host of the server that
+        answered.
     """
 
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:

@@ -150,7 +150,7 @@ class Hub:
             await self._changed.wait()
             self._turned.clear()
             if self._client_id is not None and self._sessions:
-                # An error is harmless: if the server user may not unblock clients, the read returns by itself later.
+                # An error is harmless: if the server user may not unblock clients, the read returns later.
                 with suppress(Unavailable):
                     await self._log.unblock(self._client_id, self._sessions.any)
             with anyio.move_on_after(0.02):

@@ -25,6 +25,7 @@ StopReason = Literal[
     "contextCompacted",
     "paused",
 ]
+"""Why an answer, a turn or a loop ended."""
 
 
 class AssistantMessage(Spoken):

@@ -235,6 +235,7 @@ Block = Annotated[
     | UnknownBlock,
     Field(discriminator="type"),
 ]
+"""One block of a message's content. `type` distinguishes the kinds of blocks."""
 
 # Each block uses its own serializer, because the serializer of the union makes writing a message 20 % slower.
 Blocks = Annotated[tuple[SerializeAsAny[Block], ...], Field(strict=False)]

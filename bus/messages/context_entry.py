@@ -92,7 +92,7 @@ class BranchSummary(ContextEntry):
 
 
 class LeafMove(ContextEntry):
-    """Continue after the entry `to`, as if later entries did not exist. They stay in the log."""
+    """Continue after the entry `to`, as if later entries did not exist. The later entries stay in the log."""
 
     kind: Literal["leafMove"] = "leafMove"
     to: Position | None = None

@@ -37,7 +37,7 @@ class Control(ExtensionData):
 
 
 class Abort(Control):
-    """End the loop. Answered as late if no loop is open."""
+    """End the loop. If no loop is open, the command is answered as "late"."""
 
     KIND = "control.abort"
     loop_id: str | None = None
@@ -60,7 +60,9 @@ class Steer(Control):
 
 
 class Approve(Control):
-    """Approve a tool call that waits for a person. Answered as late if the call already has a result or a decision."""
+    """Approve a tool call that waits for a person.
+
+    If the call already has a result or a decision, the command is answered as "late"."""
 
     KIND = "control.approve"
     turn_id: TurnId
@@ -70,7 +72,7 @@ class Approve(Control):
 class Deny(Control):
     """Deny a tool call that waits for a person. The model is told of the denial, but not of the reason.
 
-    Answered as late if the call already has a result or a decision.
+    If the call already has a result or a decision, the command is answered as "late".
     """
 
     KIND = "control.deny"

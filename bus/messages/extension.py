@@ -18,7 +18,7 @@ CONTROL = "control."
 class ExtensionMessage(Wire):
     """A notification, a progress report, an agent event or a command: `{"role":"extension","kind":…,"data":…}`.
 
-    It never becomes a message for a model: no base class, constructor or codec converts it to one.
+    A model never sees it: no constructor or codec converts it to a message of the LLM lane.
     """
 
     lane: ClassVar[Lane] = Lane.EXTENSION
@@ -29,7 +29,8 @@ class ExtensionMessage(Wire):
 
     @property
     def is_control(self) -> bool:
-        """Whether this is a command to a running loop, of a kind `control.…`. A full session still accepts commands."""
+        """Whether the message is a command to a running loop, of a kind `control.…`. A full session still accepts
+        commands."""
         return self.kind.startswith(CONTROL)
 
     @classmethod

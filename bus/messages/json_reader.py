@@ -37,10 +37,13 @@ __all__ = (
 )
 
 AgentMessage = LlmMessage | ExtensionMessage
-"""A message of either lane. All of them have `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
+"""A message of either lane. Every message has `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
 
 LlmLaneMessage = LlmMessage | ContextEntry
+"""What the LLM lane holds: messages, and context entries such as `Compaction`."""
+
 Publishable = LlmMessage | ContextEntry | ExtensionMessage
+"""What `Session.publish` accepts: messages of both lanes, and context entries."""
 
 _ROLES = {
     Lane.LLM: frozenset({"system", "developer", "user", "assistant", "toolResult", "context"}),

@@ -8,7 +8,8 @@ __all__ = ("Lane",)
 class Lane(StrEnum):
     """A lane of a session.
 
-    The context builder reads LLM, so a model sees its messages. UIs read EXTENSION, which is never sent to a model.
+    A model sees the messages of the LLM lane. The extension lane has events, commands and other messages for programs
+    and people, and is never sent to a model.
     """
 
     LLM = "llm"

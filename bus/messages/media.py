@@ -27,6 +27,7 @@ INLINE_LIMIT_BYTES = 50_000
 """Decoded size from which media belong in the media store and not in an entry."""
 
 MediaKind = Literal["url", "file_id", "data", "sha256"]
+"""Where media are: at a URL, stored by the provider, inline in the message, or in the media store."""
 
 _OCTETS = "application/octet-stream"
 

@@ -31,7 +31,8 @@ class SystemMessage(Spoken):
 
 
 class DeveloperMessage(Spoken):
-    """Instructions that some providers rank above the system message. For other providers both are merged."""
+    """Instructions that some providers rank above the system message. For other providers, it is merged with the system
+    message."""
 
     role: Literal["developer"] = "developer"
 

@@ -24,8 +24,8 @@ class ToolResultMessage(LlmMessage):
     """the result as JSON, if the tool returned JSON. `content` has the same result in the form for the model"""
     status: Literal["completed", "failed"] | None = None
     terminate: bool | None = None
-    """whether the loop may end without another model call; None means no. The loop ends only if this is True in all
-    results of the batch"""
+    """whether the loop may end without another model call; None means no. The loop ends only if `terminate` is True in
+    all results of the batch"""
     terminate_message: str | None = None
     """the text that replaces the model's answer if the loop ends in this way"""
     batch_id: str | None = None

@@ -95,7 +95,7 @@ class Usage(Frozen):
     """the provider's own object. For an estimate, it is the part that was received"""
 
     def combine(self, other: Self) -> Self:
-        """Return the sum of each field. `Usage()` is the neutral element; `raw` is not kept.
+        """Return the sum of each field, without `raw`. Adding `Usage()` changes no number.
 
         An unknown cost is added as 0, so the sum is the known cost. If either part is an estimate, so is the sum.
         """

@@ -70,7 +70,7 @@ async def release_lease(self: HasResources, lease: Lease) -> None:
         lease: the lease, as `acquire_lease` returned it.
 
     Raises:
-        Unavailable: the server cannot be reached. The lease expires by itself.
+        Unavailable: the server cannot be reached. The lease then expires.
     """
     await Leases(self.resources.log).release((lease,))
 

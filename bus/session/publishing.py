@@ -33,7 +33,7 @@ async def publish(
     The embedded server acknowledges once the messages are on disk. Your own server acknowledges according to its
     `appendfsync` setting.
 
-    A publish that was sent is retried under the same number, so the messages are never appended twice.
+    A publish without an answer is sent again under the same number, so the messages are never appended twice.
 
     If the call is cancelled before the publish was sent, nothing is appended. If the publish was sent, the messages
     may be in the log.
@@ -45,7 +45,8 @@ async def publish(
         *messages: one or more messages, for either lane.
         key: your own name for this publish, at most 1,024 bytes in UTF-8. A repeat with the same key appends nothing,
             as long as the session exists. None means that a repeat appends the messages again.
-        expected: append only if this is the session's last position; 0 for an empty session. None means any position.
+        expected: append only if the session's last position is `expected`; 0 for an empty session. None means any
+            position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
@@ -115,13 +116,13 @@ async def close(
     expected: int | None = None,
     epoch: int | None = None,
 ) -> Receipt:
-    """Append the session's last messages and close it, in one step. Later publishes are refused.
+    """Append the session's last messages and close the session, in one step. Later publishes are refused.
 
     An extension message `session.closed` with the data `{"reason": reason}` is appended after the last message, so
     every reader sees the end. `reopen` opens the session again.
 
     Args:
-        *messages: the last messages; none is allowed.
+        *messages: the last messages; may be empty.
         reason: why the session is closed, in words for people.
         key: as for `publish`.
         expected: as for `publish`.
@@ -146,7 +147,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     session is already open, it stays open and all of these messages are appended.
 
     Args:
-        *messages: the first messages; none is allowed.
+        *messages: the first messages; may be empty.
         reason: why the session is reopened, in words for people.
         key: as for `publish`.
 

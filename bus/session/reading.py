@@ -41,7 +41,7 @@ async def read(
     after: Cursor = START,
     until: int | None = None,
 ) -> AsyncGenerator[Envelope, None]:
-    """Yield the entries that the log holds now, in position order, and end.
+    """Yield the session's present entries in position order. Later entries are not waited for.
 
     Trimmed entries are read from the archive, if the bus has one. An entry that cannot be decoded is yielded with a
     `DecodeFailure` as its message.
@@ -90,7 +90,7 @@ async def pages(
         kinds: as for `read`.
         after: as for `read`.
         until: as for `read`.
-        first: a `first_page` with the same lanes and cursor that was already read with another command. None reads the
+        first: a `first_page` for the same `lanes` and `after`, which another command has already read. None reads the
             first page.
 
     Raises:
@@ -131,7 +131,7 @@ async def follow(
 ) -> AsyncGenerator[Envelope, None]:
     """Yield every entry after a cursor exactly once, in position order: first stored entries, then new ones.
 
-    The generator does not end by itself, unless `until_closed` is true. It is `subscribe` without the notices.
+    This is `subscribe` without the notices. The generator never ends, unless `until_closed` is true.
 
     Args:
         lanes: as for `subscribe`.

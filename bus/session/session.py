@@ -80,8 +80,8 @@ class Session:
         position 1 on; shared entries carry the fork's id. The fork has its own producers, publish keys, lease,
         projections and size. It starts open and wakes no worker.
 
-        While the fork exists, trimming the shared entries or erasing this session needs `force`. This may already be
-        so if the call was cancelled or has failed; a repeat with the same `id` and `at` completes the fork.
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. A cancelled or failed
+        call may have this effect too; a repeat with the same `id` and `at` completes the fork.
 
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.

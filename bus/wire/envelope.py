@@ -25,8 +25,8 @@ class Cursor(NamedTuple):
     delta: int = 0
     """number of the last live delta that was seen at this position; 0 is before the first delta"""
     incarnation: str = ""
-    """incarnation of the log that was read, see `SessionHead`. It shows whether the log has lost its end and grown
-    again. A cursor with "" was not read from the log and is not checked"""
+    """token of the log's incarnation. A log that loses its end gets a new incarnation, so that a cursor of
+    lost entries is detected. A cursor with "" was not read from the log and is not checked"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -58,7 +58,7 @@ START = Cursor(0)
 
 
 class DecodeFailure(NamedTuple):
-    """Replaces a message whose entry cannot be read or trusted, so that readers get no gap."""
+    """Stands in `Envelope.message` for an entry that cannot be read or trusted, so that readers get every position."""
 
     error: MessageError
     raw: bytes
@@ -68,8 +68,8 @@ class DecodeFailure(NamedTuple):
 class Envelope(NamedTuple):
     """A message with its session, position, time and producer.
 
-    A live delta has the position of the session's last entry, and a `delta` of 1 or more. A snapshot differs: it has
-    the cursor at which the follower joins.
+    A live delta has the position of the session's last entry, and a `delta` of 1 or more. A snapshot
+    (`Delta.is_snapshot`) has the position and `delta` at which the follower joins.
     """
 
     session: str

@@ -14,7 +14,8 @@ class Receipt(NamedTuple):
     positions: tuple[int, ...]
     """one position for each message, in order"""
     is_duplicate: bool = False
-    """whether nothing was added, because the key was used before. `positions` are then those of the first publish"""
+    """whether nothing was appended, because the key was used before. `positions` are then the first publish's
+    positions"""
     incarnation: str = ""
     """incarnation of the log to which the messages were appended, see `Cursor`"""
 
@@ -32,4 +33,4 @@ class Receipt(NamedTuple):
 REFUSALS = (Conflict, Fenced, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
 
 Outcome = Receipt | Conflict | Fenced | SessionClosed | SessionErased | OverLimit | MessageTooLarge | LogRolledBack
-"""Every answer of the log to a publish, as a value: a receipt, or the error if the log refused it and added nothing."""
+"""The result of `Session.try_publish`: a receipt, or the error with which the log refused the publish."""

@@ -118,7 +118,8 @@ async def approve(
 
     Args:
         session: the session.
-        turn_id: the turn of the call. A text such as "support-42.main.3#0" also serves, with or without the session.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" is accepted too, with or without the
+            session.
         tool_call_id: the call's id.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
@@ -144,7 +145,8 @@ async def deny(
 
     Args:
         session: the session.
-        turn_id: the turn of the call. A text such as "support-42.main.3#0" also serves, with or without the session.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" is accepted too, with or without the
+            session.
         tool_call_id: the call's id.
         reason: recorded in the log. To give the model a reason, send it a user message.
         by: name of the sender, recorded in the log.
@@ -213,7 +215,8 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
 
 
 async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses.
+    """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses the
+    command.
 
     Args:
         session: the session.

@@ -207,7 +207,7 @@ class RequestUnknown(MessageError):
 class Unanswered(BusError):
     """`ask` returned no answer. The question stays in the log. Each subclass stands for one reason.
 
-    Fields: `session`; `position`, the question's.
+    Fields: `session`; `position`, the position of the question.
     """
 
     def __init__(self, session: str, position: int, text: str) -> None:
@@ -218,7 +218,8 @@ class Unanswered(BusError):
 class LoopFailed(Unanswered):
     """The loop that had to answer failed, reached a limit, or was stopped by a guard.
 
-    Fields: those of `Unanswered`; `stop_reason`, "error", "maxTurns" or "guardRail"; `reason`, the text in the log.
+    Fields: the fields of `Unanswered`; `stop_reason`, "error", "maxTurns" or "guardRail"; `reason`, the text in the
+        log.
     """
 
     def __init__(self, session: str, position: int, stop_reason: StopReason, reason: str) -> None:
@@ -227,7 +228,7 @@ class LoopFailed(Unanswered):
 
 
 class LoopAborted(Unanswered):
-    """The loop that had to answer was aborted by a command. Fields: those of `Unanswered`."""
+    """The loop that had to answer was aborted by a command. Fields: the fields of `Unanswered`."""
 
     def __init__(self, session: str, position: int) -> None:
         super().__init__(session, position, "was aborted: ask again under a new key if you still want an answer")
@@ -236,8 +237,8 @@ class LoopAborted(Unanswered):
 class PersonNeeded(Unanswered):
     """The answer waits for a person: a tool call has to be approved, or the session was paused or handed off.
 
-    Fields: those of `Unanswered`; `waiting`, the events of the tool calls to approve or deny; empty if the session has
-    to be resumed.
+    Fields: the fields of `Unanswered`; `waiting`, the events of the tool calls to approve or deny; empty if the session
+    has to be resumed.
     """
 
     def __init__(self, session: str, position: int, waiting: tuple[ToolWaiting, ...]) -> None:
@@ -248,7 +249,7 @@ class PersonNeeded(Unanswered):
 
 
 class AnswerTimeout(Unanswered):
-    """The answer did not come in time. The loop continues. Fields: those of `Unanswered`; `seconds`, the limit."""
+    """The answer did not come in time. The loop continues. Fields: the fields of `Unanswered`; `seconds`, the limit."""
 
     def __init__(self, session: str, position: int, seconds: float) -> None:
         text = f"was not answered within {seconds:g} s: ask again with the same key, and check that a worker runs"

@@ -83,7 +83,7 @@ async def until_interrupted(
         deadline: None means no deadline.
 
     Returns:
-        The interrupt; None if the work ended by itself.
+        The interrupt; None if the work ended without an interrupt.
 
     Raises:
         Exception: the error that `work` raised, not in a group.

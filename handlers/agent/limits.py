@@ -35,7 +35,7 @@ class LoopLimits:
     tokens: int | None = None
     """input, output and cached tokens together"""
     cost: Decimal | None = None
-    """US dollars. A call of unknown cost counts as 0. `AgentLoop` raises `CostUnknown` if this is set and its model
+    """US dollars. A call of unknown cost counts as 0. `AgentLoop` raises `CostUnknown` if `cost` is set and its model
     can report prices (`Pricing`) but has none"""
     seconds: float | None = None
     """Seconds since the loop began, by the server's clock. Time spent waiting for a person counts.
@@ -68,7 +68,7 @@ class LoopLimits:
 
     @property
     def late(self) -> str:
-        """The text of a reached time limit; empty without one."""
+        """The text to record when the time limit is reached; "" if there is no time limit."""
         return "" if self.seconds is None else f"time limit of {self.seconds:g} s reached"
 
     def left(self, seconds: float) -> float | None:

@@ -38,7 +38,7 @@ class Run:
             session: the session to work on.
             lease: the session's lease.
             cache: the session's folds; None reads them at the first refresh.
-            is_read: `cache` was refreshed under this lease.
+            is_read: whether `cache` was refreshed under this lease.
             waiting: makes the context manager of `idle`; within its block, a worker uses the run's slot for another
                 session.
             bounds: limits and periods.

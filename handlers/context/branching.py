@@ -195,8 +195,8 @@ async def prune(
 async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
     """Undo the last compaction: publish a prune of the compaction entry.
 
-    Entries after the compaction stay. An older compaction applies again and can be undone next. An agent does not
-    compact this context again by itself unless a provider refuses the context as too long.
+    Entries after the compaction stay. An older compaction applies again and can be undone next. An agent
+    compacts this context again only on a command, or if a provider refuses the context as too long.
 
     Args:
         session, epoch: as for `branch`.

@@ -84,7 +84,7 @@ class McpTool:
 
     @property
     def idempotent(self) -> bool:
-        """Whether to repeat a call that may have run: true if the server is trusted and claims that this is safe."""
+        """Whether to repeat a call that may have run: true if the server is trusted and declares repeats safe."""
         return self._trust.hints and self.hints.is_repeatable
 
     @property

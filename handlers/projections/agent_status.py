@@ -169,7 +169,7 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
 
 
 def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopStatus:
-    """Return the status of a loop that starts. It includes the open calls of the previous loop if this was stopped."""
+    """Return the status of a loop that starts. If the previous loop was stopped, its open calls are included."""
     if before is not None and before.is_stopped:
         changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
         return before.model_copy(update={**changes, **_open_calls(before)})

@@ -120,7 +120,7 @@ async def follow_all(
 
     Raises:
         InvalidProjection: the projection has no `forked` state, or a state cannot be stored as JSON.
-        Unavailable: the server cannot be reached at the start. Later, an unreachable server is waited for.
+        Unavailable: the server cannot be reached at the start. Later, the iterator waits for the server.
     """
     bounds = bounds or AllSessionsBounds()
     totals = _Totals(bus, projection, merge, bounds)

@@ -50,7 +50,7 @@ async def follow(
         InvalidProjection: the state cannot be stored as JSON.
         CursorTrimmed: entries that the fold needs were trimmed away.
         SessionErased: the session was erased.
-        Unavailable: the server cannot be reached at the start. Later, an unreachable server is waited for.
+        Unavailable: the server cannot be reached at the start. Later, the iterator waits for the server.
         BusError: the log could not be read.
     """
     resumed = None

@@ -147,7 +147,7 @@ class Projected(Generic[S]):
     cursor: Cursor
     """Cursor of the last entry that was read for the state; `START` is before the first entry."""
     counted_from: int | None = None
-    """Position of the first folded entry if earlier entries were trimmed before a state of them was stored. None means
+    """Position of the first folded entry if earlier entries were trimmed before they were in a stored state. None means
     that no entry is missing."""
     unreadable: int = 0
     """Number of entries that were skipped because they could not be read."""

@@ -64,7 +64,7 @@ class PruneApplied(AgentEvent):
 
 
 class RevertApplied(AgentEvent):
-    """The agent tried to go back to an earlier entry. `applied` tells whether it did."""
+    """The agent tried to go back to an earlier entry. `applied` is True if it did."""
 
     KIND = "agent.revert.applied"
     loop_id: str

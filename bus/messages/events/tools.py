@@ -17,7 +17,8 @@ class ToolStarted(AgentEvent):
     tool_call_id: str
     tool_name: str
     attempt: int | None = None
-    """number of this start of the call. It is 2 or more if the call was started before and its outcome is unknown"""
+    """how often the call was started, including this start. It is 2 or more if the call was started before and its
+    outcome is unknown"""
 
 
 class ToolWaiting(AgentEvent):

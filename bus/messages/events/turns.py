@@ -69,7 +69,7 @@ class ToolDefinition(Wire):
 
 
 class RequestDefined(AgentEvent):
-    """The parts of the following requests besides the context. It is published once, and again after each change.
+    """What the following requests contain besides the context. Published once, and again after each change.
 
     The event describes the agent and contains no text of the conversation.
     """

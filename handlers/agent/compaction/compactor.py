@@ -48,7 +48,7 @@ class Compactor:
         self._model = model
 
     def wants(self, snapshot: SessionSnapshot) -> bool:
-        """See `wants_compaction`."""
+        """Return whether the context has to be compacted now; see `wants_compaction`."""
         return wants_compaction(snapshot, self.policy)
 
     async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext) -> None:

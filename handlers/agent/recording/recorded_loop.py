@@ -45,8 +45,8 @@ class RecordedLoop:
     async def next_step(self) -> tuple[Decision, SessionSnapshot]:
         """Answer the commands that are due, and return the next decision.
 
-        The decision is `CallModel`, `RunTools`, `AdoptToolCalls`, or `Idle` if there is no work. If this is cancelled,
-        the next call continues with the remaining commands.
+        The decision is `CallModel`, `RunTools`, `AdoptToolCalls`, or `Idle` if there is no work. If the call is
+        cancelled, the next call continues with the remaining commands.
 
         Raises:
             Fenced: the lease is lost.

@@ -31,7 +31,7 @@ class RecordedTurn:
     same messages.
 
     An `Abort`, or a `Steer` with `when="now"`, cancels the block. The block then ends without an exception, and the
-    code after it continues.
+    code after the block runs.
     """
 
     def __init__(

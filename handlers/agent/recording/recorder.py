@@ -49,7 +49,7 @@ _UNLIMITED = LoopLimits(turns=None)
 
 
 class Recorder:
-    """Records an agent loop that you write yourself. Turns, usage, status and the page show it like a worker's loop.
+    """Records an agent loop that you write yourself. Projections and the web page show it like a worker's loop.
 
         async with Recorder(session, agent="my-agent") as recorder:
             while await recorder.wait_for_work():
@@ -88,7 +88,7 @@ class Recorder:
             agent: name of the agent in the events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
-                lasts 30 seconds without a renewal. It waits for as long as another holder has the session.
+                lasts 30 seconds without a renewal. The block then waits for as long as another holder has the session.
             limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
@@ -177,8 +177,8 @@ class Recorder:
     ) -> RecordedTurn:
         """Return the next turn of the loop, for `async with`. If no loop is open, the turn begins a loop.
 
-        The turn answers all unanswered messages. It also begins if there are no such messages, so call `wait_for_work`
-        first.
+        The turn answers all unanswered messages. Call `wait_for_work` first, because a turn also begins without such
+        messages.
 
         After a crash, the interrupted turn is continued. If the model had not answered, the turn begins again.
         Otherwise the turn has its `message`, and `calls` has the calls without a result.

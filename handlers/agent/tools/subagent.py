@@ -53,7 +53,7 @@ class SubAgent:
     idempotent = True
     on_unknown: Literal["tell"] = "tell"
     timeout: float | None = None
-    """None, as a time-out of the call would not abort the child; the argument `seconds` does"""
+    """None, because a time-out of the call would not abort the child; the argument `seconds` aborts it"""
     is_sequential = False
 
     def __init__(

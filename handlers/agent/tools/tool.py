@@ -66,7 +66,7 @@ class ToolContext:
 
 
 class Tool(Protocol):
-    """A tool that a model can call. `tool` makes one of a function."""
+    """A tool that a model can call. The decorator `tool` turns a function into a tool."""
 
     @property
     def name(self) -> str:
@@ -234,7 +234,7 @@ def tool(**options: Unpack[_Options]) -> Callable[[Function], FunctionTool]: ...
 def tool(
     function: Function | None = None, /, **options: Unpack[_Options]
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a sync or async function, as a decorator with or without arguments.
+    """Turn a sync or async function into a tool. Use it as a decorator, with or without arguments.
 
     The schema comes from the annotations and the description from the docstring. `Annotated[int, Field(...)]` describes
     and constrains a parameter; the docstring's `Args:` section describes it too. The function returns text, blocks, a
@@ -249,9 +249,8 @@ def tool(
         on_unknown: what to do with a call whose worker was lost, if the tool is not idempotent. "tell", the default:
             the model gets an error saying that the call's outcome is unknown. "ask": a person decides whether it runs
             again.
-        approval: True asks a person before each call. A function decides for each call: its parameters are any of the
-            tool's, by the same names, and it gets the validated arguments. The function must not be async. False by
-            default.
+        approval: True asks a person before each call. A function decides for each call: it takes some of the tool's
+            parameters, by name, and gets the validated arguments. The function must not be async. False by default.
         timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
             the call either. The thread of a sync function cannot be stopped and is abandoned.
         sequential: each call runs alone, after the other calls of its turn. False by default.

@@ -27,7 +27,7 @@ class ToolReply:
     is_error: bool = False
     """the call failed"""
     terminate: bool = False
-    """end the loop without another model call, if all results of the turn have this set"""
+    """end the loop without another model call. All results of the turn must have `terminate` set"""
     terminate_message: str | None = None
     """line of the loop's final message if `terminate` ends the loop; None means the content"""
     handoff: str | None = None

@@ -9,13 +9,13 @@ __all__ = ("Guard", "GuardVerdict", "Reject", "Warn", "ask_guards")
 
 
 class Reject(NamedTuple):
-    """Remove the messages from the context and end the loop, for this reason."""
+    """Result of a guard: remove the messages from the context, and end the loop for this reason."""
 
     reason: str
 
 
 class Warn(NamedTuple):
-    """Append this text as a note to the model, after the messages."""
+    """Result of a guard: accept the messages, and append this text after them as a note to the model."""
 
     text: str
 

@@ -54,9 +54,9 @@ async def call_model(
 ) -> Progress:
     """Call the model and record its response. Return the state of the loop.
 
-    If the model is silent for too long, this is a transient failure: the text so far is recorded and the model is
-    called again. If `call_model` is cancelled while the model answers, the text so far is recorded, and the next worker
-    begins a new turn.
+    A silence that is too long is a transient failure: the text so far is recorded, and the model is called again. If
+    `call_model` is cancelled while the model answers, the text so far is recorded, and the next worker begins a new
+    turn.
 
     Args:
         snapshot: the context that the model is shown, except for messages that `step` defers.

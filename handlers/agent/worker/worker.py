@@ -77,7 +77,7 @@ class Worker:
                 of that name at once. None makes a name from host and process id.
             start: where a new group begins: "beginning" with every session that ever woke a worker, or "now".
             concurrency: maximum number of sessions that run at a time.
-            heartbeat: seconds without a heartbeat after which other workers take the sessions of this worker over.
+            heartbeat: seconds without a heartbeat after which other workers take over the sessions of this worker.
             drain_seconds: longest time that running sessions have to finish after `stop`; unfinished sessions are
                 returned to the group.
             retry: retry policy for a session whose agent raised an error.
