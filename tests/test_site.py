@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +34,11 @@ async def send(text: Annotated[str, "checked"], *, seconds: float = SECONDS, key
     return len(text)
 
 
+@asynccontextmanager
+async def opened(text: str) -> AsyncGenerator[str, None]:
+    yield text
+
+
 class Parcel(Wire):
     sent_by: str
     weight_kg: int = Field(default=0, ge=0)
@@ -58,6 +65,17 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     assert "    tool_call_id: str" in full
     assert [hidden for hidden in (" object at 0x", "FieldInfo(", "<factory>") if hidden in full] == []
     assert "concepts/session-and-lanes" in index
+    page = (tmp_path / "site" / "reference" / "lanebus" / "index.html").read_text(encoding="utf-8")
+    shown = {found: _signature(page, found) for found in ("publish", "fork", "lease", "read")}
+    assert shown == {"publish": "async def", "fork": "async def", "lease": "def", "read": "async def"}
+    assert _signature(page, "open", of="Bus") == "@classmethod @asynccontextmanager async def"
+
+
+def _signature(page: str, name: str, *, of: str = "Session") -> str:
+    """What the page shows before the name of a method."""
+    entry = page.partition(f'id="lanebus.{of}.{name}"')[2]
+    shown = entry.partition("<code>")[2].partition('<span class="nf">')[0]
+    return " ".join(re.sub(r"<[^>]*>", "", shown).split())
 
 
 def test_method_that_a_class_takes_over_from_a_module_has_its_docstring(tmp_path: Path) -> None:
@@ -83,6 +101,10 @@ def test_signature_has_names_and_defaults_as_the_source_writes_them() -> None:
     from docs.site.signatures import body_of, properties_of, signature_of
 
     assert signature_of("send", send) == "async def send(text: str, *, seconds: float=2.5, key: object=...) -> int"
+    assert (
+        signature_of("opened", opened)
+        == "@asynccontextmanager\nasync def opened(text: str) -> AsyncGenerator[str, None]"
+    )
     assert body_of(Parcel) == (
         "class Parcel:\n    sent_by: str\n    weight_kg: int = 0\n"
         '    """of the parcel"""\n    notes: list[str] = list()'

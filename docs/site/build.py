@@ -169,7 +169,12 @@ def _settings(found: Menu) -> dict[str, object]:
         ],
         "plugins": [
             "search",
-            {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)], "options": shown}}}},
+            {
+                "mkdocstrings": {
+                    "custom_templates": str(DOCS / "site" / "templates"),
+                    "handlers": {"python": {"paths": [str(ROOT)], "options": shown}},
+                }
+            },
         ],
         "nav": found,
     }

@@ -17,12 +17,15 @@ from pydantic import BaseModel
 __all__ = ("body_of", "properties_of", "signature_of")
 
 _PLAIN = (int, float, str, bool, type(None))
+_SHOWN = frozenset({"asynccontextmanager", "contextmanager", "classmethod", "staticmethod"})
+"""the decorators that change how a function is called"""
 
 
 def signature_of(name: str, function: Callable[..., object]) -> str | None:
-    """Return the first line of a function, such as `async def Session.head() -> SessionHead`.
+    """Return the first line of a function, such as `async def Session.head() -> SessionHead`, after its decorators.
 
-    Return None if the function has no source because it is not written in Python.
+    A decorator is left out if it does not change how the function is called. Return None if the function has no source
+    because it is not written in Python.
     """
     function = inspect.unwrap(function)
     node = _parsed(function)
@@ -37,7 +40,9 @@ def signature_of(name: str, function: Callable[..., object]) -> str | None:
     arguments.kw_defaults = [default and _plain(default, names) for default in arguments.kw_defaults]
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    return f"{kind} {name}({ast.unparse(arguments)}){returns}"
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    lines = [f"@{decorator}" for decorator in decorators if decorator in _SHOWN]
+    return "\n".join([*lines, f"{kind} {name}({ast.unparse(arguments)}){returns}"])
 
 
 def body_of(found: type) -> str | None:
