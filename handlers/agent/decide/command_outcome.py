@@ -140,7 +140,8 @@ def _open_call_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> Co
     question = loop.calls_waiting.get(call)
     # A stopped loop is continued under another turn id; the approval may still name the turn that asked the person.
     if control.turn_id not in (answer.turn_id, answer.message.turn_id, question and question.turn_id):
-        return LATE
+        asked = answer.turn_id if question is None else question.turn_id
+        return CommandOutcome("refused", f"the turn does not match: the call is of turn {asked}")
     if call in loop.calls_started and question is None:
         return LATE
     previous = loop.calls_answered.get(call)

@@ -356,7 +356,7 @@ async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop() -> 
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_applied_once_late_after_the_call_and_refused_without_one() -> None:
+async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another_call_or_turn() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -386,9 +386,10 @@ async def test_an_approval_is_applied_once_late_after_the_call_and_refused_witho
             await sent
         await work(agent, run)
         found = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        wanted = ["late", "refused", "refused", "applied", "repeated", "late"]
+        wanted = ["refused", "refused", "refused", "applied", "repeated", "late"]
         assert [event.outcome for event in found] == wanted
-        assert [event.reason for event in found[:3]] == [None, "there is no such call", "there is no such call"]
+        wrong_turn = "the turn does not match: the call is of turn s1.main.1#0"
+        assert [event.reason for event in found[:3]] == [wrong_turn, "there is no such call", wrong_turn]
         assert await replies(session) == ["assistant toolUse: <first>", "result: one", "assistant stop: Ok."]
         await deny(session, TURN, "c1")
         await work(agent, run)
