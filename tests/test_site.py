@@ -181,6 +181,20 @@ def test_page_that_names_an_unknown_part_of_the_code_is_an_error() -> None:
         fill_in("<!-- made from code: rutes -->")
 
 
+def test_table_of_commands_names_the_function_that_sends_each() -> None:
+    from docs.site.tables import fill_in
+    from lanebus import agent
+    from lanebus.bus.messages.control import CONTROLS
+
+    table = fill_in("<!-- made from code: control -->")
+    functions = re.findall(r"\[`(\w+)\(\)`\]\[lanebus\.agent\.(\w+)\]", table)
+    assert [shown for shown, _ in functions] == [
+        *("abort", "steer", "approve", "deny", "pause", "handoff", "resume", "compact_now")
+    ]
+    assert all(shown == linked and hasattr(agent, linked) for shown, linked in functions)
+    assert len(functions) == len(CONTROLS)
+
+
 def test_a_warning_of_the_builder_fails_the_build() -> None:
     from docs.site.build import is_quiet
 

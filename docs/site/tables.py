@@ -14,9 +14,10 @@ from starlette.routing import Route
 
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content import Block
-from lanebus.bus.messages.control import CONTROLS, Control
+from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.events import AgentEvent
 from lanebus.bus.wire import keys
+from lanebus.handlers.agent import commands
 from lanebus.handlers.cli.group import COMMANDS, lanebus
 from lanebus.handlers.ui.routes import Api
 
@@ -143,10 +144,14 @@ def _events() -> str:
 
 
 def _control() -> str:
-    commands: list[type[Control]] = [*CONTROLS.values()]
-    return _table(
-        ("Kind", "Class", "Fields of `data`"), ((f"`{each.KIND}`", _name(each), _fields(each)) for each in commands)
-    )
+    rows = ((f"`{each.KIND}`", _sender(verb), _name(each), _fields(each)) for verb, each in CONTROLS.items())
+    return _table(("Kind", "Function", "Class", "Fields of `data`"), rows)
+
+
+def _sender(verb: str) -> str:
+    """The function that sends a command: it begins with the verb, as `compact_now` does. Raises StopIteration."""
+    name = next(name for name in commands.__all__ if name.partition("_")[0] == verb)
+    return f"[`{name}()`][lanebus.agent.{name}]"
 
 
 def _members(union: object) -> Iterator[type[Wire]]:
