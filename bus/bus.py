@@ -13,6 +13,7 @@ import anyio
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.store import ArchiveStore
 from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import require_count
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
 from lanebus.bus.groups.consumer import Consumer, Start
@@ -34,7 +35,7 @@ from lanebus.bus.previews.writer import PreviewWriter
 from lanebus.bus.publishing.limits import Limits, Quota
 from lanebus.bus.publishing.outboxes import Outboxes
 from lanebus.bus.publishing.publisher import Publisher
-from lanebus.bus.resources import BusResources, open_resources
+from lanebus.bus.resources import BusResources, check_options, open_resources
 from lanebus.bus.servers.durability import DurabilityWarning
 from lanebus.bus.servers.grouped_pool import GroupedPool
 from lanebus.bus.session.resources import SessionResources
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Bus", "DurabilityWarning")
 
-HEARTBEAT_SECONDS = 15.0
-"""The default heartbeat timeout of a consumer."""
+HEARTBEAT_SECONDS = 15.0  # the default heartbeat timeout of a consumer
 
 
 class Bus:
@@ -71,10 +71,10 @@ class Bus:
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
-        """acquires, renews and releases leases of many sessions in one round trip, for workers"""
+        """internal: acquires, renews and releases leases of many sessions, for workers. Use `Session.lease`"""
         self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
         self.inspector = Inspector(pool, self._log, self._archive)
-        """raw reads of the stored keys, for `lanebus verify`"""
+        """internal: raw reads of the stored keys, for `lanebus verify`. It may change"""
         producer = token_urlsafe(9)
         self._previews = Previews(self._log, bounds.live)
         self._preview_writer = PreviewWriter(self._log, producer, self._previews)
@@ -104,7 +104,7 @@ class Bus:
         cls,
         url: str | None = None,
         *,
-        data_dir: Path | None = None,
+        data_dir: Path | str | None = None,
         namespace: str = "lanebus",
         media: MediaStore | None = None,
         archive: ArchiveStore | None = None,
@@ -138,6 +138,7 @@ class Bus:
             SetupError: a setting cannot work; the error names the one to change.
             Unavailable: the server cannot be reached, or the embedded server did not start.
         """
+        check_options(media, archive, inline_limit_bytes, limits, bounds)
         bounds, limits = bounds or Bounds(), limits or Limits()
         async with open_resources(url, data_dir, namespace, media, bounds) as resources:
             bus = cls(resources, archive=archive, inline_limit_bytes=inline_limit_bytes, limits=limits, bounds=bounds)
@@ -214,6 +215,7 @@ class Bus:
         Raises:
             Unavailable: the server cannot be reached.
         """
+        require_count("bucket", bucket, most=self._keys.buckets - 1, is_optional=True)
         heads = await self._log.heads(await self._log.sessions(bucket))
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
@@ -335,9 +337,8 @@ class Bus:
             InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached.
         """
-        statuses = await read_leases(self._pool, self._keys, map(check_session_id, sessions))
-        status_of = {status.session: status for status in statuses}
-        return [status_of[session] for session in sessions]
+        statuses = {each.session: each for each in await read_leases(self._pool, self._keys, sessions)}
+        return [statuses[session] for session in sessions]
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

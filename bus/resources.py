@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
+from lanebus.bus.bounds import Bounds
 from lanebus.bus.embedded.server import open_server
-from lanebus.bus.errors import LoginRefused, OldNamespace, Refused, SetupError, Unavailable, UnsafeServer
+from lanebus.bus.errors import (
+    InvalidArgument,
+    LoginRefused,
+    OldNamespace,
+    Refused,
+    SetupError,
+    Unavailable,
+    UnsafeServer,
+    require_count,
+    require_instance,
+    require_text,
+)
 from lanebus.bus.media.redis_media import RedisMedia
+from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.wire.keys import BUCKETS, Keys, check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
-    from lanebus.bus.bounds import Bounds
     from lanebus.bus.media.store import MediaStore
     from lanebus.bus.servers.bounds import ConnectionBounds
     from lanebus.bus.servers.topology import Pool, Topology
 
-__all__ = ("BusResources", "open_resources")
+__all__ = ("BusResources", "check_options", "open_resources")
 
 SCHEMA = 2
 """The version of the stored form that this package writes."""
@@ -40,9 +52,19 @@ class BusResources(NamedTuple):
     media: MediaStore
 
 
+def check_options(media: object, archive: object, inline_limit_bytes: object, limits: object, bounds: object) -> None:
+    """Raise InvalidArgument if an argument of `Bus.open` has a wrong type, such as a path in place of a store."""
+    require_count("inline_limit_bytes", inline_limit_bytes, is_optional=True)
+    require_instance("limits", limits, Limits, "pass Limits(…)", is_optional=True)
+    require_instance("bounds", bounds, Bounds, "pass Bounds(…)", is_optional=True)
+    for name, store in (("media", media), ("archive", archive)):
+        if isinstance(store, str | Path):
+            raise InvalidArgument(name, store, f"pass a store, such as one of `lanebus.{name}`")
+
+
 @asynccontextmanager
 async def open_resources(
-    url: str | None, data_dir: Path | None, namespace: str, media: MediaStore | None, bounds: Bounds
+    url: str | None, data_dir: Path | str | None, namespace: str, media: MediaStore | None, bounds: Bounds
 ) -> AsyncGenerator[BusResources, None]:
     """Start or join the server, connect, check the server, and open the media store. Close all in reverse order.
 
@@ -53,12 +75,14 @@ async def open_resources(
     from lanebus.bus.servers.topology import Endpoint, OneServer, topology_at  # noqa: PLC0415
 
     check_namespace(namespace)
+    require_text("url", url, is_optional=True)
+    require_instance("data_dir", data_dir, (str, Path), "pass a path", is_optional=True)
     connection = bounds.connection
     if url is None and data_dir is None:
         url = os.environ.get("LANEBUS_URL") or None
     async with AsyncExitStack() as stack:
         if url is None:
-            embedded = await stack.enter_async_context(open_server(data_dir))
+            embedded = await stack.enter_async_context(open_server(None if data_dir is None else Path(data_dir)))
             topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection), connection)
         else:
             topology = topology_at(url, connection)

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from lanebus.bus.errors import require_text
+
 __all__ = ("TargetNotFound", "load_object")
 
 
@@ -32,6 +34,7 @@ def load_object(target: str, *, example: str) -> object:
         TargetNotFound: `target` has another form, or there is no such module, file or attribute.
         Exception: any error that the module raises while it is imported.
     """
+    require_text("target", target)
     module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:
         raise TargetNotFound(f"write module:attribute or path/to/file.py:attribute, such as {example}")

@@ -68,6 +68,8 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     page = (tmp_path / "site" / "reference" / "lanebus" / "index.html").read_text(encoding="utf-8")
     shown = {found: _signature(page, found) for found in ("publish", "fork", "lease", "read")}
     assert shown == {"publish": "async def", "fork": "async def", "lease": "def", "read": "async def"}
+    internal = ("Bus.leases", "Bus.inspector", "Session.resources")
+    assert [name for name in internal if f'id="lanebus.{name}"' in page] == []
     assert _signature(page, "open", of="Bus") == "@classmethod @asynccontextmanager async def"
 
 
@@ -90,11 +92,12 @@ def test_method_that_a_class_takes_over_from_a_module_has_its_docstring(tmp_path
     )
     (tmp_path / "shop" / "car.py").write_text(
         "from shop import parts\nclass Car:\n    go = parts.go\n    parts = parts.parts\n    wheels = 4\n"
+        "    def __init__(self) -> None:\n        self.engine = 1\n        'internal: what moves it'\n"
     )
     extensions = griffe.load_extensions(TakenOver())
     car = griffe.load("shop", search_paths=[str(tmp_path)], extensions=extensions)["car.Car"]
     docstrings = {name: member.docstring and member.docstring.value for name, member in car.members.items()}
-    assert docstrings == {"go": "Go on.", "parts": "List them.", "wheels": None}
+    assert docstrings == {"go": "Go on.", "parts": "List them.", "wheels": None, "__init__": None}
 
 
 def test_signature_has_names_and_defaults_as_the_source_writes_them() -> None:

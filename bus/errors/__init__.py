@@ -10,6 +10,7 @@
 The text of an error is built from its typed fields. Catch a class and read the fields; never parse the text.
 """
 
+from lanebus.bus.errors.arguments import *
 from lanebus.bus.errors.base import *
 from lanebus.bus.errors.closed import *
 from lanebus.bus.errors.message import *

@@ -7,6 +7,7 @@ __all__ = (
     "EntryDamaged",
     "ForgedEntry",
     "InvalidArchiveName",
+    "InvalidArgument",
     "InvalidContent",
     "InvalidCursor",
     "InvalidLetterId",
@@ -104,6 +105,24 @@ class KeyTooLong(MessageError):
 
 class InvalidContent(MessageError, ValueError):
     """The arguments of a constructor do not form a valid message. Also a ValueError, as in other message libraries."""
+
+
+class InvalidArgument(MessageError):
+    """An argument has a wrong type, or a value that cannot be meant. Nothing was sent.
+
+    Fields: `name`, of the argument; `given`, a number or the beginning of a text as they are, and the type of all else;
+    `advice`, what to pass.
+    """
+
+    def __init__(self, name: str, value: object, advice: str) -> None:
+        given = f"{value!r:.60}" if value is None or isinstance(value, int | float | str) else _type_of(value)
+        super().__init__(f"`{name}` is {given}: {advice}")
+        self.name, self.given, self.advice = name, given, advice
+
+
+def _type_of(value: object) -> str:
+    """The type of a value in words. The value itself may be private."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 class NotAMessage(MessageError, TypeError):
@@ -229,7 +248,7 @@ class InvalidCursor(MessageError):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not a cursor: use <position> or <position>-<k>")
+        super().__init__(f"{text[:80]!r} is not a cursor: use <position> or <position>-<k>, as str(cursor) writes it")
         self.text = text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import InvalidSessionId
+from lanebus.bus.errors import InvalidSessionId, require_instance
 from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.wire.keys import check_session_id
 
@@ -67,6 +67,7 @@ async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: 
     Raises:
         Unavailable: the server did not answer.
     """
+    require_instance("since", since, Activity, "pass the result of an earlier call", is_optional=True)
     ends = since.ends if since is not None else ("",) * keys.buckets
     calls: list[tuple[Sequence[str], Sequence[Argument]]] = [
         ((keys.index(bucket),), (end, bounds.pointers)) for bucket, end in enumerate(ends)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from lanebus.bus.errors import SetupError
+from lanebus.bus.errors import (
+    InvalidArgument,
+    SetupError,
+    require_all,
+    require_count,
+    require_instance,
+    require_text,
+)
 from lanebus.bus.groups.fetcher import Fetcher
 from lanebus.bus.groups.group_log import GroupLog, Start
 from lanebus.bus.groups.work import InFlight, Work
@@ -61,6 +68,10 @@ class Consumer:
         first_page: Callable[[str], FirstPage | None] | None = None,
     ) -> None:
         """See `Bus.consumer`."""
+        require_instance("heartbeat", heartbeat, (int, float), "pass seconds, as a number above 0")
+        require_text("owner", owner)
+        if start not in {"beginning", "now"}:
+            raise InvalidArgument("start", start, 'pass "beginning" or "now"')
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
         self.group, self.name, self.heartbeat_seconds = group, name, heartbeat
@@ -101,6 +112,7 @@ class Consumer:
             SetupError: `free` is less than 1.
             Closed: the bus is closed.
         """
+        require_instance("free", free, int, "pass an integer of 1 or more")
         if free < 1:
             raise SetupError(f"fetch: free is {free}, want 1 or more")
         while not (works := await self._fetcher.poll(free)):
@@ -118,6 +130,7 @@ class Consumer:
         Raises:
             Unavailable: the server did not answer; the work items may be delivered again.
         """
+        _require_works(works)
         if works:
             with self._releasing(works):
                 await self._log.ack(works, seen or {})
@@ -137,6 +150,7 @@ class Consumer:
         Raises:
             Unavailable: the server did not answer.
         """
+        _require_works(works)
         checked = works or tuple(self._in_flight.works())
         lost = await self._log.lost(checked) if checked else []
         self._in_flight.drop(lost)
@@ -161,10 +175,14 @@ class Consumer:
             Unavailable: the server did not answer. The work items are delivered again after `heartbeat` seconds of
                 silence, or when a consumer with this name starts again.
         """
+        _require_works(works)
+        require_text("error", error)
+        require_count("attempts", attempts, is_optional=True)
         if delay is None:
             for work in works:
                 await self._retry((work,), 0.0, work.error, work.attempt - 1)
             return
+        require_instance("delay", delay, (int, float), "pass seconds, as a number of 0 or more")
         if not isfinite(delay) or delay < 0:
             raise SetupError(f"nack: delay is {delay}, want 0 seconds or more")
         await self._retry(works, delay, error, attempts)
@@ -195,6 +213,11 @@ class Consumer:
         Raises:
             Unavailable: as for `nack`.
         """
+        _require_works((work,))
+        require_text("reason", reason)
+        require_count("attempts", attempts, is_optional=True)
+        require_instance("raw", raw, bytes, "pass bytes")
+        require_count("seen", seen)
         with self._releasing((work,)):
             return await self._log.dead_letter(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
@@ -232,3 +255,7 @@ class Consumer:
             raise
         finally:
             self._in_flight.drop(works)
+
+
+def _require_works(works: Sequence[object]) -> None:
+    require_all("works", works, Work, "pass works that `fetch` returned, one by one as in ack(*works)")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import InvalidLetterId, InvalidSessionId
+from lanebus.bus.errors import InvalidLetterId, InvalidSessionId, require_all, require_instance, require_text
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.pages import stream_pages
@@ -16,7 +17,7 @@ from lanebus.bus.servers.replies import call_all
 from lanebus.bus.wire.keys import check_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.wire.codec import Entry
@@ -126,6 +127,9 @@ class DeadLetters:
             InvalidLetterId: a letter does not belong to this bus. Nothing was redriven.
             Unavailable: the server did not answer. Some letters may have been redriven.
         """
+        require_instance("letters", letters, Iterable, "pass letters that `read` or `get` returned")
+        letters = tuple(letters)
+        require_all("letters", letters, DeadLetter, "pass letters that `read` or `get` returned")
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             bucket, _ = self._parse_id(letter.id)
@@ -165,6 +169,7 @@ class DeadLetters:
         )
 
     def _parse_id(self, letter_id: str) -> tuple[int, str]:
+        require_text("letter_id", letter_id)
         match = _ID.fullmatch(letter_id)
         if match is None or int(match[1]) >= self._keys.buckets:
             raise InvalidLetterId(letter_id)

@@ -6,10 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from lanebus.bus.errors import require_all
 from lanebus.bus.log.script import Script, run_scripts
+from lanebus.bus.wire.keys import check_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from lanebus.bus.servers.topology import Pool
     from lanebus.bus.wire.keys import Keys
@@ -34,15 +36,17 @@ class LeaseStatus:
     """position of the session's last entry"""
 
 
-async def read_leases(pool: Pool, keys: Keys, sessions: Iterable[str]) -> list[LeaseStatus]:
+async def read_leases(pool: Pool, keys: Keys, sessions: Collection[str]) -> list[LeaseStatus]:
     """Read the leases of sessions in one round trip. The order of the result may differ from that of `sessions`.
 
     Raises:
+        InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
         Unavailable: the server did not answer.
     """
+    require_all("sessions", sessions, str, "pass a list of session ids")
     shares: dict[int, list[str]] = defaultdict(list)
     for session in sessions:
-        shares[keys.bucket(session)].append(session)
+        shares[keys.bucket(check_session_id(session))].append(session)
     calls = [(tuple(map(keys.head, share)), ()) for share in shares.values()]
     replies = await run_scripts(pool, _LEASE_STATUS, calls) if calls else []
     found: list[LeaseStatus] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased
+from lanebus.bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased, require_text
 from lanebus.bus.log.head import head_command, read_head
 from lanebus.bus.log.incarnations import common_position, require_same_log
 from lanebus.bus.log.script import Script
@@ -58,6 +58,7 @@ def check_name(name: str) -> str:
     Raises:
         InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
+    require_text("name", name)
     if _NAME.fullmatch(name) is None:
         raise InvalidName(name)
     return name

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from anyio.to_thread import run_sync
 
-from lanebus.bus.errors import InvalidMediaKey, MediaDamaged
+from lanebus.bus.errors import InvalidMediaKey, MediaDamaged, require_text
 
 __all__ = ("MediaHead", "MediaStore", "SigningStore", "check_sha256", "sha256_of", "verified")
 
@@ -107,6 +107,7 @@ def check_sha256(sha256: str) -> str:
     Raises:
         InvalidMediaKey: `sha256` is not 64 lower-case hex digits.
     """
+    require_text("sha256", sha256)
     if _SHA256.fullmatch(sha256) is None:
         raise InvalidMediaKey(sha256)
     return sha256

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, InvalidArgument, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.lanes import Lane
 
@@ -36,7 +36,13 @@ class ExtensionMessage(Wire):
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:
         """Return a message of any kind. The kinds `agent.…` are reserved for agent events, see `events/`."""
-        return cls(kind=kind, data=data)
+        require_text("kind", kind)
+        try:
+            return cls(kind=kind, data=data)
+        except ValidationError:
+            raise InvalidArgument(
+                "data", data, "pass what JSON has: dicts with texts as keys, lists, texts, numbers"
+            ) from None
 
     def as_llm(self) -> None:
         """Return None, because the message is not for a model."""

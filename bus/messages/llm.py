@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, JsonValue
 
+from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content import Block, Blocks, Metadata, TextBlock
 from lanebus.bus.messages.lanes import Lane
@@ -119,4 +120,7 @@ class Spoken(LlmMessage):
 
 def as_blocks(content: Iterable[Block | str]) -> tuple[Block, ...]:
     """Return the content as blocks. A text becomes a `TextBlock`; a block does not change."""
-    return tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+    blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+    for block in blocks:
+        require_instance("content", block, Wire, "pass texts and blocks, such as TextBlock(text=…)")
+    return blocks

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
-from lanebus.bus.errors import DecodeError, MediaRefused
+from lanebus.bus.errors import DecodeError, MediaRefused, require_instance
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.files import read_file
 from lanebus.bus.messages.media_checks import (
@@ -138,6 +138,7 @@ class MediaRef(Wire):
             MediaTooLarge: the file is larger than `limit_bytes`.
             OSError: the file does not exist or may not be read.
         """
+        require_instance("path", path, (str, Path), "pass the path of a file")
         path = Path(path)
         data = read_file(path, limit_bytes=limit_bytes, within=within)
         media_type = sniff(data)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, require_text
 from lanebus.bus.messages.base import Wire
 
 __all__ = ("TurnId",)
@@ -30,6 +30,7 @@ class TurnId(Wire):
         Raises:
             DecodeError: the text is no turn id.
         """
+        require_text("text", text)
         loop_id, _, index = text.rpartition("#")
         if not loop_id or not (index.isascii() and index.isdecimal()):
             raise DecodeError(

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from lanebus.bus.errors import require_count, require_instance
 from lanebus.bus.log import checkpoints as stored
-from lanebus.bus.log.checkpoints import Checkpoint
+from lanebus.bus.log.checkpoints import Checkpoint, check_name
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.envelope import Cursor
 
@@ -28,11 +29,12 @@ async def load_projection(self: HasResources, name: str, version: int) -> Checkp
     Raises:
         Unavailable: the server cannot be reached.
     """
+    _check_projection(name, version)
     return await stored.load_projection(self.resources.log, self.resources.id, name, version)
 
 
 async def save_projection(
-    self: HasResources, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
+    self: HasResources, name: str, version: int, state: bytes, *, cursor: Cursor | str, expected: int
 ) -> bool:
     """Store a projection's state and checkpoint in one step.
 
@@ -52,8 +54,12 @@ async def save_projection(
         SessionErased: the session was erased.
         Unavailable: the server cannot be reached. The state may be stored; a repeat is safe.
     """
+    _check_projection(name, version)
+    require_instance("state", state, bytes, "pass the encoded state, as bytes")
+    require_count("expected", expected)
+    place = Cursor.of(cursor, "cursor")
     return await stored.save_projection(
-        self.resources.log, self.resources.id, name, version, state, cursor=cursor, expected=expected
+        self.resources.log, self.resources.id, name, version, state, cursor=place, expected=expected
     )
 
 
@@ -70,10 +76,11 @@ async def drop_projection(self: HasResources, name: str, version: int) -> bool:
     Raises:
         Unavailable: the server cannot be reached. The state may be removed.
     """
+    _check_projection(name, version)
     return await stored.drop_projection(self.resources.log, self.resources.id, name, version)
 
 
-async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
+async def save_checkpoint(self: HasResources, name: str, cursor: Cursor | str, *, rewind: bool = False) -> bool:
     """Store the cursor up to which a reader has processed every entry.
 
     Once a reader has a checkpoint, the entries after it are not trimmed, unless the archive has them or the trim is
@@ -100,8 +107,9 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor, *, rewi
         SessionErased: the session was erased.
         Unavailable: the server cannot be reached. The cursor may be stored; a repeat is safe.
     """
+    place = Cursor.of(cursor, "cursor")
     return await stored.save_checkpoint(
-        self.resources.log, self.resources.id, name, cursor, rewind=rewind, past=self.resources.archive
+        self.resources.log, self.resources.id, name, place, rewind=rewind, past=self.resources.archive
     )
 
 
@@ -144,3 +152,8 @@ async def checkpoints(self: HasResources) -> Mapping[str, Cursor]:
         Unavailable: the server cannot be reached.
     """
     return await stored.checkpoints(self.resources.log, self.resources.id)
+
+
+def _check_projection(name: str, version: int) -> None:
+    check_name(name)
+    require_count("version", version)

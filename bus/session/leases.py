@@ -1,11 +1,14 @@
 """Methods of `Session` for workers: acquire, renew and release the session's lease, and wait for wake-ups."""
 
+from lanebus.bus.errors import require_instance, require_seconds, require_text
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.session.session_lease import SessionLease
 from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("acquire_lease", "lease", "release_lease", "renew_lease", "wait_for_wake_up")
+
+_LEASE = "pass the lease that `acquire_lease` returned"
 
 
 def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float | None = None) -> SessionLease:
@@ -22,6 +25,9 @@ def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float
         seconds: how long the lease lasts without a renewal. After a crash the next holder waits up to this long.
         wait: maximum number of seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
     """
+    require_text("holder", holder)
+    require_seconds("seconds", seconds, is_positive=True)
+    require_seconds("wait", wait, is_optional=True)
     return SessionLease(self.resources, holder, seconds=seconds, wait=wait)
 
 
@@ -42,6 +48,8 @@ async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease
         SessionErased: the session was erased.
         Unavailable: the server cannot be reached.
     """
+    require_text("owner", owner)
+    require_seconds("seconds", seconds, is_positive=True)
     return (await Leases(self.resources.log).take(self.resources.id, owner, seconds)).lease
 
 
@@ -58,6 +66,8 @@ async def renew_lease(self: HasResources, lease: Lease, seconds: float) -> bool:
     Raises:
         Unavailable: the server cannot be reached. The lease may be extended.
     """
+    require_instance("lease", lease, Lease, _LEASE)
+    require_seconds("seconds", seconds, is_positive=True)
     return not await Leases(self.resources.log).renew((lease,), seconds)
 
 
@@ -72,10 +82,11 @@ async def release_lease(self: HasResources, lease: Lease) -> None:
     Raises:
         Unavailable: the server cannot be reached. The lease then expires.
     """
+    require_instance("lease", lease, Lease, _LEASE)
     await Leases(self.resources.log).release((lease,))
 
 
-async def wait_for_wake_up(self: HasResources, after: Cursor) -> None:
+async def wait_for_wake_up(self: HasResources, after: Cursor | str) -> None:
     """Wait until an entry after a cursor wakes the workers. Spurious wake-ups are possible.
 
     Returns at once if the session already has an entry after the cursor. Otherwise returns a few milliseconds after
@@ -88,8 +99,9 @@ async def wait_for_wake_up(self: HasResources, after: Cursor) -> None:
         Closed: the bus was closed.
         Unavailable: the server cannot be reached when the call starts. A connection lost later is restored.
     """
+    seen = Cursor.of(after)
     with self.resources.wake_ups.watch(self.resources.id) as watch:
         await self.resources.wake_ups.entered()
         watch.forget()  # the head is read after every wake-up received so far, so it covers them
-        if (await self.resources.log.head(self.resources.id)).position <= after.position:
-            await watch.wait(after.position)
+        if (await self.resources.log.head(self.resources.id)).position <= seen.position:
+            await watch.wait(seen.position)

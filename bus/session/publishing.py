@@ -1,6 +1,6 @@
 """Methods of `Session` that write: publish messages, close and reopen the session, and preview open messages."""
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, require_all, require_count, require_flag, require_seconds, require_text
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
@@ -76,7 +76,9 @@ async def publish(
         raise DecodeError("", "no messages to publish: pass at least one")
     conditions = UNCONDITIONAL
     if key is not None or expected is not None or epoch is not None or wake is not None:
-        conditions = AppendConditions(key, expected, epoch, wake)
+        conditions = _checked(AppendConditions(key, expected, epoch, wake))
+    if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
+        require_seconds("seconds", seconds)
     return await self.resources.publisher.publish(self.resources.id, messages, conditions, seconds)
 
 
@@ -135,8 +137,9 @@ async def close(
         SessionClosed: the session was closed before. Nothing was appended.
         BusError: the other errors of `publish`. The session stays open, except perhaps after `OutcomeUnknown`.
     """
+    require_text("reason", reason)
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
-    conditions = AppendConditions(key, expected, epoch, state="closed")
+    conditions = _checked(AppendConditions(key, expected, epoch, state="closed"))
     return await self.resources.publisher.publish(self.resources.id, (*messages, note), conditions, PUBLISH_SECONDS)
 
 
@@ -157,9 +160,10 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     Raises:
         BusError: the errors of `publish`. The session stays closed, except perhaps after `OutcomeUnknown`.
     """
+    require_text("reason", reason)
     note = ExtensionMessage.of(REOPENED, {"reason": reason})
     # Wake the workers: the close may have interrupted an answer, and no worker has continued it since.
-    conditions = AppendConditions(key, wake=True, state="open")
+    conditions = _checked(AppendConditions(key, wake=True, state="open"))
     return await self.resources.publisher.publish(self.resources.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
 
@@ -190,4 +194,16 @@ async def preview(
         Unavailable: no answer in time. The deltas may have been shown. Stop previewing this message: a later delta
             could leave a gap in its text.
     """
+    require_all("deltas", deltas, Delta, "pass deltas, as in preview(Delta(…))")
+    require_count("epoch", epoch, is_optional=True)
+    require_seconds("seconds", seconds)
     await self.resources.preview_writer.preview(self.resources.id, deltas, epoch=epoch, seconds=seconds)
+
+
+def _checked(conditions: AppendConditions) -> AppendConditions:
+    """Return conditions of a caller whose types are right. Raise InvalidArgument else."""
+    require_text("key", conditions.key, is_optional=True)
+    require_count("expected", conditions.expected, is_optional=True)
+    require_count("epoch", conditions.epoch, is_optional=True)
+    require_flag("wake", conditions.wake, is_optional=True)
+    return conditions

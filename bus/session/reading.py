@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 
+from lanebus.bus.errors import require_count
 from lanebus.bus.following.follower import Follower
 from lanebus.bus.following.subscription import BUFFER_BYTES, SubscriptionOptions
 from lanebus.bus.log.first_page import FirstPage
@@ -38,7 +39,7 @@ async def read(
     *,
     lanes: Collection[Lane] = ALL_LANES,
     kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
-    after: Cursor = START,
+    after: Cursor | str = START,
     until: int | None = None,
 ) -> AsyncGenerator[Envelope, None]:
     """Yield the session's present entries in position order. Later entries are not waited for.
@@ -50,12 +51,14 @@ async def read(
         lanes: lanes to read, at least one.
         kinds: yield only these kinds of messages, as for `subscribe`. A mapping selects kinds per lane; a lane that is
             not in the mapping yields all kinds. None means all kinds of all lanes.
-        after: start after this cursor.
+        after: start after this cursor, or after its text as `str()` writes it.
         until: last position to yield. None means the session's last position.
 
     Raises:
         NoLanes: `lanes` is empty.
         NoKinds: `kinds` is empty.
+        InvalidCursor: `after` is a text that is no cursor.
+        InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         LogRolledBack: the log lost entries that the reader of `after` has seen.
@@ -63,9 +66,10 @@ async def read(
         SessionErased: the session was erased.
         Unavailable: the server or the archive cannot be reached.
     """
-    resources, selection = self.resources, Selection.of(lanes, kinds)
+    resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
+    require_count("until", until, is_optional=True)
     async with aclosing(
-        read_pages(resources.log, resources.id, selection, after, until, past=resources.archive)
+        read_pages(resources.log, resources.id, selection, start, until, past=resources.archive)
     ) as log_pages:
         async for page in log_pages:
             for envelope in page.envelopes:
@@ -77,7 +81,7 @@ async def pages(
     *,
     lanes: Collection[Lane] = ALL_LANES,
     kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
-    after: Cursor = START,
+    after: Cursor | str = START,
     until: int | None = None,
     first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
@@ -96,15 +100,16 @@ async def pages(
     Raises:
         BusError: the errors of `read`.
     """
-    resources, selection = self.resources, Selection.of(lanes, kinds)
+    resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
+    require_count("until", until, is_optional=True)
     async with aclosing(
-        read_pages(resources.log, resources.id, selection, after, until, past=resources.archive, first=first)
+        read_pages(resources.log, resources.id, selection, start, until, past=resources.archive, first=first)
     ) as log_pages:
         async for page in log_pages:
             yield page
 
 
-def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START) -> FirstPage:
+def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor | str = START) -> FirstPage:
     """Return a request for the first page of `pages`. No I/O.
 
     The request is sent together with another command, for example with the `fetch` of `Bus.consumer`.
@@ -116,7 +121,9 @@ def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after
     Raises:
         NoLanes: `lanes` is empty.
     """
-    return first_lane_pages(self.resources.log, self.resources.id, Selection.of(lanes).in_order, after.position)
+    return first_lane_pages(
+        self.resources.log, self.resources.id, Selection.of(lanes).in_order, Cursor.of(after).position
+    )
 
 
 async def follow(
@@ -124,7 +131,7 @@ async def follow(
     *,
     lanes: Collection[Lane] = ALL_LANES,
     kinds: Collection[str] | None = None,
-    after: Cursor = START,
+    after: Cursor | str = START,
     live: bool = False,
     until_closed: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
@@ -158,7 +165,7 @@ async def subscribe(
     *,
     lanes: Collection[Lane] = ALL_LANES,
     kinds: Collection[str] | None = None,
-    after: Cursor = START,
+    after: Cursor | str = START,
     live: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> AsyncGenerator[Envelope | Notice, None]:
@@ -178,7 +185,8 @@ async def subscribe(
         kinds: yield only these kinds of messages; None means all. The kind of a message is its role, such as `user` or
             `toolResult`. The kind of a context entry or of an extension message is its `kind`, such as `compaction`;
             `agent.*` selects all kinds with that prefix. Undecodable entries and live deltas are always yielded.
-        after: start after this cursor. After the cursor of a live delta, an unfinished message continues there.
+        after: start after this cursor, or after its text as `str()` writes it. After the cursor of a live delta, an
+            unfinished message continues there.
         live: also yield live deltas. They hold LLM content, so do not show them to readers without access to the LLM
             lane. If `after` is the cursor of an entry, a snapshot of each unfinished message is yielded first, with
             that cursor. If the LLM lane is selected, no delta of a message is yielded after the end of the message.
@@ -188,6 +196,8 @@ async def subscribe(
     Raises:
         NoLanes: `lanes` is empty.
         NoKinds: `kinds` is empty.
+        InvalidCursor: `after` is a text that is no cursor.
+        InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         SessionErased: the session was erased.
@@ -215,12 +225,13 @@ async def open_messages(self: HasResources) -> list[OpenMessage]:
 
 
 def _follow(
-    resources: SessionResources, options: SubscriptionOptions, after: Cursor, buffer_bytes: int
+    resources: SessionResources, options: SubscriptionOptions, after: Cursor | str, buffer_bytes: int
 ) -> AsyncGenerator[Envelope | Notice, None]:
+    require_count("buffer_bytes", buffer_bytes)
     return Follower(
         *(resources.id, resources.log, resources.hub, resources.previews),
         options=options,
-        after=after,
+        after=Cursor.of(after),
         buffer_bytes=buffer_bytes,
         past=resources.archive,
     ).run()

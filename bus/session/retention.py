@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, archive_session
 from lanebus.bus.archive.chain import ArchiveProblem, check_chain
-from lanebus.bus.errors import NoArchive
+from lanebus.bus.errors import NoArchive, require_count
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
 from lanebus.bus.retention.erase import Erased
@@ -34,6 +34,7 @@ async def archive(self: HasResources, *, before: int | None = None) -> Archived:
         SetupError: the store refused access.
         Unavailable: the server or the store cannot be reached.
     """
+    require_count("before", before, is_optional=True)
     return await archive_session(_archive_of(self.resources), self.resources.id, before)
 
 
@@ -80,6 +81,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         ForgedEntry: entries of foreign clients still prevent the append of `session.trimmed`.
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
+    require_count("before", before)
     # Entries appended from now on are kept. The live deltas of ended messages are removed before the trim, because
     # afterwards the log no longer shows that these messages have ended.
     keep = min(before, (await self.resources.log.head(self.resources.id)).position + 1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from secrets import token_hex
 
+from lanebus.bus.errors import require_count, require_instance
 from lanebus.bus.log.fork import begin_fork
 from lanebus.bus.session import checkpoints, leases, publishing, reading, retention
 from lanebus.bus.session.reading import ALL_LANES
@@ -10,7 +11,7 @@ from lanebus.bus.session.resources import SessionResources
 from lanebus.bus.wire.keys import check_session_id
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 
-__all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
+__all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "require_session")
 
 
 class Session:
@@ -34,7 +35,7 @@ class Session:
         self.media = resources.media
         """the bus's media store; `resolve_media` loads the media that messages refer to"""
         self.resources = resources
-        """the parts of the bus that the methods use"""
+        """internal: the parts of the bus that the methods use. It may change"""
         self._open_session = open_session
 
     def __repr__(self) -> str:
@@ -95,6 +96,7 @@ class Session:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached. The fork may exist.
         """
+        require_count("at", at, is_optional=True)
         fork = self.sibling(new_session_id() if id is None else id)
         await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive)
         return fork
@@ -109,6 +111,11 @@ class Session:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
         return self._open_session(session_id)
+
+
+def require_session(session: object) -> None:
+    """Raise InvalidArgument if this is no `Session`, such as the id of one."""
+    require_instance("session", session, Session, "pass a Session, as bus.session('support-42') returns it")
 
 
 def new_session_id() -> str:

@@ -1,9 +1,9 @@
 """Envelopes and cursors: a message with its session, position, time and producer, and the place of a reader."""
 
 import re
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
-from lanebus.bus.errors import InvalidCursor, MessageError
+from lanebus.bus.errors import InvalidArgument, InvalidCursor, MessageError
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
@@ -35,9 +35,29 @@ class Cursor(NamedTuple):
         Raises:
             InvalidCursor: the text is neither a cursor nor a position.
         """
-        match = _CURSOR.fullmatch(text)
+        return cls._read("text", text)
+
+    @classmethod
+    def of(cls, given: "Cursor | str", name: str = "after") -> "Cursor":
+        """Return a cursor that a caller passed, as it is or as the text that `str()` returns.
+
+        Args:
+            given: the cursor.
+            name: the argument, for the error.
+
+        Raises:
+            InvalidCursor: the text is no cursor.
+            InvalidArgument: it is neither cursor nor text, or its position or delta is negative.
+        """
+        return given if type(given) is Cursor and _is_whole(given) else cls._read(name, given)
+
+    @classmethod
+    def _read(cls, name: str, given: object) -> Self:
+        if not isinstance(given, str):
+            raise InvalidArgument(name, given, "pass a Cursor, or its text such as '12-0'; START is the first")
+        match = _CURSOR.fullmatch(given)
         if match is None:
-            raise InvalidCursor(text)
+            raise InvalidCursor(given)
         return cls(int(match[1]), int(match[2] or 0), match[3] or "")
 
     def __str__(self) -> str:
@@ -51,6 +71,13 @@ class Cursor(NamedTuple):
     def is_after(self, other: "Cursor") -> bool:
         """Return whether this cursor is after `other`. Incarnations are not compared."""
         return self[:2] > other[:2]
+
+
+def _is_whole(cursor: Cursor) -> bool:
+    """Whether the parts have the types and values of a place: a NamedTuple takes anything."""
+    position, delta, incarnation = cast("tuple[object, object, object]", cursor)
+    numbers = type(position) is int and type(delta) is int and position >= 0 and delta >= 0
+    return numbers and isinstance(incarnation, str)
 
 
 START = Cursor(0)

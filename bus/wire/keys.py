@@ -60,7 +60,7 @@ archived.
 import re
 from binascii import crc_hqx
 
-from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId
+from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId, require_text
 from lanebus.bus.messages.lanes import Lane
 
 __all__ = (
@@ -92,6 +92,7 @@ def check_session_id(session: str) -> str:
     Raises:
         InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
     """
+    require_text("session_id", session)
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
     return session
@@ -105,6 +106,7 @@ def check_namespace(namespace: str) -> str:
     Raises:
         InvalidNamespace: `namespace` does not match `[A-Za-z0-9_.:-]{1,64}`.
     """
+    require_text("namespace", namespace)
     if _NAMESPACE.fullmatch(namespace) is None:
         raise InvalidNamespace(namespace)
     return namespace
@@ -116,6 +118,7 @@ def check_group(group: str) -> str:
     Raises:
         InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
+    require_text("group", group)
     if _GROUP.fullmatch(group) is None:
         raise InvalidName(group)
     return group
@@ -127,6 +130,7 @@ def check_consumer(name: str) -> str:
     Raises:
         InvalidName: `name` is not 1 to 128 printable ASCII characters without a space.
     """
+    require_text("name", name)
     if _CONSUMER.fullmatch(name) is None:
         raise InvalidName(name, "[!-~]{1,128}")
     return name

@@ -6,7 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from lanebus.bus.errors import EntryDamaged, ForgedEntry, NoKinds, NoLanes, UnknownVersion
+from lanebus.bus.errors import (
+    EntryDamaged,
+    ForgedEntry,
+    InvalidArgument,
+    NoKinds,
+    NoLanes,
+    UnknownVersion,
+    require_all,
+)
 from lanebus.bus.messages.context_entry import ContextEntry
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Selection", "kind_of")
+
+_LANES = frozenset(Lane)
 
 # The beginning of a message's JSON as the bus writes it. If JSON begins differently, its kind is known after decoding.
 _KIND = {
@@ -55,12 +65,17 @@ class Selection(NamedTuple):
             NoLanes: `lanes` is empty.
             NoKinds: `kinds` is empty, or selects no kind in any of the lanes.
         """
+        if isinstance(lanes, str):  # a single lane, not a collection of letters
+            lanes = (Lane(lanes),) if lanes in _LANES else ()
+        require_all("lanes", lanes, str, "pass lanes, such as {Lane.LLM}")
         if not lanes:
             raise NoLanes
+        _require_lanes("lanes", lanes)
         if kinds is None:
             return cls(frozenset(lanes))
         if isinstance(kinds, Mapping):
             by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
+            _require_lanes("kinds", by_lane)
             whole = frozenset(lanes) - by_lane.keys()
             if whole and not any(by_lane.values()):  # no kind is selected in the lanes of the mapping
                 return cls(frozenset(lanes), frozenset(), (), whole)
@@ -68,6 +83,7 @@ class Selection(NamedTuple):
             return named._replace(whole=whole)
         if isinstance(kinds, str):  # a single kind, not a collection of letters
             kinds = (kinds,)
+        require_all("kinds", kinds, str, 'pass texts, such as {"user", "agent.*"}')
         if not kinds:
             raise NoKinds
         prefixes = sorted({kind[:-1] for kind in kinds if kind.endswith("*")})
@@ -123,6 +139,12 @@ class Selection(NamedTuple):
             return True
         # Only an intact entry of the bus may be skipped. Forged and damaged entries are shown.
         return not is_whole(lane, entry)
+
+
+def _require_lanes(name: str, lanes: Collection[str]) -> None:
+    for lane in lanes:
+        if lane not in _LANES:
+            raise InvalidArgument(name, lane, "name the lanes Lane.LLM and Lane.EXTENSION")
 
 
 def kind_of(message: Publishable | Delta) -> str:

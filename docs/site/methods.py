@@ -2,6 +2,8 @@
 
 `Session` assigns such methods, as in `publish = publishing.publish`. Griffe reads this as an attribute without a
 docstring.
+
+What a docstring calls internal is left out.
 """
 
 import copy
@@ -23,9 +25,16 @@ class TakenOver(griffe.Extension):
         for member in [*found.members.values()]:
             if isinstance(member, griffe.Class):
                 _take_over(member, loader)
+                _leave_out_internal(member)
             elif isinstance(member, griffe.Module) and member.path not in seen:
                 seen.add(member.path)
                 self._visit(member, loader, seen)
+
+
+def _leave_out_internal(found: griffe.Class) -> None:
+    for name, member in [*found.members.items()]:
+        if member.docstring is not None and member.docstring.value.startswith("internal: "):
+            found.del_member(name)
 
 
 def _take_over(found: griffe.Class, loader: griffe.GriffeLoader) -> None:

@@ -4,11 +4,11 @@ from contextlib import aclosing, suppress
 
 import anyio
 
-from lanebus.bus.errors import MessageError, SessionClosed
+from lanebus.bus.errors import MessageError, SessionClosed, require_seconds
 from lanebus.bus.messages.events import AgentEnded, ToolWaiting
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import AssistantMessage, UserMessage
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.bus.wire.receipt import Receipt
@@ -54,6 +54,8 @@ async def ask(
         LogRolledBack: the log lost its newest entries, which may include the message.
         BusError: as for `Session.publish` and `Session.follow`.
     """
+    require_session(session)
+    require_seconds("seconds", seconds, is_optional=True)
     asked = await session.publish(UserMessage.text(said) if isinstance(said, str) else said, key=key)
     with anyio.move_on_after(seconds):
         return await _answer(session, asked)

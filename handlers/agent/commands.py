@@ -8,16 +8,19 @@ text.
 Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
-from lanebus.bus.errors import Conflict, SessionClosed
+from pydantic import ValidationError
+from pydantic.alias_generators import to_snake
+
+from lanebus.bus.errors import Conflict, InvalidArgument, NotAMessage, SessionClosed, require_instance
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from lanebus.bus.messages.events import ControlAnswered, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
@@ -37,6 +40,9 @@ __all__ = (
     "send",
     "steer",
 )
+
+
+_ControlT = TypeVar("_ControlT", bound=Control)
 
 
 async def abort(
@@ -64,7 +70,7 @@ async def abort(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, Abort(loop_id=loop_id, when=when, reason=reason, by=by), key=key)
+    return await send(session, _made(Abort, loop_id=loop_id, when=when, reason=reason, by=by), key=key)
 
 
 async def steer(
@@ -92,7 +98,7 @@ async def steer(
         Conflict: other clients appended first, 1,000 times in a row.
         BusError: as for `Session.publish`.
     """
-    return await send(session, Steer(position=UNKNOWN_POSITION, when=when, by=by), said, key=key)
+    return await send(session, _made(Steer, position=UNKNOWN_POSITION, when=when, by=by), _message(said), key=key)
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
@@ -106,6 +112,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
     Raises:
         BusError: as for `Session.publish`.
     """
+    require_session(session)
     message = _message(said)
     follow_up = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
     return await session.publish(follow_up, key=key)
@@ -129,7 +136,7 @@ async def approve(
         BusError: as for `Session.publish`.
     """
     turn = _turn_id(session, turn_id)
-    return await send(session, Approve(turn_id=turn, tool_call_id=tool_call_id, by=by), key=key)
+    return await send(session, _made(Approve, turn_id=turn, tool_call_id=tool_call_id, by=by), key=key)
 
 
 async def deny(
@@ -157,7 +164,7 @@ async def deny(
         BusError: as for `Session.publish`.
     """
     turn = _turn_id(session, turn_id)
-    return await send(session, Deny(turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
+    return await send(session, _made(Deny, turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
 
 
 async def pause(
@@ -174,7 +181,7 @@ async def pause(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, Pause(reason=reason, by=by), key=key)
+    return await send(session, _made(Pause, reason=reason, by=by), key=key)
 
 
 async def handoff(
@@ -197,7 +204,7 @@ async def handoff(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, Handoff(to=to, reason=reason, by=by), key=key)
+    return await send(session, _made(Handoff, to=to, reason=reason, by=by), key=key)
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -211,7 +218,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, Resume(by=by), key=key)
+    return await send(session, _made(Resume, by=by), key=key)
 
 
 async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -226,7 +233,7 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, Compact(by=by), key=key)
+    return await send(session, _made(Compact, by=by), key=key)
 
 
 async def answered(session: Session, command: Receipt) -> ControlAnswered:
@@ -242,6 +249,8 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
         Unavailable: as for `Session.follow`.
         Closed: as for `Session.follow`.
     """
+    require_session(session)
+    require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
     kinds = {ControlAnswered.KIND}
     after = Cursor(command.position)
     async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
@@ -271,6 +280,8 @@ async def send(
         Conflict: other clients appended first, 1,000 times in a row.
         BusError: as for `Session.publish`.
     """
+    require_session(session)
+    require_instance("control", control, Control, "pass a command, such as Abort()")
     if not isinstance(control, Steer) or said is None:
         return await session.publish(control.as_extension(), key=key)
     message = _message(said)
@@ -286,9 +297,25 @@ async def send(
     raise AssertionError
 
 
-def _message(said: str | UserMessage) -> UserMessage:
-    return UserMessage.text(said) if isinstance(said, str) else said
+def _made(kind: type[_ControlT], **fields: object) -> _ControlT:
+    """Return a command. Raise InvalidArgument for a field of a wrong type."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = to_snake(str(first["loc"][0]))
+        raise InvalidArgument(name, fields.get(name), first["msg"].replace("Input", "it", 1)) from None
+
+
+def _message(said: object) -> UserMessage:
+    if isinstance(said, str):
+        return UserMessage.text(said)
+    if isinstance(said, UserMessage):
+        return said
+    raise NotAMessage(type(said).__name__, "pass a text, or a UserMessage")
 
 
 def _turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
+    require_session(session)
+    require_instance("turn_id", turn_id, (TurnId, str), "pass a TurnId, or its text such as 'main.3#0'")
     return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

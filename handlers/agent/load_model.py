@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Unpack
 
+from lanebus.bus.errors import require_text
 from lanebus.handlers.agent.errors import ModelNotFound
 from lanebus.handlers.agent.models.model import Model
 from lanebus.handlers.agent.models.provider_model import ModelOptions
@@ -23,6 +24,7 @@ def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
         ModelNotFound: the text has another form, or names an unknown API.
         MissingExtra: the API's SDK is not installed.
     """
+    require_text("target", target)
     api, _, name = target.partition("/")
     if api not in _MAKERS or not name:
         raise ModelNotFound(target, tuple(_MAKERS))

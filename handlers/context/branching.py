@@ -6,6 +6,7 @@ Each function first reads the log and then publishes. If another producer append
 
 from collections.abc import Collection, Mapping
 
+from lanebus.bus.errors import require_all, require_count, require_instance, require_text
 from lanebus.bus.messages.compaction_block import CompactionBlock
 from lanebus.bus.messages.content import Metadata
 from lanebus.bus.messages.context_entry import (
@@ -21,7 +22,7 @@ from lanebus.bus.messages.events import CompactionEnded, PruneApplied, RevertApp
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import LlmMessage, now_ms
 from lanebus.bus.messages.node import RevertCategory
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.context.build import build_context
@@ -46,7 +47,7 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    last = (await session.head()).position
+    last = await _last(session)
     if to is not None:
         await _require_entry(session, to, last)
     return await session.publish(LeafMove(to=to, timestamp=now_ms()), expected=last, epoch=epoch)
@@ -119,7 +120,9 @@ async def compact(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    last = (await session.head()).position
+    require_text("summary", summary)
+    require_count("first_kept", first_kept, is_optional=True)
+    last = await _last(session)
     before = await build_context(session, at=last)
     if first_kept is not None:
         tree = SessionTree.of(session.id, before.entries)
@@ -149,7 +152,7 @@ async def compact_loops(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    last = (await session.head()).position
+    last = await _last(session)
     now = now_ms()
     entries = [LoopCompaction(loop_id=loop, block=block, timestamp=now) for loop, block in blocks.items()]
     return await session.publish(*entries, expected=last, epoch=epoch)
@@ -178,6 +181,8 @@ async def prune(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
+    require_all("positions", positions, int, "pass the positions of entries, such as [3, 4]")
+    require_text("memo", memo, is_optional=True)
     last, tree = await _tree(session)
     pruned = tuple(sorted({*positions}))
     for position in pruned:
@@ -206,7 +211,7 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    last = (await session.head()).position
+    last = await _last(session)
     context = await build_context(session, at=last)
     # A compaction that applies is always the first entry of the path.
     first = context.path[0] if context.path else None
@@ -229,14 +234,20 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    last = (await session.head()).position
+    require_text("name", name, is_optional=True)
+    last = await _last(session)
     await _require_entry(session, target, last)
     return await session.publish(Label(target=target, label=name, timestamp=now_ms()), expected=last)
 
 
+async def _last(session: Session) -> int:
+    require_session(session)
+    return (await session.head()).position
+
+
 async def _tree(session: Session) -> tuple[int, SessionTree]:
     """Return the session's last position, and the session's tree up to that position."""
-    last = (await session.head()).position
+    last = await _last(session)
     return last, await read_tree(session, at=last)
 
 
@@ -248,6 +259,8 @@ async def _branching(
     Raises:
         UnknownLeaf: the LLM lane has no entry at `to`.
     """
+    require_instance("to", to, int, "pass the position of an entry", is_optional=True)
+    require_text("summary", summary)
     last, tree = await _tree(session)
     if to is not None and (to < 1 or to not in tree.leaf_after):
         raise UnknownLeaf(session.id, to)
@@ -256,6 +269,7 @@ async def _branching(
 
 
 async def _require_entry(session: Session, position: int, last: int) -> None:
+    require_instance("position", position, int, "pass the position of an entry")
     if 1 <= position <= last:
         async for _ in session.read(lanes={Lane.LLM}, after=Cursor(position - 1), until=position):
             return

@@ -5,7 +5,9 @@ from typing import Protocol
 
 import anyio
 
+from lanebus.bus.errors import require_count, require_instance
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.handlers.context.errors import UnknownLeaf
 from lanebus.handlers.context.fold import Context, evolve
@@ -45,6 +47,10 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
+    if not hasattr(session, "id"):
+        require_session(session)
+    require_count("at", at, is_optional=True)
+    require_instance("leaf", leaf, int, "pass a position of the LLM lane", is_optional=True)
     context = Context(session.id)
     if leaf == 0:
         return context

@@ -5,7 +5,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from lanebus.bus.errors import LogRolledBack, Unavailable
+from lanebus.bus.errors import LogRolledBack, Unavailable, require_count
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.notice import Notice
@@ -16,6 +16,7 @@ from lanebus.handlers.projections.projection import (
     folded,
     load_stored,
     project,
+    require_projection,
     start_of,
     store,
 )
@@ -29,7 +30,7 @@ STORE_EVERY = 1000
 
 
 async def follow(
-    session: Session, projection: Projection[S], *, after: Cursor | None = None, store_every: int = STORE_EVERY
+    session: Session, projection: Projection[S], *, after: Cursor | str | None = None, store_every: int = STORE_EVERY
 ) -> AsyncGenerator[Projected[S], None]:
     """Yield the present state, then the state after each new entry. The iterator ends only if it fails or is closed.
 
@@ -42,8 +43,8 @@ async def follow(
     Args:
         session: the session to follow.
         projection: the projection to fold.
-        after: `Projected.cursor` of the last state that the caller has seen. Only states after this cursor are yielded.
-            None yields the present state first.
+        after: `Projected.cursor` of the last state that the caller has seen, or its text. Only states after this cursor
+            are yielded. None yields the present state first.
         store_every: number of entries between two checkpoints; 1 or more.
 
     Raises:
@@ -53,10 +54,13 @@ async def follow(
         Unavailable: the server cannot be reached at the start. Later, the iterator waits for the server.
         BusError: the log could not be read.
     """
+    require_projection(session, projection)
+    require_count("store_every", store_every, least=1)
     resumed = None
     if after is not None:
+        cursor = Cursor.of(after)
         with suppress(LogRolledBack):
-            resumed = await _state_at(session, projection, after)
+            resumed = await _state_at(session, projection, cursor)
     while True:
         if resumed is None:
             now = await project(session, projection)

@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageError
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageError, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.reading import ALL_LANES
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.handlers.projections.errors import InvalidProjection
 
@@ -31,6 +31,7 @@ __all__ = (
     "project_from",
     "project_kept",
     "rebuild",
+    "require_projection",
     "start_of",
     "store",
 )
@@ -158,6 +159,12 @@ class Projected(Generic[S]):
         return self.cursor.position
 
 
+def require_projection(session: object, projection: object) -> None:
+    """Raise InvalidArgument if these are no session and no projection, such as their names."""
+    require_session(session)
+    require_instance("projection", projection, Projection, "pass a Projection, such as USAGE or one of `@projection`")
+
+
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     """Return the present state: fold the new entries into the stored state. Store the result.
 
@@ -170,6 +177,7 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
         CursorTrimmed: the first entries were trimmed, and no state of them was stored.
         BusError: the log could not be read.
     """
+    require_projection(session, projection)
     return await project_from(session, projection, await load_stored(session, projection))
 
 
@@ -198,6 +206,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
     Raises:
         BusError: the log could not be read.
     """
+    require_projection(session, projection)
     if known is not None:
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
             return await fold(session, projection, known)
@@ -231,6 +240,7 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
         CursorTrimmed: the first entries were trimmed. The stored state is kept.
         BusError: the log could not be read.
     """
+    require_projection(session, projection)
     checkpoint = await session.load_projection(projection.name, projection.version)
     start = await start_of(session, projection)
     now = await fold(session, projection, start)

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.errors import RecorderMisused
 from lanebus.handlers.agent.models.model import Model, ModelRequest
+from lanebus.handlers.agent.set_up import check_model, check_tools
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.providers.common.answer import ModelEvent
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -58,9 +60,15 @@ class NamedTool:
 
 def as_model(model: Model | str, provider: str) -> Model:
     """Return `model`; for a name, return a `NamedModel` with that name and `provider`."""
+    require_text("provider", provider)
+    if not isinstance(model, str):
+        check_model(model)
     return NamedModel(provider, model) if isinstance(model, str) else model
 
 
 def as_tools(tools: Sequence[Tool | ToolSpec]) -> dict[str, Tool]:
     """Return the tools by their names."""
+    for tool in tools:
+        if not isinstance(tool, ToolSpec):
+            check_tools((tool,))
     return {tool.name: NamedTool(tool) if isinstance(tool, ToolSpec) else tool for tool in tools}

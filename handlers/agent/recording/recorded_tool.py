@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic_core import PydanticSerializationError
 
+from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool_reply import failed, result_of
@@ -53,6 +54,7 @@ class RecordedTool:
         Raises:
             BusError: as for `Session.publish`.
         """
+        require_text("text", text)
         await self._tell(text)
 
     async def __aenter__(self) -> Self:

@@ -6,6 +6,7 @@ from typing import Self
 
 from anyio.lowlevel import checkpoint
 
+from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
@@ -18,9 +19,12 @@ from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.context.fold import Context
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
 
 __all__ = ("RecordedTurn",)
+
+_ANSWER = "pass an AssistantMessage, its text, or None for the pieces; see lanebus.providers for a provider's answer"
+_CALL = "pass a call of `turn.calls`"
 
 
 class RecordedTurn:
@@ -92,6 +96,9 @@ class RecordedTurn:
         turn = self._open
         if turn.message is not None:
             return
+        require_instance(
+            "event", event, (str, Begun, Piece, Usage, AssistantMessage), "pass a text, or an event of a model"
+        )
         event = Piece("text", event) if isinstance(event, str) else event
         turn.response.add(event)
         if isinstance(event, Piece):
@@ -117,6 +124,8 @@ class RecordedTurn:
             Fenced: the lease is lost.
             BusError: as for `Session.publish`. After `OutcomeUnknown` or `Unavailable`, call `answer` again.
         """
+        require_instance("message", message, (AssistantMessage, str), _ANSWER, is_optional=True)
+        require_instance("usage", usage, Usage, "pass a Usage", is_optional=True)
         turn = self._open
         if turn.message is None:
             if turn.is_over:
@@ -139,6 +148,7 @@ class RecordedTurn:
             RecorderMisused: the turn already has an answer, or is over.
             BusError: as for `Session.publish`.
         """
+        require_instance("error", error, (Exception, str), "pass the error of the model's client, or a reason as text")
         turn = self._open
         if turn.message is not None or turn.is_over:
             raise RecorderMisused(f"turn {turn.id} has its answer: it cannot fail any more")
@@ -177,6 +187,7 @@ class RecordedTurn:
         Raises:
             RecorderMisused: the answer has no such call, or the call has a result.
         """
+        require_instance("call", call, ToolCallBlock, _CALL)
         calls = self._calls
         found = calls.find(call.id)
         return RecordedTool(
@@ -218,6 +229,7 @@ class RecordedTurn:
             Fenced: the lease is lost.
             BusError: the log cannot be read, or refuses an append.
         """
+        require_instance("call", call, ToolCallBlock, _CALL)
         calls = self._calls
         answer = await calls.ask(calls.find(call.id))
         if answer is None:  # the loop was paused or handed off: a later turn continues with the call

@@ -10,7 +10,8 @@ from typing import Literal, Self
 
 import anyio
 
-from lanebus.bus.session.session import Session
+from lanebus.bus.errors import require_instance, require_seconds, require_text
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.session.session_lease import SessionLease
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
@@ -93,6 +94,10 @@ class Recorder:
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
         """
+        require_session(session)
+        require_text("agent", agent)
+        require_text("config", config)
+        require_instance("lease", lease, SessionLease, "pass what `Session.lease` returns", is_optional=True)
         self._session, self._bounds = session, bounds
         self._lease = lease or session.lease(agent)
         self._settings = LoopSettings(
@@ -151,6 +156,7 @@ class Recorder:
             Closed: the bus was closed.
             BusError: the log cannot be read, or refuses an append.
         """
+        require_seconds("seconds", seconds, is_optional=True)
         loop = self._outside_turns()
         ends = math.inf if seconds is None else anyio.current_time() + seconds
         while True:

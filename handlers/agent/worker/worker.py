@@ -15,7 +15,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import BusError
+from lanebus.bus.errors import (
+    BusError,
+    InvalidArgument,
+    require_count,
+    require_instance,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.groups.consumer import Start, Work
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
@@ -82,7 +89,17 @@ class Worker:
                 returned to the group.
             retry: retry policy for a session whose agent raised an error.
             bounds: limits and periods that rarely need another value.
+
+        Raises:
+            InvalidArgument: an argument has a wrong type, or a number is too small.
+            InvalidName: `group` or `name` does not match its pattern, see `Bus.consumer`.
         """
+        require_instance("bus", bus, Bus, "pass the Bus that `Bus.open` yields")
+        require_text("name", name, is_optional=True)
+        require_count("concurrency", concurrency, least=1)
+        require_seconds("drain_seconds", drain_seconds)
+        if not callable(agent):
+            raise InvalidArgument("agent", agent, "pass an AgentLoop, or an async function of a Run")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.counts = WorkerCounts()
         """counters for monitoring"""

@@ -1,0 +1,86 @@
+"""Checks of callers' arguments, made before anything is sent. Each raises `InvalidArgument`, and no raw TypeError."""
+
+from collections.abc import Collection
+from math import isinf, isnan
+
+from lanebus.bus.errors.message import InvalidArgument
+
+__all__ = ("require_all", "require_count", "require_flag", "require_instance", "require_seconds", "require_text")
+
+
+def require_text(name: str, value: object, *, is_optional: bool = False) -> None:
+    """Require a text.
+
+    Args:
+        name: the argument.
+        value: what the caller passed.
+        is_optional: None is valid too.
+    """
+    if not (isinstance(value, str) or (is_optional and value is None)):
+        raise InvalidArgument(name, value, "pass a text")
+
+
+def require_count(
+    name: str, value: object, *, least: int = 0, most: int | None = None, is_optional: bool = False
+) -> None:
+    """Require an integer, such as a position, an epoch or a number of bytes.
+
+    Args:
+        name: the argument.
+        value: what the caller passed.
+        least: the smallest valid number.
+        most: the largest valid number; None means no limit.
+        is_optional: None is valid too.
+    """
+    if is_optional and value is None:
+        return
+    number = None if isinstance(value, bool) or not isinstance(value, int) else value
+    if number is None or number < least or (most is not None and number > most):
+        bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+        raise InvalidArgument(name, value, f"pass an integer {bounds}")
+
+
+def require_seconds(name: str, value: object, *, is_positive: bool = False, is_optional: bool = False) -> None:
+    """Require a number of seconds that is not negative.
+
+    Args:
+        name: the argument.
+        value: what the caller passed.
+        is_positive: the number has to be finite and above 0.
+        is_optional: None is valid too.
+    """
+    if is_optional and value is None:
+        return
+    number = None if isinstance(value, bool) or not isinstance(value, int | float) else value
+    if number is None or isnan(number) or number < 0 or (is_positive and (number == 0 or isinf(number))):
+        raise InvalidArgument(name, value, f"pass seconds, as a number {'above 0' if is_positive else 'of 0 or more'}")
+
+
+def require_flag(name: str, value: object, *, is_optional: bool = False) -> None:
+    """Require True or False; with `is_optional` also None."""
+    if not (isinstance(value, bool) or (is_optional and value is None)):
+        raise InvalidArgument(name, value, "pass True or False")
+
+
+def require_instance(
+    name: str, value: object, kinds: type | tuple[type, ...], advice: str, *, is_optional: bool = False
+) -> None:
+    """Require an object of a class.
+
+    Args:
+        name: the argument.
+        value: what the caller passed.
+        kinds: the class, or several.
+        advice: what to pass instead, such as "pass a Session, from `bus.session(…)`".
+        is_optional: None is valid too.
+    """
+    if not (isinstance(value, kinds) or (is_optional and value is None)):
+        raise InvalidArgument(name, value, advice)
+
+
+def require_all(name: str, values: object, kinds: type | tuple[type, ...], advice: str) -> None:
+    """Require a collection of objects of a class. A text is no collection of texts here. See `require_instance`."""
+    if isinstance(values, str | bytes) or not isinstance(values, Collection):
+        raise InvalidArgument(name, values, advice)
+    for value in values:  # pyright: ignore[reportUnknownVariableType]  # a caller may have passed anything
+        require_instance(name, value, kinds, advice)  # pyright: ignore[reportUnknownArgumentType]
