@@ -60,7 +60,14 @@ from lanebus.bus.messages.events.loops import (
     ParallelLoopsStarted,
 )
 from lanebus.bus.messages.events.sessions import ControlAnswered, SessionLinked
-from lanebus.bus.messages.events.tools import Progress, ToolEnded, ToolStarted, ToolUpdated, ToolWaiting
+from lanebus.bus.messages.events.tools import (
+    Progress,
+    ToolEnded,
+    ToolOutcome,
+    ToolStarted,
+    ToolUpdated,
+    ToolWaiting,
+)
 from lanebus.bus.messages.events.turns import (
     MessageEnded,
     MessageStarted,
@@ -147,6 +154,7 @@ __all__ = (
     "ToolCallBlock",
     "ToolDefinition",
     "ToolEnded",
+    "ToolOutcome",
     "ToolResultBlock",
     "ToolResultMessage",
     "ToolStarted",

@@ -3,7 +3,7 @@ metadata."""
 
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
-__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "READ_UP_TO", "WARNING")
+__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "OUTCOME", "READ_UP_TO", "WARNING")
 
 CUT = "lanebus.cut"
 """marks an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn
@@ -20,6 +20,9 @@ HANDOFF = "lanebus.handoff"
 
 CHILD_LOOP = "lanebus.childLoop"
 """in a tool result: the id of the sub-agent's loop that produced the result"""
+
+OUTCOME = "lanebus.outcome"
+"""of a tool result that is not appended yet: how the call ended, for its `ToolEnded`. The log has it there alone"""
 
 WARNING = "lanebus.warning"
 """in a note to the model with a guard's warning: positions of the user messages that the warning is about"""

@@ -92,11 +92,11 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
             return _end_turn(state, event, time)
         case ToolStarted():
             return _on_tool(state, event, lambda run: run if run.started else changed(run, started=time), time)
-        case ToolEnded(is_error=is_error, position=position, child_loop_id=child):
+        case ToolEnded(is_error=is_error, outcome=outcome, position=position, child_loop_id=child):
 
             def end(run: ToolRun) -> ToolRun:
                 result, loop = position or run.result, child or run.child_loop
-                return changed(run, ended=time, is_error=is_error, result=result, child_loop=loop)
+                return changed(run, ended=time, is_error=is_error, outcome=outcome, result=result, child_loop=loop)
 
             return _on_tool(state, event, end, time)
         case _:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
 from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
@@ -39,10 +40,21 @@ class ToolRun(Frozen):
     ended: float | None = None
     is_error: bool | None = None
     """None until a result is known"""
+    outcome: ToolOutcome | None = None
+    """how it ended; None until its `ToolEnded`, and in logs of earlier versions"""
     result: int | None = None
     """position of the result"""
     child_loop: str | None = None
     """id of the loop that the tool ran, in this session or another session"""
+
+    @property
+    def fault(self) -> str:
+        """What to show beside its name: its outcome in words, "" if it completed or runs."""
+        if not self.is_error:
+            return ""
+        return {"timedOut": "timed out", "unknown": "with unknown outcome"}.get(
+            self.outcome or "", self.outcome or "failed"
+        )
 
 
 class Turn(Frozen):

@@ -99,7 +99,10 @@ def _turn(turn: Turn, index: int) -> Mapping[str, object]:
         "model": turn.model,
         "prompts": list(turn.prompts),
         "message": turn.message,
-        "tools": [{"name": run.name, "isError": run.is_error, "result": run.result} for run in turn.tools],
+        "tools": [
+            {"name": run.name, "isError": run.is_error, "outcome": run.outcome, "result": run.result}
+            for run in turn.tools
+        ],
         "usage": None if turn.usage is None else {**summary(turn.usage)},
         "started": turn.started,
         "ended": turn.ended,

@@ -24,7 +24,14 @@ from lanebus.bus.messages.events.loops import (
     ParallelLoopsStarted,
 )
 from lanebus.bus.messages.events.sessions import ControlAnswered, SessionLinked
-from lanebus.bus.messages.events.tools import Progress, ToolEnded, ToolStarted, ToolUpdated, ToolWaiting
+from lanebus.bus.messages.events.tools import (
+    Progress,
+    ToolEnded,
+    ToolOutcome,
+    ToolStarted,
+    ToolUpdated,
+    ToolWaiting,
+)
 from lanebus.bus.messages.events.turns import (
     MessageEnded,
     MessageStarted,
@@ -56,6 +63,7 @@ __all__ = (
     "SessionLinked",
     "ToolDefinition",
     "ToolEnded",
+    "ToolOutcome",
     "ToolStarted",
     "ToolUpdated",
     "ToolWaiting",

@@ -6,7 +6,17 @@ from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.events.event import AgentEvent
 from lanebus.bus.messages.turn import TurnId
 
-__all__ = ("Progress", "ToolEnded", "ToolStarted", "ToolUpdated", "ToolWaiting")
+__all__ = ("Progress", "ToolEnded", "ToolOutcome", "ToolStarted", "ToolUpdated", "ToolWaiting")
+
+
+ToolOutcome = Literal["completed", "failed", "denied", "skipped", "aborted", "timedOut", "unknown"]
+"""How a tool call ended.
+
+completed: with a result. failed: with an error of the tool, or it could not be run. denied: a person refused it.
+skipped: the user said something else, or the loop ended, before it was done. aborted: a command or a cancellation ended
+it. timedOut: it took longer than the tool or the loop may. unknown: it was started, its worker was lost, and it was not
+run again.
+"""
 
 
 class ToolStarted(AgentEvent):
@@ -49,6 +59,9 @@ class ToolEnded(AgentEvent):
     tool_call_id: str
     tool_name: str
     is_error: bool
+    """whether the model reads an error: true for every outcome but `completed`"""
+    outcome: ToolOutcome | None = None
+    """how it ended; None in logs of earlier versions, where only `is_error` is known"""
     position: Position | None = None
     """position of the result"""
     child_loop_id: str | None = None

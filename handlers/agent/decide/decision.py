@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.control import Abort, Compact
+from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt, is_aborted, waits_for_turn
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -29,6 +30,7 @@ __all__ = (
     "LoopStart",
     "RunTools",
     "StopAtLimit",
+    "closing_outcome",
     "model_call",
     "next_decision",
     "stop_loop_at",
@@ -37,6 +39,8 @@ __all__ = (
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
 """Source: the two-lane agent"""
+
+_OUTCOMES: dict[str, ToolOutcome] = {ABORTED: "aborted", SKIPPED: "skipped"}
 
 
 class LoopStart(NamedTuple):
@@ -268,3 +272,8 @@ def stop_loop_at(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -
         return StopAtLimit(turn_id, reached, snapshot.context.position, state.deferred)
     last = turn_id.model_copy(update={"turn_index": turn_id.turn_index - 1})
     return StopAtLimit(last, reached, state.visible_up_to, state.deferred)
+
+
+def closing_outcome(text: str) -> ToolOutcome:
+    """Return the outcome of tool calls that are closed with this text."""
+    return _OUTCOMES.get(text, "failed")

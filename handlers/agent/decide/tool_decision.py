@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple, Protocol
 
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Deny
+from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.metadata_keys import OUTCOME
 from lanebus.handlers.projections.agent_status import LoopStatus, Status
 
 __all__ = (
@@ -94,7 +96,7 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
         if not isinstance(reply.control, Deny):
             return StartCall(attempts + 1)
         # The reason stays in the extension lane, which no model reads.
-        return _unknown(call) if question is not None and question.why == "unknown" else _error(call, DENIED)
+        return _unknown(call) if question is not None and question.why == "unknown" else _error(call, DENIED, "denied")
     if question is not None and reply is None:
         return AwaitPerson()
     if started:
@@ -110,11 +112,13 @@ def _unknown(call: ToolCallBlock) -> AnswerCall:
         call,
         f"Unknown outcome: {call.name} was started, but its worker was lost before a result came. It may have done all,"
         " part or nothing of its work, and was not run again. Find out what it did before you call it again.",
+        "unknown",
     )
 
 
-def _error(call: ToolCallBlock, text: str) -> AnswerCall:
-    return AnswerCall(ToolResultMessage.of(call, text, is_error=True))
+def _error(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> AnswerCall:
+    result = ToolResultMessage.of(call, text, is_error=True)
+    return AnswerCall(result.model_copy(update={"metadata": {OUTCOME: outcome}}))
 
 
 def _wants_approval(tool: ToolRules, call: ToolCallBlock) -> bool:

@@ -8,7 +8,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt
-from lanebus.handlers.agent.decide.decision import FailToolCalls, next_decision
+from lanebus.handlers.agent.decide.decision import FailToolCalls, closing_outcome, next_decision
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import AnswerCall, decide_call
@@ -91,12 +91,12 @@ class OpenCalls:
 
     async def fail(self, text: str, calls: Iterable[ToolCallBlock] | None = None) -> None:
         """Record an error as the result of `calls`; None means all open calls. Raises the errors of `end`."""
-        await self.end(*(failed(call, text) for call in (self.open if calls is None else calls)))
+        await self.end(*(failed(call, text, closing_outcome(text)) for call in (self.open if calls is None else calls)))
 
     async def fail_running(self) -> None:
         """Record an error as the result of each call that was started and has no result. Raises the errors of `end`."""
         stopped = [call for call in self.open if call.id in self._running]
-        await self.end(*(failed(call, _STOPPED.format(call.name)) for call in stopped))
+        await self.end(*(failed(call, _STOPPED.format(call.name), "aborted") for call in stopped))
 
     async def ask(self, call: ToolCallBlock) -> bool | None:
         """Ask a person whether a call may run, and wait for the answer. The question is recorded once, even after a

@@ -11,6 +11,7 @@ from typing import Literal, Self
 import anyio
 
 from lanebus.bus.errors import require_instance, require_seconds, require_text
+from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.session.session_lease import SessionLease
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
@@ -234,7 +235,8 @@ class Recorder:
             return
         answer = snapshot.loop_state.answer
         if answer is not None and answer.open_calls:
-            await fail_calls(loop.run, answer, snapshot, SKIPPED if stop_reason == "stop" else text)
+            ended: ToolOutcome = "aborted" if stop_reason == "userStop" else "skipped"
+            await fail_calls(loop.run, answer, snapshot, SKIPPED if stop_reason == "stop" else text, ended)
             snapshot = await loop.run.refresh()
         if stop_reason == "error":
             await fail_loop(loop.run, snapshot, text)

@@ -36,9 +36,9 @@ async def invoke_tool(
         return result
     if not task.done():
         late = f"{call.name} was stopped after {tool.timeout:g} s. What it did until then is not known."
-        return await _stop(task, call, clean_up_seconds) or failed(call, late)
+        return await _stop(task, call, clean_up_seconds) or failed(call, late, "timedOut")
     if task.cancelled():
-        return failed(call, "CancelledError")
+        return failed(call, "CancelledError", "aborted")
     error = task.exception()
     if error is not None:
         return failed(call, f"{type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lanebus.bus.errors import MessageTooLarge
 from lanebus.bus.messages.control import Handoff
-from lanebus.bus.messages.events import AgentEnded, ToolEnded, TurnEnded
+from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolOutcome, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
@@ -13,7 +13,7 @@ from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.final_message import closing_message
-from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.agent.tools.tool_reply import failed, split_outcome
 
 __all__ = ("Results",)
 
@@ -64,15 +64,16 @@ class Results:
         return await self.append(last)
 
     async def _append(self, results: Sequence[ToolResultMessage]) -> Receipt:
-        stamped = [result.with_turn_id(self._answer.turn_id) for result in results]
+        split = [split_outcome(result.with_turn_id(self._answer.turn_id)) for result in results]
+        stamped = [result for result, _ in split]
         recorded: dict[str, tuple[int, ToolResultMessage]] = {}
 
         def build(position: int) -> list[Publishable]:
             recorded.clear()
             batch: list[Publishable] = []
-            for result in stamped:
+            for result, outcome in split:
                 recorded[result.tool_call_id] = position + len(batch), result
-                batch += self._entries(result, position + len(batch))
+                batch += self._entries(result, outcome, position + len(batch))
             if len(self._recorded.keys() | recorded.keys()) == len(self._places):
                 batch += self._ending({**self._recorded, **recorded})
             return batch
@@ -86,7 +87,7 @@ class Results:
         self._recorded |= recorded
         return receipt
 
-    def _entries(self, result: ToolResultMessage, position: int) -> list[Publishable]:
+    def _entries(self, result: ToolResultMessage, outcome: ToolOutcome, position: int) -> list[Publishable]:
         """Return a result with its events."""
         call, metadata = self._calls[result.tool_call_id], result.metadata or {}
         child, reason = metadata.get(CHILD_LOOP), metadata.get(HANDOFF)
@@ -95,6 +96,7 @@ class Results:
             tool_call_id=call.id,
             tool_name=call.name,
             is_error=result.is_error,
+            outcome=outcome,
             position=position,
             child_loop_id=child if isinstance(child, str) else None,
         )

@@ -183,7 +183,7 @@ class _Bound:
         with anyio.move_on_after(self._tool.seconds):
             return _result(call, await self._outcome(child, link, task, key))
         await abort_child(child, link, "it took too long")
-        return failed(call, f"{call.name} was stopped after {self._tool.seconds:g} s.")
+        return failed(call, f"{call.name} was stopped after {self._tool.seconds:g} s.", "timedOut")
 
     async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> ChildOutcome:
         while True:

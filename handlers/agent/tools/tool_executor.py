@@ -12,11 +12,11 @@ import anyio
 from lanebus.bus.errors import BusError
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
+from lanebus.bus.messages.events import Progress, ToolOutcome, ToolStarted, ToolWaiting
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
-from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
+from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, closing_outcome
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import (
@@ -75,11 +75,14 @@ async def run_tools(
     return await batch.begin() and await batch.run()
 
 
-async def fail_calls(run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, text: str) -> None:
+async def fail_calls(
+    run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, text: str, outcome: ToolOutcome | None = None
+) -> None:
     """Record an error as the result of all open calls of an answer, in one append that ends its turn.
 
     Args:
         text: the error for the model.
+        outcome: how the calls ended; None derives it from the text.
 
     Raises:
         Fenced: the lease was lost.
@@ -88,7 +91,8 @@ async def fail_calls(run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, te
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
     calls = {call.id: call for call in answer.open_calls}
     if calls:
-        await results.append(*(failed(call, text) for call in calls.values()))
+        ended = outcome or closing_outcome(text)
+        await results.append(*(failed(call, text, ended) for call in calls.values()))
 
 
 _Step = dict[str, tuple[ToolCallBlock, ToolDecision]]
@@ -182,7 +186,7 @@ class _Batch:
             raise failure
         match interrupt:
             case Late(text=text):
-                await self._close(f"Stopped: {text}. What was done until then is not known.")
+                await self._close(f"Stopped: {text}. What was done until then is not known.", "timedOut")
                 return True
             case Interrupt(control=control):
                 await self._close(ABORTED if isinstance(control, Abort) else SKIPPED)
@@ -235,11 +239,12 @@ class _Batch:
                 return
             await self._log.append(self._results[id])
 
-    async def _close(self, text: str) -> None:
+    async def _close(self, text: str, outcome: ToolOutcome | None = None) -> None:
         """Record a result for each call of the answer that has no result in the log."""
         calls = {call.id: call for call in self._answer.open_calls if not self._log.has(call.id)}
         if calls:
-            await self._log.append(*(self._results.get(id) or failed(call, text) for id, call in calls.items()))
+            ended = outcome or closing_outcome(text)
+            await self._log.append(*(self._results.get(id) or failed(call, text, ended) for id, call in calls.items()))
 
     async def _record_finished(self) -> None:
         """Record the results so far. If a cancelled append had succeeded on the server, repeating that append adds

@@ -3,17 +3,18 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
+from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
-from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 
-__all__ = ("ToolReply", "failed", "result_of")
+__all__ = ("ToolReply", "failed", "result_of", "split_outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,21 @@ class ToolReply:
     """id of the sub-agent's loop that produced the result, if there is one"""
 
 
-def failed(call: ToolCallBlock, text: str) -> ToolResultMessage:
-    """Return an error result with a text for the model."""
-    return ToolResultMessage.of(call, text, is_error=True)
+def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> ToolResultMessage:
+    """Return an error result with a text for the model, and with the outcome for its `ToolEnded`."""
+    result = ToolResultMessage.of(call, text, is_error=True)
+    return result if outcome == "failed" else result.model_copy(update={"metadata": {OUTCOME: outcome}})
+
+
+def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
+    """Return a result as it is appended, and how its call ended."""
+    metadata = dict(result.metadata or {})
+    given = metadata.pop(OUTCOME, None)
+    outcome = next((each for each in get_args(ToolOutcome) if each == given), None)
+    if outcome is None:
+        outcome = "failed" if result.is_error else "completed"
+    stripped = result if given is None else result.model_copy(update={"metadata": metadata or None})
+    return stripped, cast("ToolOutcome", outcome)
 
 
 def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:

@@ -138,7 +138,7 @@ def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
 def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
     usage = turn.usage
     tokens = (usage.input, usage.output, usage.cache_read) if usage else ()
-    runs = Counter(f"{run.name}{' failed' if run.is_error else ''}" for run in turn.tools)
+    runs = Counter(f"{run.name} {run.fault}".rstrip() for run in turn.tools)
     tools = ", ".join(name if times == 1 else f"{name} ×{times}" for name, times in runs.items())
     return (
         f"#{number}" if turn.turn_id is None else str(turn.turn_id).removeprefix(prefix),

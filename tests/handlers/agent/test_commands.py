@@ -10,13 +10,22 @@ from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usa
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import Approve, Deny, parse_control
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.events import (
+    AgentEnded,
+    AgentStarted,
+    ControlAnswered,
+    ToolEnded,
+    ToolStarted,
+    ToolWaiting,
+    TurnStarted,
+)
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.answer_stream import ModelStream
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.messages import TurnId
+from lanebus.projections import TURNS, project
 from tests.handlers.agent.test_loop import ask, first, second
 from tests.support.agent.agents import (
     SECONDS,
@@ -489,3 +498,75 @@ async def test_a_command_carries_its_sender() -> None:
         entry = await anext(session.read())
         assert isinstance(entry.message, ExtensionMessage)
         assert Approve.read(entry.message.data).by == "ada"
+
+
+# --- how tool calls end -------------------------------------------------------------------------------------------
+
+
+async def tool_outcomes(session: Session) -> dict[str, tuple[str | None, bool]]:
+    return {
+        event.tool_name: (event.outcome, event.is_error)
+        for event in await events(session)
+        if isinstance(event, ToolEnded)
+    }
+
+
+async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_took_too_long() -> None:
+    @tool(name="fails")
+    async def fails() -> str:
+        raise ValueError("no")
+
+    @tool(name="late", timeout=0.01)
+    async def late() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        asked = [ToolCallBlock(id=f"c{n}", name=name) for n, name in enumerate(("first", "fails", "late", "lost"))]
+        agent = AgentLoop(ScriptedModel(calls(*asked), answer("Ok.")), (first, fails, late))
+        await work(agent, await take_run(session))
+        assert await tool_outcomes(session) == {
+            "first": ("completed", False),
+            "fails": ("failed", True),
+            "late": ("timedOut", True),
+            "lost": ("failed", True),
+        }
+        found = [each for each in await messages(session) if isinstance(each, ToolResultMessage)]
+        assert [each.metadata for each in found] == [None] * 4
+        runs = [run for turn in (await project(session, TURNS)).state.turns for run in turn.tools]
+        assert [(run.outcome, run.fault) for run in runs] == [
+            ("completed", ""),
+            ("failed", "failed"),
+            ("timedOut", "timed out"),
+            ("failed", "failed"),
+        ]
+
+
+@pytest.mark.parametrize("outcome", ["denied", "aborted", "skipped", "unknown"])
+async def test_the_end_of_a_tool_call_names_the_person_or_the_loss_that_ended_it(outcome: str) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        asked = ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first")
+        started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first")
+        await run.publish(
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+            AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
+            (started if outcome == "unknown" else asked).as_extension(),
+        )
+        if outcome == "denied":
+            await deny(session, TURN, "c1")
+        elif outcome == "aborted":
+            await abort(session)
+        elif outcome == "skipped":
+            await ask(session, "Something else.")
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (tool(name="first")(run_once),)), run)
+        assert await tool_outcomes(session) == {"first": (outcome, True)}
+
+
+async def run_once() -> str:
+    return "one"

@@ -94,7 +94,7 @@ function describe(kind, data) {
     case "agent.tool.updated":
       return data.toolName;
     case "agent.tool.ended":
-      return `${data.toolName}${data.isError ? " · failed" : ""}${at(data.position)}`;
+      return `${data.toolName}${data.isError ? ` · ${data.outcome ?? "failed"}` : ""}${at(data.position)}`;
     case "agent.progress":
       return `${data.toolName}: ${data.text}`;
     case "agent.input.rejected":

@@ -29,7 +29,7 @@ function Turn({ turn, onShow }) {
       <span class="number">${turn.turnIndex ?? turn.index}</span>
       <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
       <span class=${`status ${turn.status}`}>${turn.status}</span>
-      <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""}>${tool.name}</code>`)}</span>
+      <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${tool.name}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
       <span class="took">
         ${usage
