@@ -75,7 +75,8 @@ class Cost(Frozen):
 class Usage(Frozen):
     """Tokens of one model call, or the sum over several calls.
 
-    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total.
+    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total. An
+    answer that is recorded without one gets the sum of its parts, see `with_total`.
     """
 
     input: int = 0
@@ -111,6 +112,15 @@ class Usage(Frozen):
             cost=self.cost.combine(other.cost) if self.cost and other.cost else self.cost or other.cost,
             estimated=self.estimated or other.estimated,
         )
+
+    def with_total(self) -> Self:
+        """Return this usage with `total_tokens`: as given, or the sum of input, output and cached tokens if it is 0.
+
+        It is called once, when an answer is recorded. Folds sum what the log has, so a replay gives the same totals.
+        """
+        if self.total_tokens:
+            return self
+        return self.model_copy(update={"total_tokens": self.input + self.output + self.cache_read + self.cache_write})
 
     def cost_at(self, rates: Rates, *, source: str | None = None) -> Cost:
         """Return the cost of these tokens. Reasoning is part of the output and is not charged again.

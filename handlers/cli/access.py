@@ -4,8 +4,9 @@ A command calls `on_bus` or `on_session` to run one coroutine function. Coroutin
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from math import inf
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import anyio
 import click
 
 from lanebus.bus.archive.blob_archive import archive_store_at
-from lanebus.bus.bus import Bus
+from lanebus.bus.bus import Bus, DurabilityWarning
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.session.session import Session
@@ -32,6 +33,10 @@ OPEN_SECONDS = 10.0
 HINT_SECONDS = 3.0
 """seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
+WARNS = frozenset({"demo", "doctor", "serve", "verify", "worker"})
+"""the commands that warn of a server that may lose acknowledged messages: those that run long or check the server. The
+others would repeat the same line at every call"""
+
 WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
 
 
@@ -46,19 +51,32 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
     """
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
     with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as timeout:
-        async with Bus.open(
+        opening = Bus.open(
             settings.url,
             data_dir=settings.data_dir,
             namespace=settings.namespace,
             media=media_store_at(settings.media) if settings.media else None,
             archive=archive_store_at(settings.archive) if settings.archive else None,
-        ) as bus:
+        )
+        async with AsyncExitStack() as stack:
+            with _warnings_of_server():
+                bus = await stack.enter_async_context(opening)
             timeout.deadline = inf
             if hint is not None:
                 hint.cancel()
             yield bus
     if timeout.cancelled_caught:
         raise ServerSilent(OPEN_SECONDS)
+
+
+@contextmanager
+def _warnings_of_server() -> Generator[None]:
+    """In this block, drop warnings of the server's durability, unless the command is one of those that show them."""
+    context = click.get_current_context(silent=True)
+    with warnings.catch_warnings():
+        if context is not None and context.command.name not in WARNS:
+            warnings.simplefilter("ignore", DurabilityWarning)
+        yield
 
 
 @asynccontextmanager

@@ -47,6 +47,9 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("Recorder",)
 
+WAIT_SECONDS = 60.0
+"""The default of `wait`."""
+
 _UNLIMITED = LoopLimits(turns=None)
 
 
@@ -80,6 +83,7 @@ class Recorder:
         agent: str = "agent",
         config: str = "main",
         lease: SessionLease | None = None,
+        wait: float | None = WAIT_SECONDS,
         limits: LoopLimits = _UNLIMITED,
         clock: Clock = SYSTEM_CLOCK,
         bounds: RunBounds = DEFAULT_RUN_BOUNDS,
@@ -90,7 +94,9 @@ class Recorder:
             agent: name of the agent in the events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
-                lasts 30 seconds without a renewal. The block then waits for as long as another holder has the session.
+                lasts 30 seconds without a renewal.
+            wait: maximum number of seconds that the block waits while another holder has the session, by default 60: twice as long
+                as the lease of a crashed holder lasts. None means unlimited. A given `lease` has a wait of its own.
             limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
@@ -98,9 +104,10 @@ class Recorder:
         require_session(session)
         require_text("agent", agent)
         require_text("config", config)
+        require_seconds("wait", wait, is_optional=True)
         require_instance("lease", lease, SessionLease, "pass what `Session.lease` returns", is_optional=True)
         self._session, self._bounds = session, bounds
-        self._lease = lease or session.lease(agent)
+        self._lease = lease or session.lease(agent, wait=wait)
         self._settings = LoopSettings(
             model=NamedModel("own", "own"), name=agent, config=config, limits=limits, clock=clock
         )
@@ -117,7 +124,7 @@ class Recorder:
         """Acquire the lease and read the session. Record the partial answers of lost processes.
 
         Raises:
-            LeaseHeld: another holder has had the session for as long as the lease waits.
+            LeaseHeld: another holder kept the session for longer than `wait`.
             BusError: the log cannot be read, or refuses an append.
         """
         async with AsyncExitStack() as stack:

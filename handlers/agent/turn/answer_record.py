@@ -85,15 +85,17 @@ async def record_answer(
         # Drop the loop's own keys if a model's adapter has set them.
         adapters = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
         metadata = {**adapters, **own} if flag is None else {**adapters, **own, flag: True}
+        spent = None if message.usage is None else message.usage.with_total()
         whole = message.model_copy(
             update={
+                "usage": spent,
                 "id": message_id,
                 "turn_id": turn_id,
                 "metadata": metadata,
                 "timestamp": message.timestamp or now_ms(),
             }
         )
-        usage = Usage().combine(message.usage or Usage())  # without the provider's raw object
+        usage = Usage().combine(spent or Usage())  # without the provider's raw object
         loop = AgentEnded(
             loop_id=turn_id.loop_id,
             stop_reason=whole.stop_reason,

@@ -86,9 +86,9 @@ def _json(group: GroupStatus) -> dict[str, object]:
     return {
         "group": group.name,
         "alive": sum(each.is_alive for each in group.consumers),
-        "waiting": group.lag,
-        "in_hand": group.pending,
-        "put_off": group.retries,
+        "lag": group.lag,
+        "pending": group.pending,
+        "retries": group.retries,
         "dead": group.dead,
         "seen": group.seen,
         "is_away": group.is_away,

@@ -10,7 +10,7 @@ from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
-from lanebus.handlers.cli.terminal.text import count, counted_from, duration, money
+from lanebus.handlers.cli.terminal.text import about, count, counted_from, duration, money
 from lanebus.handlers.projections.loops import (
     chain_to,
     children,
@@ -121,8 +121,8 @@ def _loop_json(state: TurnsState, loop: Loop, usage: Usage) -> dict[str, object]
 def _loop_row(state: TurnsState, loop: Loop, usage: Usage) -> tuple[str, ...]:
     return (
         *(loop.loop_id, loop.parent or "", loop.agent or "", loop.continuation or "", loop.status),
-        *(count(len(loop_turns(state, loop.loop_id))), count(usage.total_tokens)),
-        money(usage.cost.total if usage.cost else None),
+        *(count(len(loop_turns(state, loop.loop_id))), f"{about(usage.estimated)}{count(usage.total_tokens)}"),
+        about(usage.estimated) + money(usage.cost.total if usage.cost else None),
     )
 
 
@@ -138,6 +138,7 @@ def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
 def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
     usage = turn.usage
     tokens = (usage.input, usage.output, usage.cache_read) if usage else ()
+    mark = about(usage is not None and usage.estimated)
     runs = Counter(f"{run.name} {run.fault}".rstrip() for run in turn.tools)
     tools = ", ".join(name if times == 1 else f"{name} ×{times}" for name, times in runs.items())
     return (
@@ -146,8 +147,9 @@ def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
         turn.status,
         turn.model or "",
         tools,
-        *(map(count, tokens) if tokens else ("", "", "")),
-        money(turn.cost.total) if turn.cost else "unknown",
+        *(f"{mark}{count(each)}" for each in tokens),
+        *(() if tokens else ("", "", "")),
+        f"{mark}{money(turn.cost.total)}" if turn.cost else "unknown",
         # Without events, the log has only the time of the import.
         duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
     )

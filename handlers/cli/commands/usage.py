@@ -8,7 +8,7 @@ from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
-from lanebus.handlers.cli.terminal.text import count, counted_from, money
+from lanebus.handlers.cli.terminal.text import about, count, counted_from, money
 from lanebus.handlers.projections.projection import look
 from lanebus.handlers.projections.tree_usage import TreeUsage, tree_usage
 from lanebus.handlers.projections.usage import USAGE, Totals, summary
@@ -33,11 +33,11 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # click pass
     """Show the tokens and the cost of a session, summed over all model calls, including failed and aborted ones.
 
     input excludes cached tokens, output includes reasoning. The cost is in US dollars, and unknown if no call
-    has a known cost.
+    has a known cost. ≈ marks sums with estimates: a call was cut before its provider reported the usage.
 
-    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (or null) and counted_from, which is
-    null or the first counted position if earlier entries were trimmed uncounted. With --tree: session, agent, usage of
-    the session alone, total with its children, and children.
+    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (or null), is_estimate and
+    counted_from, which is null or the first counted position if earlier entries were trimmed uncounted. With --tree:
+    session, agent, usage of the session alone, total with its children, and children.
 
     \b
     Example: lanebus usage support-42
@@ -52,7 +52,8 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # click pass
     if found.counted_from is not None:
         tell(counted_from(session, found.counted_from))
     if output.is_json:
-        output.json({**summary(state.total.usage), "counted_from": found.counted_from})
+        usage = state.total.usage
+        output.json({**summary(usage), "is_estimate": bool(usage.estimated), "counted_from": found.counted_from})
         return
     rows = [_row("/".join(filter(None, (model.provider, model.model))) or "-", model.totals) for model in state.models]
     output.table(_COLUMNS, [*rows, _row("total", state.total)])
@@ -95,4 +96,10 @@ def _row(name: str, totals: Totals) -> tuple[str, ...]:
     usage = totals.usage
     tokens = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write, usage.total_tokens)
     cost = money(usage.cost.total) if usage.cost else money(None)
-    return (name, count(totals.calls), *map(count, tokens), cost if totals.calls else "")
+    mark = about(usage.estimated)
+    return (
+        name,
+        count(totals.calls),
+        *(f"{mark}{count(each)}" for each in tokens),
+        mark + cost if totals.calls else "",
+    )

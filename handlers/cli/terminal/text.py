@@ -4,7 +4,7 @@ import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 
-__all__ = ("count", "counted_from", "cut", "duration", "moment", "money", "plain", "size", "width")
+__all__ = ("about", "count", "counted_from", "cut", "duration", "moment", "money", "plain", "size", "width")
 
 _LONGEST = 4000
 
@@ -38,6 +38,11 @@ def cut(text: str, columns: int) -> str:
 def count(number: int) -> str:
     """Format an integer, as in `54,693,675`."""
     return f"{number:,}"
+
+
+def about(estimated: bool | None) -> str:
+    """Return the mark in front of a number that is an estimate, "≈"; "" for other numbers."""
+    return "≈" if estimated else ""
 
 
 def money(dollars: Decimal | None) -> str:

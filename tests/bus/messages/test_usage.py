@@ -26,3 +26,10 @@ def test_an_estimate_keeps_its_mark_in_json() -> None:
 @pytest.mark.parametrize(("one", "other", "both"), [(None, None, None), (True, None, True), (None, True, True)])
 def test_a_sum_with_an_estimate_is_an_estimate(one: bool | None, other: bool | None, both: bool | None) -> None:
     assert Usage(estimated=one).combine(Usage(estimated=other)).estimated is both
+
+
+def test_a_missing_total_is_the_sum_of_the_parts_and_a_given_one_stays() -> None:
+    parts = Usage(input=10, output=5, reasoning=3, cache_read=2, cache_write=1)
+    assert parts.with_total().total_tokens == 18
+    assert parts.model_copy(update={"total_tokens": 20}).with_total().total_tokens == 20
+    assert Usage().with_total() == Usage()

@@ -1,9 +1,12 @@
 """`lanebus groups`: show consumer groups, and remove one without workers."""
 
+from dataclasses import fields
+
 import anyio
 
 from lanebus import Bus, UserMessage
 from lanebus.bus.wire.keys import Keys
+from lanebus.groups import GroupStatus
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -34,8 +37,9 @@ def test_status_lists_groups_and_warns_of_unused_ones(lanebus: CommandLine) -> N
     open_work(lanebus)
     shown = lanebus("groups", "status")
     (group,) = objects(shown.out)
-    assert (group["group"], group["alive"], group["waiting"], group["is_away"]) == ("agents", 0, 1, False)
+    assert (group["group"], group["alive"], group["lag"], group["is_away"]) == ("agents", 0, 1, False)
     assert shown.err == ""
+    assert group.keys() - {"group", "alive"} <= {field.name for field in fields(GroupStatus)}, "as in `lanebus top`"
     open_work(lanebus, is_away=True)
     shown = lanebus("groups", "status", "--table")
     assert "lanebus groups remove agents" in shown.err

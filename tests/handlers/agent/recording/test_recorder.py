@@ -1,7 +1,10 @@
 """An own loop that a recorder writes down: every view sees it as it sees a worker's."""
 
+import pytest
+
 from lanebus import AssistantMessage, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import LoopLimits, Recorder, ToolSpec
+from lanebus.errors import LeaseHeld
 from lanebus.messages import RequestDefined, TurnStarted
 from lanebus.projections import TURNS, USAGE, project
 from tests.support.agent.agents import events, fresh_bus, said, until
@@ -34,6 +37,26 @@ async def test_a_turn_is_in_turns_and_usage() -> None:
         (seen,) = (await project(session, TURNS)).state.turns
         assert (seen.status, seen.prompts, seen.model, seen.usage) == ("completed", (1,), "m-1", USED)
         assert (await project(session, USAGE)).state.total.usage == USED
+
+
+async def test_usage_without_a_total_is_recorded_with_the_sum_of_its_parts() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello"))
+        async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+            await turn.answer("Hi.", usage=Usage(input=10, output=2))
+        found = (await project(session, USAGE)).state
+        assert (found.total.usage.total_tokens, found.mismatch_count) == (12, 0)
+
+
+async def test_a_recorder_waits_for_another_holder_no_longer_than_it_is_told() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        async with session.lease("other"):
+            with pytest.raises(LeaseHeld, match="another holder has the lease"):
+                await Recorder(session, wait=0).__aenter__()
+        async with Recorder(session, wait=0):
+            pass
 
 
 async def test_what_the_model_is_offered_is_told_once_for_each_change() -> None:
