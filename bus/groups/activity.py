@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from lanebus.bus.errors import InvalidSessionId, require_instance
 from lanebus.bus.log.script import Script, run_scripts
@@ -57,6 +57,15 @@ class Activity:
     ends: tuple[str, ...]
     """for each bucket, the id after which the next reading begins"""
 
+    @classmethod
+    def recent(cls, buckets: int) -> Self:
+        """Return what to pass to a first `Bus.activity` that also names the sessions of the newest publishes.
+
+        Args:
+            buckets: `Bus.buckets`.
+        """
+        return cls(time=0.0, published=0, named=0, sessions={}, ends=("newest",) * buckets)
+
 
 async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: ActivityBounds) -> Activity:
     """Read the activity of all buckets in one round trip.
@@ -96,7 +105,7 @@ def _note(sessions: dict[str, Span], session: str, text: str) -> None:
     except (InvalidSessionId, ValueError):
         return  # a foreign client wrote this reference to a publish
     previous = sessions.get(session, Span(position, position, 0))
-    sessions[session] = Span(previous.first, max(previous.last, position), previous.publishes + 1)
+    sessions[session] = Span(min(previous.first, position), max(previous.last, position), previous.publishes + 1)
 
 
 def _text(word: bytes | int) -> str:

@@ -91,7 +91,9 @@ class Watcher:
             Unavailable: the server cannot be reached. The next look continues from the previous one.
         """
         groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
-        before, activity = self._activity, await self._bus.activity(self._activity)
+        # The first look reads the newest publishes: a session that waits for a person publishes nothing more.
+        before, since = self._activity, self._activity or Activity.recent(self._bus.buckets)
+        activity = await self._bus.activity(since)
         in_hand = _in_hand(groups)
         changed = sorted(activity.sessions, key=lambda name: activity.sessions[name].publishes, reverse=True)
         changed = changed[: self._bounds.looked_into]

@@ -1,6 +1,6 @@
 """Lay out the overview of `lanebus top` as lines that fit a window. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
@@ -76,7 +76,8 @@ def draw(overview: Overview, *, fit: int | None = None, height: int | None = Non
         key=lambda pair: (pair[0].is_alive, -pair[0].held, pair[0].name),
     )
     worker_lines = _table(_WORKERS, [(_worker(*pair), "plain" if pair[0].is_alive else "bad") for pair in workers], fit)
-    sessions = _table(_SESSIONS, [(_session(each), _session_tone(each)) for each in overview.sessions], fit)
+    gone = {(each.name, group) for each, group in workers if not each.is_alive}
+    sessions = _table(_SESSIONS, [(_session(each, gone), _session_tone(each)) for each in overview.sessions], fit)
     if not overview.groups:
         groups = [_fitted(_NO_GROUP, fit)]
     parts = [part for part in (groups, worker_lines, sessions) if part]
@@ -143,20 +144,26 @@ def _group_tone(group: GroupStatus) -> Tone:
 
 def _worker(worker: ConsumerStatus, group: str) -> tuple[str, ...]:
     seen = "long ago" if worker.seen is None else f"{_span(max(worker.seen, 0.0))} ago"
-    return worker.name, group, seen, count(worker.held), count(worker.pending)
+    return worker.name, group, seen, count(worker.held) if worker.is_alive else "-", count(worker.pending)
 
 
-def _session(session: SessionStatus) -> tuple[str, ...]:
+def _session(session: SessionStatus, gone: Container[tuple[str, str]]) -> tuple[str, ...]:
     left = session.seconds_left
     activity = _ACTIVITIES[session.doing]
     if session.worker is not None and session.owner is None and session.doing in {"idle", "model", "tools"}:
         activity = "assigned"  # no lease: the worker has not started the session yet, or has ended it
     return (
-        *(session.session, session.worker or session.owner or "-", count(session.epoch)),
+        *(session.session, _worker_of(session, gone), count(session.epoch)),
         "-" if left is None else "expired" if left <= 0 else _span(left),
         *(count(session.position), session.loop_id or "-"),
         *("-" if session.turn is None else count(session.turn), activity),
     )
+
+
+def _worker_of(session: SessionStatus, gone: Container[tuple[str, str]]) -> str:
+    """Return the name of the worker, and that it is gone: another one claims the session soon."""
+    is_gone = (session.worker or "", session.group or "") in gone
+    return (session.worker or session.owner or "-") + (" (gone)" if is_gone else "")
 
 
 def _session_tone(session: SessionStatus) -> Tone:

@@ -123,6 +123,13 @@ def test_a_session_row_shows_its_activity_and_lease(found: SessionStatus, expect
     assert line.tone == tone
 
 
+def test_a_worker_that_is_gone_holds_nothing_and_is_marked_in_its_sessions() -> None:
+    lines = draw(overview(session("s", given_to="w2"), session("t")))
+    assert row(lines, "w2 ").text.split() == ["w2", "agents", "30.0", "s", "ago", "-", "3"]
+    assert "w2 (gone)" in row(lines, "s ").text
+    assert "(gone)" not in row(lines, "t ").text
+
+
 def test_a_lag_above_the_counting_limit_ends_with_a_plus() -> None:
     line = row(draw(overview(groups=(group("g", worker("w"), lag=2_000, is_lag_more=True),))), "g ")
     assert "2,000+" in line.text

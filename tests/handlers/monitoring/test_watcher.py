@@ -51,6 +51,17 @@ async def test_a_bus_on_which_nothing_happened_is_empty() -> None:
         assert (seen.groups, seen.sessions, seen.left_out, seen.pace) == ((), (), 0, None)
 
 
+async def test_the_first_look_shows_a_session_that_has_waited_for_a_person_since_before() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await begin(session)
+        turn = turn_of(session)
+        await session.publish(ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="pay").as_extension())
+        await bus.session("s2").publish(UserMessage.text("hi"))
+        found = await only(Watcher(bus))
+        assert (found.session, found.worker, found.doing) == ("s1", None, "waiting")
+
+
 async def test_a_session_in_hand_is_shown_with_its_lease_and_what_it_does() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
         session, watcher = bus.session("s1"), Watcher(bus)
