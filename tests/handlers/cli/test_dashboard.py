@@ -71,7 +71,7 @@ def test_an_overview_is_the_pace_and_three_tables() -> None:
         "agents      1       1    0        6        2  4.1 s     0",
         "",
         "worker  group    last seen  held  pending",
-        "w2      agents  30.0 s ago     2        3",
+        "w2      agents  30.0 s ago     -        3",
         "w1      agents   0.5 s ago     2        3",
         "",
         "session  worker  epoch  lease  position  loop       turn  activity",
