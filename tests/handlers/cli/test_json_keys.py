@@ -14,7 +14,7 @@ USAGE = "input output reasoning cache_read cache_write total_tokens cost"
 
 KEYS = {
     "publish s1 hello": RECEIPT,
-    "publish s1 hi --role assistant": RECEIPT,
+    "publish s2 hello": RECEIPT,
     "control s1 pause": f"{RECEIPT} outcome reason",
     "sessions": "session position size_bytes created updated is_closed first_kept archived origin title llm extension "
     "turns usage",
@@ -28,7 +28,7 @@ KEYS = {
     "close s1": f"{RECEIPT} is_closed",
     "reopen s1": f"{RECEIPT} is_closed",
     "server status": "state data_dir socket aof_bytes pid keeper_pid version openers",
-    "erase s1 --yes": "session is_erased media",
+    "erase s2 --yes": "session is_erased media",
 }
 """command → the keys of each line that it prints; None where only the spelling counts"""
 
