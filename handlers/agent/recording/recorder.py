@@ -95,8 +95,9 @@ class Recorder:
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
                 lasts 30 seconds without a renewal.
-            wait: maximum number of seconds that the block waits while another holder has the session, by default 60: twice as long
-                as the lease of a crashed holder lasts. None means unlimited. A given `lease` has a wait of its own.
+            wait: maximum number of seconds that the block waits while another holder has the session. The default of 60
+                is twice as long as the lease of a crashed holder lasts. None means unlimited. A given `lease` has a wait
+                of its own.
             limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
