@@ -96,8 +96,8 @@ class Recorder:
             lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
                 lasts 30 seconds without a renewal.
             wait: maximum number of seconds that the block waits while another holder has the session. The default of 60
-                is twice as long as the lease of a crashed holder lasts. None means unlimited. A given `lease` has a wait
-                of its own.
+                is twice as long as the lease of a crashed holder lasts. None means unlimited. A given `lease` has its
+                own wait.
             limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
