@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -14,6 +14,7 @@ from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.store import ArchiveStore
 from lanebus.bus.bounds import Bounds
 from lanebus.bus.errors import require_count
+from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
 from lanebus.bus.groups.consumer import Consumer, Start
@@ -30,10 +31,12 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.media.offload import Offload
 from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
+from lanebus.bus.monitor import BusMonitor
 from lanebus.bus.previews.previews import Previews
 from lanebus.bus.previews.writer import PreviewWriter
 from lanebus.bus.publishing.limits import Limits, Quota
 from lanebus.bus.publishing.outboxes import Outboxes
+from lanebus.bus.publishing.publish_counts import PublishCounts
 from lanebus.bus.publishing.publisher import Publisher
 from lanebus.bus.resources import BusResources, check_options, open_resources
 from lanebus.bus.servers.durability import DurabilityWarning
@@ -78,6 +81,7 @@ class Bus:
         producer = token_urlsafe(9)
         self._previews = Previews(self._log, bounds.live)
         self._preview_writer = PreviewWriter(self._log, producer, self._previews)
+        counts = PublishCounts()
         quota, outboxes = Quota(self._log, limits), Outboxes(producer, bounds.publish.sessions)
 
         def publisher(route: Route) -> Publisher:
@@ -88,6 +92,7 @@ class Bus:
                 limits=limits,
                 quota=quota,
                 bounds=bounds.publish,
+                counts=counts,
             )
 
         self._shards = Shards(
@@ -97,6 +102,8 @@ class Bus:
             lambda route: Hub(route, keys, self._log, bounds.hub),
             lambda route, buckets: WakeUps(route, keys, buckets, bounds.work),
         )
+        self.monitor = BusMonitor(pool, self._shards, counts)
+        """counters of this process, and the state of the servers"""
 
     @classmethod
     @asynccontextmanager
@@ -165,7 +172,7 @@ class Bus:
                         await self._grouped_pool.close()
                     self._shards.stop()
         except BaseExceptionGroup as group:  # a bug in the bus itself
-            failure = failure or _first_error(group)
+            failure = failure or first_error(group)
         if failure is not None:
             raise failure
 
@@ -289,7 +296,7 @@ class Bus:
             InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached.
         """
-        return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
+        return await read_group(self._log, check_group(group), self._bounds.work)
 
     async def remove_group(self, group: str, *, force: bool = False) -> bool:
         """Remove a group: its pending work, its dead letters and its position. The group no longer blocks trims.
@@ -339,11 +346,3 @@ class Bus:
         """
         statuses = {each.session: each for each in await read_leases(self._pool, self._keys, sessions)}
         return [statuses[session] for session in sessions]
-
-
-def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error in a group and its nested groups."""
-    first = group.exceptions[0]
-    if isinstance(first, BaseExceptionGroup):
-        return _first_error(cast("BaseExceptionGroup[BaseException]", first))
-    return first

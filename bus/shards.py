@@ -77,6 +77,11 @@ class Shards:
         number = 0 if self._topology.is_one else self._keys.bucket(session)
         return self._shards.get(number) or self._create(number)
 
+    @property
+    def all(self) -> tuple[Shard, ...]:
+        """The shards used so far."""
+        return tuple(self._shards.values())
+
     def _create(self, number: int) -> Shard:
         if self._tasks is None:
             raise Closed("bus")

@@ -17,6 +17,8 @@ __all__ = ()
 # The packages from the lowest to the highest: each may import those before it. A module in no package is listed itself.
 BUS = (
     "errors",
+    "exception_groups",
+    "histogram",
     "storage",
     "messages",
     "wire",
@@ -33,6 +35,7 @@ BUS = (
     "retention",
     "bounds",
     "shards",
+    "monitor",
     "inspection",
     "session",
     "resources",
@@ -47,13 +50,13 @@ HANDLERS = (
     "load",
     "context",
     "projections",
+    "monitoring",
     "providers",
     "codecs",
     "transcripts",
     "agent",
     "mcp",
     "verify",
-    "monitoring",
     "ui",
     "cli",
 )

@@ -73,6 +73,7 @@ class Follower:
                             yield item
             finally:
                 subscription.close()
+            self._hub.fell_behind += 1
             yield Notice("fellBehind", self._cursor)
 
     async def _next(self, subscription: Subscription) -> Envelope | Notice | None:

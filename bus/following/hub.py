@@ -55,11 +55,18 @@ class Hub:
         self._client_id: int | None = None
         self._checked_at = 0.0
         self._is_closed = False
+        self.fell_behind = 0
+        """how often a follower was too slow, and read the log again"""
 
     @property
     def followed(self) -> dict[str, int]:
         """The number of subscriptions of each followed session."""
         return {followed.session: len(followed.subscriptions) for followed in self._sessions.all}
+
+    @property
+    def lags(self) -> list[tuple[int, int]]:
+        """How far each follower is behind the hub: entries that it has not taken, and the bytes of their JSON."""
+        return [subscription.lag for followed in self._sessions.all for subscription in followed.subscriptions]
 
     async def subscribe(
         self, session: str, options: SubscriptionOptions, buffer_bytes: int = BUFFER_BYTES

@@ -118,6 +118,11 @@ class Subscription:
         self._room += size
         return item
 
+    @property
+    def lag(self) -> tuple[int, int]:
+        """The entries and notices in the buffer, and the bytes of their JSON."""
+        return len(self._buffer), self._buffer_bytes - self._room
+
     def close(self) -> None:
         """End the subscription, so that the hub delivers nothing more."""
         self._leave(self)

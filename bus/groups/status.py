@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import GroupInUse
 from lanebus.bus.log.batches import batched
-from lanebus.bus.log.log import Log
 from lanebus.bus.log.script import Script, run_script, run_scripts
 from lanebus.bus.servers.replies import call_all
 
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.replies import Calling
     from lanebus.bus.servers.topology import Argument
-    from lanebus.bus.wire.keys import Keys
 
 __all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
 
@@ -72,6 +69,8 @@ class GroupStatus:
     """number of dead letters dropped because a bucket was full"""
     seen: float | None = None
     """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was a heartbeat"""
+    longest_wait: float | None = None
+    """seconds since the last append to the session that waits for a consumer for longest; None if none waits"""
     is_away: bool = False
     """whether no consumer sent a heartbeat for `WorkBounds.away` seconds. The group's open work still blocks trims: see
     `Bus.remove_group`"""
@@ -86,26 +85,33 @@ class _Bucket(NamedTuple):
     dropped: int
     pending: list[bytes]
     held_sessions: list[bytes]
+    longest: bytes
+    """the session that was woken first, of those that wait; empty if none waits"""
 
 
-async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
+async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     """Read the state of a group. If the group does not exist, the state has only zeros.
 
     Raises:
         Unavailable: the server did not answer.
     """
+    keys = log.keys
     words = (group, "", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works)
     calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
         ((*keys.group_work(bucket, group), keys.dead(bucket, group)), words) for bucket in range(keys.buckets)
     ]
-    replies = await run_scripts(pool, _STATUS, calls)
-    seen = await run_script(pool, _SEEN, (keys.consumers(group),), ())
-    buckets = [_Bucket(*cast("tuple[int, int, int, int, int, int, list[bytes], list[bytes]]", r)) for r in replies]
+    replies = await run_scripts(log, _STATUS, calls)
+    seen = await run_script(log, _SEEN, (keys.consumers(group),), ())
+    buckets = [
+        _Bucket(*cast("tuple[int, int, int, int, int, int, list[bytes], list[bytes], bytes]", r)) for r in replies
+    ]
     time, *fields = cast("list[bytes]", seen)
     now, heartbeats = int(time), dict(_pairs(fields))
     newest = heartbeats.pop(_SEEN_FIELD, None)
     consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
+    heads = await log.heads([bucket.longest.decode() for bucket in buckets if bucket.longest])
+    oldest = min((head.updated for head in heads), default=None)
     since = None if newest is None else max(now - int(newest), 0) / 1000
     return GroupStatus(
         name=group,
@@ -119,13 +125,14 @@ async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) 
         dropped=sum(bucket.dropped for bucket in buckets),
         seen=since,
         is_away=since is not None and since >= bounds.away,
+        longest_wait=None if oldest is None else max(now / 1000 - oldest, 0.0),
     )
 
 
 async def remove_group(log: Log, group: str, *, force: bool) -> bool:
     """See `Bus.remove_group`."""
     keys = log.keys
-    status = await read_group(log, keys, group, log.work)
+    status = await read_group(log, group, log.work)
     alive = tuple(each.name for each in status.consumers if each.is_alive)
     if alive and not force:
         raise GroupInUse(group, alive)

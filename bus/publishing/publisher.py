@@ -14,15 +14,17 @@ import asyncio
 from collections import deque
 from functools import partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from lanebus.bus.errors import Closed, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
 from lanebus.bus.publishing.append import PUBLISH, PublishLimits, publish_command, seeds_of
+from lanebus.bus.publishing.batch import Batch
 from lanebus.bus.publishing.bounds import PublishBounds
 from lanebus.bus.publishing.encoded_publish import encode_publish
 from lanebus.bus.publishing.pending_publish import PendingPublish
+from lanebus.bus.publishing.publish_counts import PublishCounts
 from lanebus.bus.publishing.queue import Deadlines, PublishQueue
 from lanebus.bus.publishing.recovery import Recovery
 from lanebus.bus.servers.backoff import Backoff
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.offload import Offload
     from lanebus.bus.messages.json_reader import Publishable
-    from lanebus.bus.publishing.append import SessionAppend
     from lanebus.bus.publishing.encoded_publish import AppendConditions, EncodedPublish
     from lanebus.bus.publishing.limits import Limits, Quota
     from lanebus.bus.publishing.outbox import Outbox
@@ -47,14 +48,6 @@ __all__ = ("Publisher",)
 BATCHES_IN_FLIGHT = 2
 """Maximum number of batches in flight. The number is fixed, because scripts/publish.lua keeps only two answers of a
 producer."""
-
-
-class _Batch(NamedTuple):
-    """The appends that are sent together in one round trip."""
-
-    appends: list[tuple[Outbox, SessionAppend]]
-    size: int
-    """number of publishes"""
 
 
 class Publisher:
@@ -71,8 +64,9 @@ class Publisher:
         limits: Limits,
         quota: Quota,
         bounds: PublishBounds | None = None,
+        counts: PublishCounts | None = None,
     ) -> None:
-        self._outboxes = outboxes
+        self._outboxes, self._counts = outboxes, counts or PublishCounts()
         self._seeds = seeds_of(outboxes.producer)
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
         kept = (log.bounds.incarnations, log.bounds.producers)
@@ -89,7 +83,7 @@ class Publisher:
             bounds=self._bounds,
             recovered=self._note_idle,
         )
-        self._in_flight: deque[_Batch] = deque()
+        self._in_flight: deque[Batch] = deque()
         self._count = 0
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -116,39 +110,41 @@ class Publisher:
             seconds: time limit of the call.
 
         Raises:
-            MediaDamaged: media do not have the SHA-256 that their message gives; nothing was appended.
-            MediaTooLarge: media of a message are over the store's limit; nothing was appended.
-            KeyTooLong: the key is too long; nothing was appended.
-            MessageTooLarge: a message is too large; nothing was appended.
+            MessageError: a message, its media or the key is damaged or too large; nothing was appended.
             StreamError: the log refused the publish, as for `Session.publish`; nothing was appended.
             LogRolledBack: the server restarted from an older copy and lost acknowledged appends.
             OutcomeUnknown: the publish was sent, but not answered within `seconds`.
             Unavailable: the publish was not sent within `seconds`, or the server refused it for all of this time.
             Closed: the bus is closed.
         """
-        offload, loop = self._offload, self._loop
-        deadline = loop.time() + seconds
-        limit = self._limits.message_bytes
-        plan = None
-        if session not in offload.turns:
-            plan = encode_publish(messages, conditions, self._seeds, offload.body_bytes, limit)
-        if plan is None:
-            publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
-        else:
-            queue = self._queue
-            if queue.is_closed:
-                raise Closed("bus")
-            if queue.is_full:
-                await queue.wait_room(session, plan.size_bytes, seconds, deadline)
-            publish = PendingPublish(session, plan, loop.create_future(), seconds, deadline)
-            self._put(publish)
-        future = publish.future
+        offload, loop, limit = self._offload, self._loop, self._limits.message_bytes
+        began, plan = loop.time(), None
+        future: asyncio.Future[Receipt] | None = None
+        deadline = began + seconds
         try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and isinstance(error := future.exception(), LogRolledBack):
-                self._outboxes.of(session, self._parked).keep(error)  # the next publish to the session raises it
+            if session not in offload.turns:
+                plan = encode_publish(messages, conditions, self._seeds, offload.body_bytes, limit)
+            if plan is None:
+                publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
+            else:
+                queue = self._queue
+                if queue.is_closed:
+                    raise Closed("bus")
+                if queue.is_full:
+                    await queue.wait_room(session, plan.size_bytes, seconds, deadline)
+                publish = PendingPublish(session, plan, loop.create_future(), seconds, deadline)
+                self._put(publish)
+            future = publish.future
+            receipt = await future
+        except BaseException as error:
+            self._counts.note_error(loop.time() - began, error)
+            if isinstance(error, asyncio.CancelledError) and future is not None and future.done():
+                fault = None if future.cancelled() else future.exception()
+                if isinstance(fault, LogRolledBack):
+                    self._outboxes.of(session, self._parked).keep(fault)  # the next publish to the session raises it
             raise
+        self._counts.note_receipt(loop.time() - began, is_duplicate=receipt.is_duplicate)
+        return receipt
 
     async def _put_in_turn(
         self,
@@ -204,6 +200,11 @@ class Publisher:
         self._note_idle()
         with anyio.move_on_after(seconds):
             await self._idle.wait()
+
+    @property
+    def open(self) -> tuple[int, int]:
+        """The number of publishes that were sent and not answered, and of those that wait in the queue."""
+        return sum(batch.size for batch in self._in_flight), len(self._queue)
 
     # --- from the queue to the server -----------------------------------------------------------------------------
 
@@ -264,13 +265,14 @@ class Publisher:
             if not batch.appends:
                 continue
             self._in_flight.append(batch)
+            self._counts.batches.add(batch.size)
             try:
                 connection.submit((self._command(batch),), partial(self._handle_reply, batch))
             except Unavailable:  # nothing was sent
                 self._handle_reply(batch, [()])
         self._note_idle()
 
-    def _next_batch(self) -> _Batch:
+    def _next_batch(self) -> Batch:
         """Take a batch from the queue. All its publishes to one session form one append, in order."""
         shares: dict[str, tuple[Outbox, list[PendingPublish]]] = {}
         half = (len(self._queue) + sum(batch.size for batch in self._in_flight) + 1) // 2
@@ -294,15 +296,15 @@ class Publisher:
             elif not outbox.tell(publish):
                 shares[session] = outbox, [publish]
                 count += 1
-        return _Batch([(outbox, outbox.send(share)) for outbox, share in shares.values()], count)
+        return Batch([(outbox, outbox.send(share)) for outbox, share in shares.values()], count)
 
-    def _command(self, batch: _Batch) -> tuple[Argument, ...]:
+    def _command(self, batch: Batch) -> tuple[Argument, ...]:
         appends = (append for _, append in batch.appends)
         return publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), appends)
 
     # --- replies ------------------------------------------------------------------------------------------------
 
-    def _handle_reply(self, batch: _Batch, replies: list[Reply | Refused] | Unavailable) -> None:
+    def _handle_reply(self, batch: Batch, replies: list[Reply | Refused] | Unavailable) -> None:
         """Handle the reply to a batch. Pass each session that is in trouble to the recovery."""
         self._in_flight.remove(batch)
         self._is_crowded = batch.size > 1
@@ -335,13 +337,10 @@ class Publisher:
         if not self._queue and not self._in_flight and not self._recovery.is_waited_for:
             self._idle.set()
 
-    def _pending(self) -> list[PendingPublish]:
-        sent = [publish for batch in self._in_flight for _, append in batch.appends for publish in append.publishes]
-        return [*sent, *self._recovery.publishes(), *self._queue]
-
     def _fail_all(self) -> None:
         self._is_ended = True
-        for publish in self._pending():
+        sent = [publish for batch in self._in_flight for _, append in batch.appends for publish in append.publishes]
+        for publish in (*sent, *self._recovery.publishes(), *self._queue):
             unknown = OutcomeUnknown(publish.session, publish.seconds)
             publish.fail(unknown if publish.is_sent else Closed("bus"))
         self._queue.close()

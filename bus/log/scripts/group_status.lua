@@ -7,12 +7,17 @@
 --   number of sessions that wait for a consumer · 1 if there may be more waiting sessions, else 0
 --   number of sessions that wait for a retry · time of the first retry, milliseconds of the clock; 0 if there is none
 --   number of dead letters · number of dead letters that were deleted to make room
---   { consumer, number of its sessions, … } · { consumer, session, … }
+--   { consumer, number of its sessions, … } · { consumer, session, … } · the waiting session that was woken first, or ""
 
 local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting, is_more, put_off, due = 0, 0, 0, 0
 local pending, counts, in_hand, open = {}, {}, {}, {}
+local longest, longest_order = '', nil
+local function wait(session, order)
+  waiting = waiting + 1
+  if not longest_order or order < longest_order then longest, longest_order = session, order end
+end
 local at = call('HGET', KEYS[4], group) and '(' .. text_of(mark()) or '(+inf'
 local function is_new(session) return (tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0) > mark() end
 for _, session in ipairs(call('HKEYS', KEYS[5])) do
@@ -32,7 +37,7 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
         put_off = put_off + 1
         if due == 0 or at < due then due = at end
       else
-        waiting = waiting + 1
+        wait(session, work.order)
       end
     end
   end
@@ -42,7 +47,7 @@ while true do
   local page = call('ZRANGEBYSCORE', KEYS[1], at, '+inf', 'WITHSCORES', 'LIMIT', 0, math.min(PAGE, most - seen))
   for i = 1, #page, 2 do
     local work = open[page[i]]
-    if not work or work.flags == 'd' and work.order < tonumber(page[i + 1]) then waiting = waiting + 1 end
+    if not work or work.flags == 'd' and work.order < tonumber(page[i + 1]) then wait(page[i], tonumber(page[i + 1])) end
   end
   seen = seen + #page / 2
   if #page == 0 then break end
@@ -58,4 +63,4 @@ for _, name in ipairs(pending) do
   each[#each + 1] = text_of(counts[name])
 end
 local dropped = tonumber(call('HGET', KEYS[4], group .. ':dropped') or 0)
-return { waiting, is_more, put_off, due, call('XLEN', KEYS[7]), dropped, each, in_hand }
+return { waiting, is_more, put_off, due, call('XLEN', KEYS[7]), dropped, each, in_hand, longest }

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import cast
 
 import anyio
+
+from lanebus.bus.exception_groups import first_error
 
 __all__ = ("in_background",)
 
@@ -26,14 +27,6 @@ async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> Asy
                 failure = error  # outside of the task group, which would wrap it in an exception group
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        failure = failure or _first_error(group)
+        failure = failure or first_error(group)
     if failure is not None:
         raise failure
-
-
-def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error in a group and its nested groups."""
-    first = group.exceptions[0]
-    if isinstance(first, BaseExceptionGroup):
-        return _first_error(cast("BaseExceptionGroup[BaseException]", first))
-    return first

@@ -10,7 +10,7 @@ from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.agent.turn.end_loop import fail_loop
 from lanebus.handlers.agent.worker.assignment import Assignment, Done, error_text
-from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
+from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("give_up", "give_up_unreadable")
 

@@ -10,7 +10,7 @@ from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
-from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
+from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("WorkerServices",)
 

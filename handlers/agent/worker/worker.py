@@ -36,7 +36,7 @@ from lanebus.handlers.agent.worker.concurrency import ConcurrencyLimiter
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
-from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
+from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("DRAIN_SECONDS", "HEARTBEAT_SECONDS", "RETRY", "Worker", "run_worker")
 

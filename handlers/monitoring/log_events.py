@@ -1,0 +1,239 @@
+"""The events that workers and servers log, one line each: their names, levels and fields.
+
+A line never contains a message's text, a tool's arguments, an error's own text or a key: errors are named by their type.
+`docs/reference/logs.md` is made from these classes.
+"""
+
+import logging
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
+
+from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, log_context
+
+__all__ = (
+    "EVENTS",
+    "DrainBegun",
+    "DrainEnded",
+    "LeaseLost",
+    "LogEvent",
+    "LoopBegun",
+    "LoopEnded",
+    "ModelFailed",
+    "ServerFound",
+    "ServerLost",
+    "TurnDone",
+    "WorkDead",
+    "WorkRetried",
+    "WorkerBegun",
+    "WorkerEnded",
+    "write_event",
+)
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """The base class of all events. The common fields come from the task's `LogContext`."""
+
+    NAME: ClassVar[str]
+    LEVEL: ClassVar[int] = logging.INFO
+
+    @classmethod
+    def meaning(cls) -> str:
+        """Return the first line of the class's docstring."""
+        return (cls.__doc__ or "").partition("\n")[0]
+
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        """Return the names of its own fields, without the common ones."""
+        return tuple(field.name for field in fields(cls))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBegun(LogEvent):
+    """A worker began to fetch work."""
+
+    NAME = "worker.begun"
+    group: str
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEnded(LogEvent):
+    """A worker left its group, or could not reach the server to do so."""
+
+    NAME = "worker.ended"
+    group: str
+    runs: int
+    has_left: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBegun(LogEvent):
+    """A worker was told to stop: it fetches no more work and finishes its sessions."""
+
+    NAME = "drain.begun"
+    sessions: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainEnded(LogEvent):
+    """A stopping worker has no session left: each was finished, or returned to the group."""
+
+    NAME = "drain.ended"
+    handed_back: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBegun(LogEvent):
+    """An agent began a loop in a session."""
+
+    NAME = "loop.begun"
+    loop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopEnded(LogEvent):
+    """A loop ended."""
+
+    NAME = "loop.ended"
+    loop: str
+    reason: str
+    turns: int
+    tokens: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDone(LogEvent):
+    """A turn ended: one model call with its tools."""
+
+    NAME = "turn.ended"
+    LEVEL = logging.DEBUG
+    reason: str
+    model: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed(LogEvent):
+    """A model call failed. A transient failure is retried."""
+
+    NAME = "model.failed"
+    LEVEL = logging.WARNING
+    provider: str
+    model: str
+    status: int | None
+    is_transient: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRetried(LogEvent):
+    """The work of a session failed and is tried again after a pause."""
+
+    NAME = "work.retried"
+    LEVEL = logging.WARNING
+    attempt: int
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDead(LogEvent):
+    """The work of a session was given up and became a dead letter, which holds the reason."""
+
+    NAME = "work.dead"
+    LEVEL = logging.ERROR
+    letter: str
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(LogEvent):
+    """The lease of a running session expired or was taken over; its run was cancelled."""
+
+    NAME = "lease.lost"
+    LEVEL = logging.WARNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLost(LogEvent):
+    """The bus's server does not answer, or refuses what it was asked."""
+
+    NAME = "server.lost"
+    LEVEL = logging.ERROR
+    what: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFound(LogEvent):
+    """The bus's server answers again."""
+
+    NAME = "server.found"
+    what: str
+    seconds: float
+
+
+EVENTS: tuple[type[LogEvent], ...] = (
+    WorkerBegun,
+    WorkerEnded,
+    DrainBegun,
+    DrainEnded,
+    LoopBegun,
+    LoopEnded,
+    TurnDone,
+    ModelFailed,
+    WorkRetried,
+    WorkDead,
+    LeaseLost,
+    ServerLost,
+    ServerFound,
+)
+"""All events, in the order of the documentation."""
+
+FIELD_MEANINGS = {
+    "attempt": "number of the failed attempt, from 1",
+    "attempts": "failed attempts in all",
+    "concurrency": "most sessions at a time",
+    "error": "type of the error, or the server's code such as `NOPERM`",
+    "group": "consumer group",
+    "handed_back": "sessions returned to the group unfinished",
+    "has_left": "false: its work has to be claimed by other workers",
+    "is_transient": "the same request may succeed later",
+    "letter": "id of the dead letter; empty if another worker has the work",
+    "loop": "id of the loop",
+    "model": "the model that answered",
+    "provider": "the model's provider",
+    "reason": "stop reason, as in the log",
+    "runs": "calls of an agent since the start",
+    "seconds": "pause until the next attempt, or duration; null if unknown",
+    "sessions": "running sessions",
+    "status": "HTTP status; null if there is none",
+    "tokens": "all tokens",
+    "turns": "turns of the loop",
+    "what": "what was asked: `heartbeat`, `leases` or `ping`",
+}
+"""What the fields of the events mean."""
+
+
+def write_event(logger: logging.Logger, event: LogEvent, context: LogContext | None = None) -> None:
+    """Log an event as one line. Its fields are attributes of the record, as with `extra=`.
+
+    Args:
+        logger: the logger of the calling module.
+        event: the event.
+        context: the common fields; None takes those of the current task.
+    """
+    if not logger.isEnabledFor(event.LEVEL):
+        return
+    common = context or log_context()
+    values: dict[str, Value] = {"event": event.NAME}
+    values |= {name: getattr(common, name) for name in COMMON_FIELDS}
+    values |= asdict(event)
+    shown = (f"{name}={value}" for name, value in values.items() if name != "event" and value not in {"", None})
+    logger.log(event.LEVEL, "%s", " ".join((event.NAME, *shown)), extra=values, stacklevel=2)
