@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
+    from lanebus.bus.errors import Unavailable
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.work_bounds import WorkBounds
     from lanebus.bus.servers.topology import Pool, Topology
@@ -156,6 +157,16 @@ class Consumer:
         self._in_flight.drop(lost)
         await self._fetcher.beat()
         return lost
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the server answered the last heartbeat that ended; True before the first."""
+        return self._fetcher.is_answered
+
+    @property
+    def fetch_fault(self) -> Unavailable | None:
+        """Why the last request of `fetch` failed; None if it was answered, or none was sent."""
+        return self._fetcher.fetch_fault
 
     async def nack(
         self, *works: Work, delay: float | None = None, error: str = "", attempts: int | None = None

@@ -42,7 +42,10 @@ class Fetcher:
         self._pollers: BucketPollers | None = None
         self._beat_at = 0.0
         self._silent = frozenset[str]()
-        self._was_unreachable = False
+        self.is_answered = True
+        """the last heartbeat that ended was answered"""
+        self.fetch_fault: Unavailable | None = None
+        """why the last poll failed; None if it was answered"""
         self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
 
     async def poll(self, free: int) -> list[Work]:
@@ -53,11 +56,13 @@ class Fetcher:
         self._open()
         try:
             found = await self._poll(free)
-        except Unavailable:
+        except Unavailable as fault:
+            self.fetch_fault = fault
             for reader in self._readers:
                 await reader.close()
             await self._backoff.wait()
             return []
+        self.fetch_fault = None
         self._backoff.reset()
         return found
 
@@ -75,13 +80,13 @@ class Fetcher:
         try:
             heartbeats = await self._log.beat(len(self._in_flight))
         except BaseException:
-            self._beat_at, self._was_unreachable = now, True
+            self._beat_at, self.is_answered = now, False
             raise
         now = anyio.current_time()
         self._liveness.note(heartbeats, now)
-        if self._was_unreachable:
+        if not self.is_answered:
             self._liveness.restart(now)
-            self._was_unreachable = False
+            self.is_answered = True
         silent = self._liveness.silent(now)
         if silent - self._silent:
             self.sweep_by(now)

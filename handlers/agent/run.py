@@ -15,7 +15,10 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.run_observer import RunObserver
 from lanebus.handlers.agent.turn.preview import Preview
+from lanebus.handlers.monitoring.log_context import LogContext
+from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("Agent", "Run", "SnapshotAgent")
 
@@ -32,6 +35,7 @@ class Run:
         is_read: bool = False,
         waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         bounds: RunBounds = DEFAULT_RUN_BOUNDS,
+        observer: RunObserver | None = None,
     ) -> None:
         """
         Args:
@@ -42,7 +46,9 @@ class Run:
             waiting: makes the context manager of `idle`; within its block, a worker uses the run's slot for another
                 session.
             bounds: limits and periods.
+            observer: sees what the run appends. None logs its loops and turns, and counts them for no one.
         """
+        self._observer = observer or RunObserver(LogContext(session=session.id), WorkerCounts())
         self.session, self.lease, self.bounds = session, lease, bounds
         self._cache, self._waiting = cache or CachedSession(session), waiting
         self._position = 0
@@ -177,6 +183,8 @@ class Run:
         except Fenced:
             self.is_lease_lost = True
             raise
+        if not receipt.is_duplicate:
+            self._observer.appended(messages)
         self._position = max(self._position, receipt.position)
         if receipt.positions[0] == self._read_up_to + 1:  # no other client appended in between
             self._read_up_to = receipt.position

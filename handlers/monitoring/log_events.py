@@ -1,6 +1,7 @@
 """The events that workers and servers log, one line each: their names, levels and fields.
 
-A line never contains a message's text, a tool's arguments, an error's own text or a key: errors are named by their type.
+A line never contains a message's text, the arguments of a tool, the text of an error or a key. It names the type of an
+error.
 `docs/reference/logs.md` is made from these classes.
 """
 

@@ -1,8 +1,38 @@
-"""Counters of a worker since its start."""
+"""Counters of a worker since its start, and its present state."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-__all__ = ("WorkerCounts",)
+from lanebus.bus.histogram import Histogram
+
+__all__ = ("LabelledCounts", "WorkerCounts", "WorkerStatus")
+
+_TURN_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
+_OTHER = "other"
+
+
+class LabelledCounts:
+    """Sums by labels, such as tokens by model. The number of different labels is bounded, so memory is too."""
+
+    def __init__(self, *names: str, most: int = 200) -> None:
+        """
+        Args:
+            names: what the labels are.
+            most: different labels to keep. Later ones are counted together, with each label "other".
+        """
+        self.names, self._most = names, most
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def add(self, *labels: str, amount: float = 1.0) -> None:
+        """Add to the sum of these labels, one for each name."""
+        if labels not in self._sums and len(self._sums) >= self._most:
+            labels = (_OTHER,) * len(self.names)
+        self._sums[labels] = self._sums.get(labels, 0.0) + amount
+
+    @property
+    def sums(self) -> Mapping[tuple[str, ...], float]:
+        """The sum of each combination of labels."""
+        return self._sums
 
 
 @dataclass(slots=True)
@@ -17,5 +47,39 @@ class WorkerCounts:
     """sessions that were scheduled again after an error or a `TryAgain`"""
     given_up: int = 0
     """failures that were recorded in a session's log, with a dead letter"""
+    dead_letters: int = 0
+    """works that became dead letters"""
     handed_back: int = 0
     """unfinished sessions that were returned to the group"""
+    loops: LabelledCounts = field(default_factory=lambda: LabelledCounts("agent", "outcome"))
+    """ended loops by agent and stop reason"""
+    turns: LabelledCounts = field(default_factory=lambda: LabelledCounts("agent", "model", "outcome"))
+    """ended turns by agent, model and stop reason"""
+    turn_seconds: Histogram = field(default_factory=lambda: Histogram(_TURN_SECONDS))
+    """duration of the turns that began and ended in this worker"""
+    tokens: LabelledCounts = field(default_factory=lambda: LabelledCounts("model", "kind"))
+    """tokens by model, and by kind: input, output, cache_read or cache_write"""
+    cost: LabelledCounts = field(default_factory=lambda: LabelledCounts("model"))
+    """US dollars by model, as far as prices are known"""
+    prompts: LabelledCounts = field(default_factory=lambda: LabelledCounts("model", "cache"))
+    """model calls with a known usage, by model, and whether a part of the prompt came from the cache: hit or miss"""
+    model_failures: LabelledCounts = field(default_factory=lambda: LabelledCounts("model", "status"))
+    """failed model calls by model and HTTP status; the status is empty if there is none"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """The present state of a worker."""
+
+    name: str
+    group: str
+    concurrency: int
+    """most sessions that run at a time"""
+    sessions: int
+    """sessions that have a task: running, or waiting to be tried again"""
+    leases: int
+    """leases that it holds and renews"""
+    is_running: bool
+    """`run` has begun and not ended"""
+    is_draining: bool
+    """it was told to stop"""

@@ -63,7 +63,7 @@ async def stream_response(
 
     def note_fault(error: Exception) -> None:
         nonlocal fault
-        _log.warning("the model %s failed", model.name, exc_info=error)
+        _log.debug("the model %s failed", model.name, exc_info=error)  # the run logs one event for each failure
         fault = f"{type(error).__name__}: {error}"
 
     def on_event(event: ModelEvent) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.projections.agent_status import Status
 
-__all__ = ("AgentRegistry", "agents_below")
+__all__ = ("AgentRegistry", "agent_name", "agents_below")
 
 _log = logging.getLogger(__name__)
 
@@ -15,6 +15,11 @@ _log = logging.getLogger(__name__)
 def agents_below(agent: Agent) -> Mapping[str, Agent]:
     """Return the sub-agents of a loop by name; empty for an agent that is a function."""
     return cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
+
+
+def agent_name(agent: Agent, status: Status) -> str:
+    """Return the name under which an agent runs a session; "" for a function without a name."""
+    return cast("str", getattr(agent, "name", "")) if status.link is None else status.link.agent
 
 
 class AgentRegistry:

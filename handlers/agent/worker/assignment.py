@@ -1,14 +1,19 @@
 """The work of one session at a worker, which acks the work, retries it later, or returns it to the group."""
 
 import asyncio
+import logging
 from typing import NamedTuple
 
+from lanebus.bus.errors import Refused
 from lanebus.bus.groups.consumer import Work
 from lanebus.bus.log.lease import Lease
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.agent.worker.services import WorkerServices
+from lanebus.handlers.monitoring.log_events import WorkDead, WorkRetried, write_event
 
 __all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
+
+_log = logging.getLogger(__name__)
 
 
 class Done(NamedTuple):
@@ -37,6 +42,11 @@ WorkOutcome = Done | Left | Later
 def error_text(error: Exception) -> str:
     """Return the text of an error for the log and for a dead letter."""
     return f"{type(error).__name__}: {error}"
+
+
+def _error_kind(error: Exception) -> str:
+    """Return the kind of an error for a line of the log, without its text, which may quote a message."""
+    return error.code if isinstance(error, Refused) else type(error).__name__
 
 
 class Assignment:
@@ -93,16 +103,25 @@ class Assignment:
             read_up_to: messages up to this position need no more work.
         """
         if (work := self.work) is not None:
-            reason, attempts = error_text(error), self.attempt
-            await self._services.consumer.dead_letter(work, reason=reason, attempts=attempts, raw=raw, seen=read_up_to)
+            reason, attempts, services = error_text(error), self.attempt, self._services
+            letter = await services.consumer.dead_letter(
+                work, reason=reason, attempts=attempts, raw=raw, seen=read_up_to
+            )
+            services.counts.dead_letters += bool(letter)
+            write_event(_log, WorkDead(letter=letter, attempts=attempts, error=_error_kind(error)))
             self.drop(work)
 
-    async def reschedule(self, lease: Lease, delay: float, reason: str, *, attempts: int) -> Left:
+    def log_retry(self, error: Exception, seconds: float) -> None:
+        """Log that the session is tried again after an error, in `seconds`."""
+        write_event(_log, WorkRetried(attempt=self.attempt, seconds=round(seconds, 3), error=_error_kind(error)))
+
+    async def reschedule(self, lease: Lease, delay: float, error: Exception, reason: str, *, attempts: int) -> Left:
         """Nack the work with a delay, and let the session rest until the delay has passed.
 
         Args:
             lease: the session's lease, which is released.
             delay: seconds until the next attempt.
+            error: why.
             reason: recorded with the work.
             attempts: failed attempts so far.
         """
@@ -112,6 +131,7 @@ class Assignment:
         if work is not None:
             await self._services.consumer.nack(work, delay=delay, error=reason, attempts=attempts)
         self._services.counts.rescheduled += 1
+        self.log_retry(error, delay)
         return Left()
 
     async def postpone(self, seconds: float) -> Left:

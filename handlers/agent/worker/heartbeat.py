@@ -1,6 +1,5 @@
 """A worker's heartbeat: renews all leases and work of the worker together, a few times in each period."""
 
-import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from lanebus.bus.errors import Unavailable
 from lanebus.bus.groups.consumer import Consumer, Work
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
+from lanebus.handlers.monitoring.server_health import ServerHealth
 
 __all__ = ("Heartbeat",)
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -41,15 +39,19 @@ class Heartbeat:
         gone: Callable[[Sequence[Work]], None],
         *,
         beats: int = DEFAULT_WORKER_BOUNDS.beats,
+        health: ServerHealth | None = None,
     ) -> None:
         """
         Args:
             seconds: if this worker is silent for so long, other workers take its sessions over.
             gone: called with work that another worker has claimed.
             beats: renewals in each period of `seconds`.
+            health: gets the outcomes of "heartbeat", "leases" and "fetch"; None makes one.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone
         self._pause = seconds / beats
+        self.health = health or ServerHealth()
+        """whether the server answers"""
         self._held: dict[str, _Held] = {}
 
     def __len__(self) -> int:
@@ -79,21 +81,28 @@ class Heartbeat:
                 with anyio.fail_after(self._pause):
                     self._gone(await self._consumer.heartbeat())
             except (Unavailable, TimeoutError) as error:
-                _log.debug("the heartbeat failed: %s", error)
+                self.health.note("heartbeat", error)
+            else:
+                if self._consumer.is_answered:  # else another task has a request under way, and this one sent nothing
+                    self.health.note("heartbeat", None)
+            self.health.note("fetch", self._consumer.fetch_fault)
 
     async def _renew(self) -> None:
         held, asked = tuple(self._held.values()), anyio.current_time()
         if not held:
+            self.health.note("leases", None)
             return
         try:
             with anyio.fail_after(self._pause):
                 lost = {*await self._leases.renew([each.lease for each in held], self._seconds)}
-        except (Unavailable, TimeoutError):
+        except (Unavailable, TimeoutError) as error:
+            self.health.note("leases", error)
             # End only leases that were not renewed for `seconds`. After a pause of this process, the server knows
             # better.
             late = anyio.current_time() - self._seconds
             self._end([each for each in held if each.renewed < late])
             return
+        self.health.note("leases", None)
         for each in held:
             each.renewed = asked
         self._end([each for each in held if each.lease in lost])

@@ -19,6 +19,8 @@ __all__ = ("WorkerServices",)
 class WorkerServices:
     """The parts of one worker."""
 
+    worker: str
+    """the worker's name, for logs"""
     owner: str
     """the name under which the worker takes leases"""
     heartbeat_seconds: float

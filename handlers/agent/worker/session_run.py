@@ -19,10 +19,12 @@ from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
+from lanebus.handlers.agent.worker.agent_registry import agent_name
 from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome, error_text
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
 from lanebus.handlers.agent.worker.redrive import reopening
 from lanebus.handlers.agent.worker.services import WorkerServices
+from lanebus.handlers.monitoring.log_context import log_context
 from lanebus.handlers.projections.agent_status import Command
 
 __all__ = ("SessionRun",)
@@ -104,6 +106,7 @@ class SessionRun:
         """Call the agent once. Return None if the session has to be read again."""
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
+        log_context().agent = agent_name(agent, snapshot.status)
         looked_at: int | None = None
         try:
             if isinstance(agent, SnapshotAgent):
@@ -113,13 +116,17 @@ class SessionRun:
         except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
             raise
         except TryAgain as error:
-            return await assignment.reschedule(run.lease, error.delay, error.reason, attempts=assignment.attempt - 1)
+            return await assignment.reschedule(
+                run.lease, error.delay, error, error.reason, attempts=assignment.attempt - 1
+            )
         except Exception as error:  # noqa: BLE001  # other sessions continue
             attempt = assignment.attempt
             _log.exception("session %s: the agent failed, attempt %d", run.session.id, attempt)
             decision = services.retry.decide(error, attempt, random())  # noqa: S311  # no secret
             if isinstance(decision, Retry):
-                return await assignment.reschedule(run.lease, decision.delay, error_text(error), attempts=attempt)
+                return await assignment.reschedule(
+                    run.lease, decision.delay, error, error_text(error), attempts=attempt
+                )
             return await self._give_up(snapshot, error)
         if run.is_lease_lost:
             raise Fenced(run.session.id, run.lease.epoch, run.lease.epoch + 1)

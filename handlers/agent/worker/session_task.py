@@ -33,10 +33,13 @@ from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.lease import Lease, LeaseAnswer
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.run_observer import RunObserver
 from lanebus.handlers.agent.worker.assignment import Assignment, Done, Later, Left, WorkOutcome
 from lanebus.handlers.agent.worker.concurrency import Slot
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_run import SessionRun
+from lanebus.handlers.monitoring.log_context import LogContext, within
+from lanebus.handlers.monitoring.log_events import LeaseLost, write_event
 
 __all__ = ("SessionTask",)
 
@@ -56,6 +59,7 @@ class SessionTask:
         self.session = session
         self._services, self._slot, self._ended = services, slot, ended
         self._assignment = Assignment(services)
+        self._context = LogContext(session=session, worker=services.worker)
         self._lease: Lease | None = None
         """the lease under which the session runs"""
         self._scope: anyio.CancelScope | None = None
@@ -85,15 +89,16 @@ class SessionTask:
         """Work on the session until nothing is left to do, then ack its work. If cancelled, return the work to the
         group."""
         is_ended = False
-        try:
-            with self._all:
-                is_ended = await self._serve()
-        finally:
-            self._ended(self)
-            if not is_ended:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(self._services.bounds.nack):
-                    await self._nack()
-            self._slot.give_back()
+        with within(self._context):
+            try:
+                with self._all:
+                    is_ended = await self._serve()
+            finally:
+                self._ended(self)
+                if not is_ended:
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(self._services.bounds.nack):
+                        await self._nack()
+                self._slot.give_back()
 
     async def _serve(self) -> bool:
         """Return False if the work has to be returned to the group."""
@@ -135,7 +140,9 @@ class SessionTask:
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
         except Unavailable as error:
-            _log.warning("session %s is retried: %s", self.session, error)
+            later = self._assignment.later()
+            self._assignment.log_retry(error, later.seconds)
+            return later
         except Exception as error:  # noqa: BLE001  # other sessions continue
             _log.exception("session %s could not be worked on", self.session)
             return await self._failed(error)
@@ -192,7 +199,14 @@ class SessionTask:
                     await cache.refresh(page)
                     is_read = True
                 waiting, bounds = self._slot.lent, services.bounds.run
-                run = Run(cache.session, lease, cache, is_read=is_read, waiting=waiting, bounds=bounds)
+                observer = RunObserver(self._context, services.counts)
+                run = Run(
+                    *(cache.session, lease, cache),
+                    is_read=is_read,
+                    waiting=waiting,
+                    bounds=bounds,
+                    observer=observer,
+                )
                 outcome = await SessionRun(services, assignment, run, cache).work_off(is_read=is_read)
         except Fenced:
             self._lose_lease()
@@ -205,7 +219,7 @@ class SessionTask:
 
     def _lose_lease(self) -> None:
         self._services.counts.leases_lost += 1
-        _log.warning("session %s: the lease was lost", self.session)
+        write_event(_log, LeaseLost(), self._context)
         if self._scope is not None:
             self._scope.cancel()
 
@@ -213,6 +227,7 @@ class SessionTask:
         """Retry after an error outside the agent, or make the work a dead letter."""
         decision = self._services.retry.decide(error, self._assignment.next_failure(), random())  # noqa: S311  # no secret
         if isinstance(decision, Retry):
+            self._assignment.log_retry(error, decision.delay)
             return Later(decision.delay)
         try:
             await self._assignment.dead_letter(error)

@@ -36,7 +36,10 @@ from lanebus.handlers.agent.worker.concurrency import ConcurrencyLimiter
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
-from lanebus.handlers.monitoring.worker_counts import WorkerCounts
+from lanebus.handlers.monitoring.log_context import LogContext
+from lanebus.handlers.monitoring.log_events import DrainBegun, DrainEnded, WorkerBegun, WorkerEnded, write_event
+from lanebus.handlers.monitoring.server_health import ServerHealth
+from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
 __all__ = ("DRAIN_SECONDS", "HEARTBEAT_SECONDS", "RETRY", "Worker", "run_worker")
 
@@ -103,6 +106,10 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.counts = WorkerCounts()
         """counters for monitoring"""
+        self._context = LogContext(worker=self.name)
+        self.health = ServerHealth(self._context)
+        """whether the server answers this worker"""
+        self._group, self._concurrency, self._is_running = group, concurrency, False
         self._drain_seconds, self._bounds = drain_seconds, bounds
         # Not the name alone: two processes of the same name would take each other's leases.
         owner = f"{self.name}.{token_urlsafe(6)}"
@@ -110,9 +117,12 @@ class Worker:
         self._consumer = bus.consumer(
             group, self.name, heartbeat=heartbeat, start=start, owner=owner, first_page=cache.first_page
         )
-        self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.beats)
+        self._heartbeat = Heartbeat(
+            *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.beats, health=self.health
+        )
         self._acks = AckBatcher(bus.leases, self._consumer, self._note_done)
         self._services = WorkerServices(
+            worker=self.name,
             owner=owner,
             heartbeat_seconds=heartbeat,
             agents=AgentRegistry(agent, {**agents_below(agent), **(agents or {})}),
@@ -132,6 +142,7 @@ class Worker:
         self._is_idle = anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
+        self._stopping_at = 0.0
         self._block: AbstractAsyncContextManager[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -161,6 +172,8 @@ class Worker:
         A session that fails never ends the worker. The session is retried according to `retry`. After the last attempt,
         the failure is recorded in the session's log, and its work becomes a dead letter.
         """
+        self._is_running = True
+        write_event(_log, WorkerBegun(group=self._group, concurrency=self._concurrency), self._context)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._heartbeat.run)
@@ -170,8 +183,10 @@ class Worker:
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
                 await self._acks.flush()
+                self._note_drained()
                 tasks.cancel_scope.cancel()
         finally:
+            self._is_running = False
             with anyio.move_on_after(self._bounds.nack, shield=True):
                 await self._leave()
 
@@ -180,9 +195,30 @@ class Worker:
         the group at once."""
         if self._stopping.is_set():
             self._handing_back.set()
+        else:
+            self._stopping_at = anyio.current_time()
+            begun = DrainBegun(sessions=len(self._tasks), seconds=self._drain_seconds)
+            write_event(_log, begun, self._context)
         self._stopping.set()
         if self._fetching is not None:
             self._fetching.cancel()
+
+    @property
+    def status(self) -> WorkerStatus:
+        """The present state, for monitoring."""
+        return WorkerStatus(
+            name=self.name,
+            group=self._group,
+            concurrency=self._concurrency,
+            sessions=len(self._tasks),
+            leases=len(self._heartbeat),
+            is_running=self._is_running,
+            is_draining=self._stopping.is_set(),
+        )
+
+    def _note_drained(self) -> None:
+        seconds = round(anyio.current_time() - self._stopping_at, 3)
+        write_event(_log, DrainEnded(handed_back=self.counts.handed_back, seconds=seconds), self._context)
 
     async def _fetch_forever(self, group: TaskGroup) -> None:
         with anyio.CancelScope() as self._fetching:
@@ -238,12 +274,16 @@ class Worker:
     async def _leave(self) -> None:
         """Send the last acks and leave the group, so that other workers need not wait until this worker counts as
         dead."""
-        _log.info("worker %s ends: %s", self.name, self.counts)
+        has_left = False
         try:
             await self._acks.flush()
             await self._consumer.deregister()
+            has_left = True
         except BusError as error:
-            _log.info("worker %s could not leave its group, and its work has to be claimed: %s", self.name, error)
+            _log.debug("the worker did not leave its group: %s", error)
+        finally:
+            ended = WorkerEnded(group=self._group, runs=self.counts.runs, has_left=has_left)
+            write_event(_log, ended, self._context)
 
 
 async def run_worker(
