@@ -13,6 +13,7 @@ from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, l
 
 __all__ = (
     "EVENTS",
+    "FIELD_MEANINGS",
     "DrainBegun",
     "DrainEnded",
     "LeaseLost",
@@ -20,6 +21,7 @@ __all__ = (
     "LoopBegun",
     "LoopEnded",
     "ModelFailed",
+    "MonitorBegun",
     "ServerFound",
     "ServerLost",
     "TurnDone",
@@ -68,6 +70,14 @@ class WorkerEnded(LogEvent):
     group: str
     runs: int
     has_left: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorBegun(LogEvent):
+    """The monitor accepts requests."""
+
+    NAME = "monitor.begun"
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +193,7 @@ class ServerFound(LogEvent):
 EVENTS: tuple[type[LogEvent], ...] = (
     WorkerBegun,
     WorkerEnded,
+    MonitorBegun,
     DrainBegun,
     DrainEnded,
     LoopBegun,
@@ -198,6 +209,7 @@ EVENTS: tuple[type[LogEvent], ...] = (
 """All events, in the order of the documentation."""
 
 FIELD_MEANINGS = {
+    "address": "its URL",
     "attempt": "number of the failed attempt, from 1",
     "attempts": "failed attempts in all",
     "concurrency": "most sessions at a time",

@@ -1,20 +1,15 @@
 """Run the HTTP server of the page."""
 
-import errno
-import os
 import secrets
-import socket
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 import anyio
-import uvicorn
 
 from lanebus.bus.bus import Bus
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.ui.errors import AddressRefused, PortInUse
+from lanebus.handlers.ui.http_server import listen, serve_app, shown_host
 
 __all__ = ("serve",)
 
@@ -50,7 +45,7 @@ async def serve(
         ValueError: both tokens are the same, or the reader's token is empty.
     """
     token = token or secrets.token_urlsafe(24)
-    with _listen(host, port) as listener:
+    with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
         app = create_app(
@@ -61,76 +56,9 @@ async def serve(
             closing=closing,
             bounds=bounds,
         )
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=bounds.grace,
-        )
-        server = _Server(config, closing)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_run, server, listener)
-            try:
-                await server.wait_started()
-                if on_ready is not None:
-                    on_ready(f"http://{_shown(host)}:{port}/?token={token}")
-                await anyio.sleep_forever()
-            finally:
-                server.close()
 
+        def on_started() -> None:
+            if on_ready is not None:
+                on_ready(f"http://{shown_host(host)}:{port}/?token={token}")
 
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers. It ends the event streams when it closes."""
-
-    def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
-        super().__init__(config)
-        self._closing, self._ready = closing, anyio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()
-
-    async def wait_started(self) -> None:
-        await self._ready.wait()
-
-    def close(self) -> None:
-        """Make the server end. The event streams end first, because uvicorn waits for them."""
-        self._closing.set()
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-async def _run(server: _Server, listener: socket.socket) -> None:
-    # Shielded: a cancelled uvicorn leaks connections and tasks. `close()` ends the server instead.
-    with anyio.CancelScope(shield=True):
-        await server.serve(sockets=[listener])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":  # lets a restart reuse the port at once; on Windows, two programs could share it
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        # Listen before uvicorn does: of two servers that start at the same time, one then fails here.
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(host, port) from error
-        raise AddressRefused(host, port, error.strerror or str(error)) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _shown(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared, not listened on
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+        await serve_app(app, listener, closing=closing, grace=bounds.grace, on_started=on_started)

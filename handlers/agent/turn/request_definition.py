@@ -46,7 +46,7 @@ def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> 
         # Not sorted: the order of tools and fields is part of the request.
         content = definition.to_json_bytes()
     except (ValidationError, PydanticSerializationError, RecursionError) as error:
-        _log.warning("the tools and options of %s cannot be recorded: %s", model.name, error)
+        _log.warning("the tools and options of %s cannot be recorded: %s", model.name, type(error).__name__)
         return None
     return definition.model_copy(update={"hash": sha256(content).hexdigest()[:_HASH_LENGTH]})
 

@@ -8,6 +8,8 @@ import click
 
 from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.log_options import install_logs, log_options
+from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
@@ -49,6 +51,8 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     metavar="HOST:PORT",
     help="Accept requests to this host name too; may be repeated.",
 )
+@monitor_options
+@log_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -58,6 +62,10 @@ def command(
     token: str | None,
     reader_token: str | None,
     allowed: tuple[str, ...],
+    monitor: str | None,
+    monitor_allowed: tuple[str, ...],
+    log_level: str,
+    log_format: str,
 ) -> None:
     """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL, which contains the token.
 
@@ -67,7 +75,10 @@ def command(
     if reader_token and reader_token == token:
         raise click.UsageError("--reader-token and --token are the same: use two different tokens")
     tokens = _Tokens(token or None, reader_token or None)
-    run(partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed))
+    address = MonitorAddress.parse(monitor, monitor_allowed)
+    is_quiet = install_logs(log_level, log_format)
+    main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
+    run(partial(main, address=address, is_quiet=is_quiet))
 
 
 class _Tokens(NamedTuple):
@@ -76,15 +87,25 @@ class _Tokens(NamedTuple):
 
 
 async def _serve(
-    settings: Settings, output: Output, *, host: str, port: int, tokens: _Tokens, allowed: tuple[str, ...]
+    settings: Settings,
+    output: Output,
+    *,
+    host: str,
+    port: int,
+    tokens: _Tokens,
+    allowed: tuple[str, ...],
+    address: MonitorAddress | None,
+    is_quiet: bool,
 ) -> None:
     def on_ready(url: str) -> None:
         output.line(url, flush=True)
+        if is_quiet:
+            return
         if tokens.reader is not None:
             tell(f"read-only URL: {url.partition('?')[0]}?token={tokens.reader}")
         tell("open this URL in a browser; Ctrl-C stops the server")
 
-    async with open_bus(settings) as bus:
+    async with open_bus(settings) as bus, page_monitor(bus, address):
         await serve_page(
             bus,
             host=host,

@@ -12,6 +12,8 @@ from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.exits import Terminated
+from lanebus.handlers.cli.log_options import install_logs, log_options
+from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import on_sigterm, run
 from lanebus.handlers.cli.terminal.output import tell
@@ -78,6 +80,8 @@ _SECONDS = click.FloatRange(min=0.0, min_open=True)
     help="Longest backoff before the second attempt; it doubles with each attempt.",
     show_default=True,
 )
+@monitor_options
+@log_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -91,6 +95,10 @@ def command(
     drain: float,
     attempts: int,
     retry_base: float,
+    monitor: str | None,
+    monitor_allowed: tuple[str, ...],
+    log_level: str,
+    log_format: str,
 ) -> None:
     """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session with new user messages.
     Modules are also searched in the current directory.
@@ -101,6 +109,8 @@ def command(
     \b
     Example: lanebus worker lanebus.handlers.agent.demo:agent
     """
+    address = MonitorAddress.parse(monitor, monitor_allowed)
+    is_json = install_logs(log_level, log_format)
     agents = {key: load_agent(target) for key, target in map(_named, named)}
     make = partial(
         Worker,
@@ -113,7 +123,8 @@ def command(
         drain_seconds=drain,
         retry=RetryPolicy(attempts=attempts, base=retry_base, longest=max(RETRY.longest, retry_base)),
     )
-    run(partial(_work, Settings.of(ctx), make, f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"))
+    greeting = "" if is_json else f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"
+    run(partial(_work, Settings.of(ctx), make, greeting, address))
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -123,11 +134,15 @@ def _named(text: str) -> tuple[str, str]:
     return name, target
 
 
-async def _work(settings: Settings, make: Callable[[Bus], Worker], greeting: str) -> None:
+async def _work(
+    settings: Settings, make: Callable[[Bus], Worker], greeting: str, address: MonitorAddress | None
+) -> None:
     collect_rarely()
     async with open_bus(settings) as bus:
         worker = make(bus)
-        with on_sigterm(worker.stop):
-            tell(greeting.format(worker.name))
-            await worker.run()
+        async with worker_monitor(bus, worker, address):
+            with on_sigterm(worker.stop):
+                if greeting:
+                    tell(greeting.format(worker.name))
+                await worker.run()
     raise Terminated

@@ -1,0 +1,57 @@
+"""The options `--log-level` and `--log-format`, and the only place that installs a handler of `logging`."""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
+
+__all__ = ("install_logs", "log_options")
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def log_options(command: F) -> F:
+    """Add `--log-level` and `--log-format` to a command, which gets `log_level` and `log_format`."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        envvar="LANEBUS_LOG_LEVEL",
+        help="Least severe lines to log to stderr.  [env var: LANEBUS_LOG_LEVEL]",
+        show_default=True,
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["auto", "text", "json"]),
+        default="auto",
+        envvar="LANEBUS_LOG_FORMAT",
+        help="Form of the lines; auto: text on a terminal, else JSON.  [env var: LANEBUS_LOG_FORMAT]",
+        show_default=True,
+    )
+    return level(form(command))
+
+
+def install_logs(level: str, form: str) -> bool:
+    """Log to stderr from now on: lanebus from `level` on, other packages from warnings on.
+
+    Args:
+        level: debug, info, warning or error.
+        form: text, json, or auto.
+
+    Returns:
+        Whether lines are JSON. Then print no other text to stderr.
+    """
+    is_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if is_json else TerminalLines())
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each.formatter, JsonLines | TerminalLines)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("lanebus").setLevel(level.upper())
+    return is_json

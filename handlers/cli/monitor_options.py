@@ -1,0 +1,128 @@
+"""The options `--monitor` and `--monitor-allow-host`, and the monitor of a command."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeVar
+
+import click
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import MissingExtra
+from lanebus.handlers.agent.worker.background import in_background
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
+from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
+
+__all__ = ("MonitorAddress", "monitor_options", "page_monitor", "worker_monitor")
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_EXTRA = frozenset({"prometheus_client", "starlette", "uvicorn"})
+
+
+class MonitorAddress(NamedTuple):
+    """Where the monitor listens."""
+
+    host: str
+    port: int
+    allowed: tuple[str, ...] = ()
+    """more host names to accept"""
+
+    @classmethod
+    def parse(cls, text: str | None, allowed: tuple[str, ...]) -> "MonitorAddress | None":
+        """Read HOST:PORT; an IPv6 address stands in brackets. Return None for None.
+
+        Raises:
+            click.BadParameter: the text is no address.
+        """
+        if text is None:
+            return None
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+            raise click.BadParameter(
+                f"{text!r}: write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464", param_hint="--monitor"
+            )
+        return cls(host, int(port), allowed)
+
+
+def monitor_options(command: F) -> F:
+    """Add `--monitor` and `--monitor-allow-host` to a command, which gets `monitor` and `monitor_allowed`."""
+    address = click.option(
+        "--monitor",
+        metavar="HOST:PORT",
+        envvar="LANEBUS_MONITOR",
+        help="Serve /healthz, /readyz and /metrics here, without a token; default: off.  [env var: LANEBUS_MONITOR]",
+    )
+    allowed = click.option(
+        "--monitor-allow-host",
+        "monitor_allowed",
+        multiple=True,
+        metavar="HOST",
+        help="Accept requests to the monitor under this host name too; may be repeated.",
+    )
+    return address(allowed(command))
+
+
+@asynccontextmanager
+async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
+    """Serve the monitor of a worker during the block, if there is an address.
+
+    Raises:
+        MissingExtra: the packages of the extra `metrics` are not installed.
+        SetupError: the address cannot be listened on.
+    """
+
+    def not_ready() -> str | None:
+        status = worker.status
+        if status.is_draining:
+            return "the worker drains: it was told to stop"
+        if not status.is_running:
+            return "the worker does not run"
+        return worker.health.reason
+
+    async with _monitor(bus, worker.health, address, not_ready=not_ready, worker=worker, groups=(worker.status.group,)):
+        yield
+
+
+@asynccontextmanager
+async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
+    """Watch the server of the page during the block, and serve its monitor if there is an address. Raises as above."""
+    health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
+
+    async def watch() -> None:
+        await watch_server(bus, health, pause=bounds.ping_pause, seconds=bounds.ping)
+
+    async with in_background(watch), _monitor(bus, health, address, not_ready=lambda: health.reason):
+        yield
+
+
+@asynccontextmanager
+async def _monitor(
+    bus: Bus,
+    health: ServerHealth,
+    address: MonitorAddress | None,
+    *,
+    not_ready: Callable[[], str | None],
+    worker: Worker | None = None,
+    groups: Sequence[str] = (),
+) -> AsyncGenerator[None, None]:
+    if address is None:
+        yield
+        return
+    try:  # these packages are an extra and may be missing
+        from lanebus.handlers.monitoring.metrics import Observed, ObservedWorker  # noqa: PLC0415
+        from lanebus.handlers.monitoring.readings import ServerReader  # noqa: PLC0415
+        from lanebus.handlers.ui.monitor import monitored  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRA:
+            raise MissingExtra(str(error.name), "metrics") from None
+        raise
+    reader = ServerReader(bus, groups, DEFAULT_MONITOR_BOUNDS)
+
+    async def observe() -> Observed:
+        observed = None if worker is None else ObservedWorker(worker.counts, worker.status)
+        return Observed(bus.monitor.counts(), await reader.read(), health, not_ready() is None, observed)
+
+    async with monitored(address.host, address.port, observe=observe, not_ready=not_ready, allowed=address.allowed):
+        yield

@@ -1,0 +1,96 @@
+"""Log lines for a terminal, and as JSON for programs.
+
+Errors are shown without their texts, which may quote a message, a tool's arguments or a key. Only errors of the bus
+that are made from ids and numbers keep theirs.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from traceback import extract_tb
+from typing import cast
+
+from lanebus.bus.errors import BusError, Closed, MediaDamaged, MediaMissing, SetupError, StreamError, Unavailable
+from lanebus.handlers.cli.terminal.text import plain
+from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, log_context
+
+__all__ = ("JsonLines", "TerminalLines", "shown_error")
+
+_WITH_TEXT: tuple[type[BusError], ...] = (Closed, MediaDamaged, MediaMissing, SetupError, StreamError, Unavailable)
+
+
+def shown_error(error: BaseException) -> str:
+    """Return the type of an error; for errors of the bus that quote no message, also the text."""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, _WITH_TEXT) else name
+
+
+class _Lines(logging.Formatter):
+    def __init__(self, frames: int = 20) -> None:
+        """
+        Args:
+            frames: most stack frames to show of an error, the innermost ones.
+        """
+        super().__init__()
+        self._frames = frames
+
+    def _text(self, record: logging.LogRecord) -> str:
+        """Return the message, with errors among its arguments as `shown_error` shows them."""
+        if not isinstance(record.args, tuple) or not record.args:
+            return record.getMessage()
+        arguments = tuple(shown_error(each) if isinstance(each, BaseException) else each for each in record.args)
+        return record.msg % arguments if isinstance(record.msg, str) else str(record.msg)
+
+    def _fields(self, record: logging.LogRecord) -> Mapping[str, object]:
+        """Return the fields of an event, or those that the task's lines have in common."""
+        values = cast("dict[str, object]", record.__dict__)
+        if "event" in values:
+            known = values.keys() - _STANDARD
+            return {name: values[name] for name in values if name in known}
+        context = log_context()
+        return {name: getattr(context, name) for name in COMMON_FIELDS}
+
+    def _stack(self, record: logging.LogRecord) -> Sequence[str]:
+        """Return the error of a record and where it was raised; empty without one."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return ()
+        frames = extract_tb(error.__traceback__)[-self._frames :]
+        return [shown_error(error), *(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)]
+
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class TerminalLines(_Lines):
+    """One line for people: time, level, text. An error adds a line for each stack frame."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        moment = datetime.fromtimestamp(record.created).astimezone()
+        text = self._text(record)
+        if "event" not in record.__dict__:
+            shown = [f"{name}={value}" for name, value in self._fields(record).items() if value not in {"", None}]
+            text = " ".join((text, *shown))
+        head = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03} {record.levelname:<7} {plain(text)}"
+        return "\n    ".join((head, *(plain(line) for line in self._stack(record))))
+
+
+class JsonLines(_Lines):
+    """One JSON object a line, in ASCII: time (UTC), level, logger, event or message, and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if "event" not in record.__dict__:
+            line["message"] = plain(self._text(record))
+        line |= self._fields(record)
+        if stack := self._stack(record):
+            line["exception"], line["stack"] = stack[0], list(stack[1:])
+        return json.dumps(line, default=str)

@@ -1,0 +1,56 @@
+"""Read the state of a bus's server for one scrape: groups, memory and settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import BusError
+from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.servers.primary_status import PrimaryStatus
+from lanebus.handlers.monitoring.bounds import MonitorBounds
+
+__all__ = ("Reading", "ServerReader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The state of the server at one moment; empty if it did not answer."""
+
+    groups: tuple[GroupStatus, ...] = ()
+    servers: tuple[PrimaryStatus, ...] = ()
+    is_answered: bool = False
+
+
+class ServerReader:
+    """Reads the state of the server, at most once in `MonitorBounds.fresh` seconds. Callers share the last reading."""
+
+    def __init__(self, bus: Bus, groups: Sequence[str], bounds: MonitorBounds) -> None:
+        """
+        Args:
+            bus: the bus.
+            groups: the groups to read; empty means all, at most `MonitorBounds.groups`.
+            bounds: periods and limits.
+        """
+        self._bus, self._groups, self._bounds = bus, tuple(groups), bounds
+        self._one_at_a_time = anyio.Lock()
+        self._last = Reading()
+        self._read_at: float | None = None
+
+    async def read(self) -> Reading:
+        """Return the newest reading. It never raises: a server that does not answer gives an empty one."""
+        async with self._one_at_a_time:
+            if self._read_at is None or anyio.current_time() - self._read_at >= self._bounds.fresh:
+                self._last = await self._read()
+                self._read_at = anyio.current_time()
+        return self._last
+
+    async def _read(self) -> Reading:
+        try:
+            with anyio.fail_after(self._bounds.read):
+                names = self._groups or (await self._bus.groups())[: self._bounds.groups]
+                groups = [await self._bus.group_status(name) for name in names]
+                return Reading(groups=tuple(groups), servers=await self._bus.monitor.servers(), is_answered=True)
+        except (BusError, TimeoutError):
+            return Reading()

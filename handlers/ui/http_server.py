@@ -1,0 +1,111 @@
+"""An HTTP server without signal handlers, which ends when its task is cancelled."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+
+from lanebus.handlers.ui.errors import AddressRefused, PortInUse
+
+__all__ = ("listen", "serve_app", "shown_host")
+
+
+async def serve_app(
+    app: ASGIApp, listener: socket.socket, *, closing: anyio.Event, grace: int, on_started: Callable[[], None]
+) -> None:
+    """Serve an application until cancelled.
+
+    It configures no logging: uvicorn's warnings go to the loggers `uvicorn.*` as they are.
+
+    Args:
+        app: the application.
+        listener: see `listen`. The caller closes it.
+        closing: set before the server waits for running requests.
+        grace: longest wait for running requests in the end, in seconds.
+        on_started: called once when the server accepts requests.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=grace,
+    )
+    server = _Server(config, closing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_run, server, listener)
+        try:
+            await server.wait_started()
+            on_started()
+            await anyio.sleep_forever()
+        finally:
+            server.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers. It ends the event streams when it closes."""
+
+    def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
+        super().__init__(config)
+        self._closing, self._ready = closing, anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready.set()
+
+    async def wait_started(self) -> None:
+        await self._ready.wait()
+
+    def close(self) -> None:
+        """Make the server end. The event streams end first, because uvicorn waits for them."""
+        self._closing.set()
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def _run(server: _Server, listener: socket.socket) -> None:
+    # Shielded: a cancelled uvicorn leaks connections and tasks. `close()` ends the server instead.
+    with anyio.CancelScope(shield=True):
+        await server.serve(sockets=[listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Raises:
+        PortInUse: another program listens on this port.
+        AddressRefused: the operating system refused to listen on this address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # lets a restart reuse the port at once; on Windows, two programs could share it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        # Listen before uvicorn does: of two servers that start at the same time, one then fails here.
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(host, port) from error
+        raise AddressRefused(host, port, error.strerror or str(error)) from error
+    listener.setblocking(False)
+    return listener
+
+
+def shown_host(host: str) -> str:
+    """Return the host for a URL that this machine can open."""
+    if host in {"0.0.0.0", "::"}:  # noqa: S104  # it is compared, not listened on
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
