@@ -184,7 +184,8 @@ class GroupLog:
             *(work.session, work.order, max(seen, work.position), max(attempts, 0)),
             *(_short(reason, bounds.reason_length), raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
         )
-        return cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
+        letter = cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
+        return f"{bucket}:{letter}" if letter else ""
 
     async def deregister(self) -> int:
         """Give back all work items of this consumer and forget its name. Return the number of these work items."""

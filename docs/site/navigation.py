@@ -35,6 +35,7 @@ MENU: dict[str, dict[str, str]] = {
         "Deploy on one server": "how-to/one-server.md",
         "Run on a cluster": "how-to/cluster.md",
         "Run behind Sentinel": "how-to/sentinel.md",
+        "Monitor workers": "how-to/monitor-workers.md",
         "Back up": "how-to/back-up.md",
     },
     "Reference": {
@@ -44,6 +45,8 @@ MENU: dict[str, dict[str, str]] = {
         "Message JSON": "reference/message-json.md",
         "Events and commands": "reference/events.md",
         "Keys": "reference/keys.md",
+        "Logs": "reference/logs.md",
+        "Metrics": "reference/metrics.md",
     },
     "About": {
         "Guarantees": "guarantees.md",

@@ -1,9 +1,10 @@
-"""Make parts of the reference from the code: the command line, routes, events, blocks, and keys.
+"""Make parts of the reference from the code: the command line, routes, events, blocks, keys, logs and metrics.
 
 A page names the part that it needs on a separate line: `<!-- made from code: routes -->`.
 """
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast, get_args
@@ -19,6 +20,8 @@ from lanebus.bus.messages.events import AgentEvent
 from lanebus.bus.wire import keys
 from lanebus.handlers.agent import commands
 from lanebus.handlers.cli.group import COMMANDS, lanebus
+from lanebus.handlers.monitoring.log_events import EVENTS, FIELD_MEANINGS
+from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.ui.routes import Api
 
 __all__ = ("fill_in",)
@@ -183,6 +186,35 @@ def _keys() -> str:
     return _escaped(inspect.getdoc(keys) or "")
 
 
+def _log_events() -> str:
+    return _table(
+        ("Event", "Level", "Meaning", "Fields"),
+        (
+            (
+                f"`{event.NAME}`",
+                logging.getLevelName(event.LEVEL).lower(),
+                _escaped(event.meaning()),
+                ", ".join(f"`{name}`" for name in event.field_names()) or "none",
+            )
+            for event in EVENTS
+        ),
+    )
+
+
+def _log_fields() -> str:
+    return _table(("Field", "Meaning"), ((f"`{name}`", text) for name, text in sorted(FIELD_MEANINGS.items())))
+
+
+def _metrics() -> str:
+    return _table(
+        ("Metric", "Kind", "Meaning", "Labels"),
+        (
+            (f"`{name}`", row.kind, row.text, ", ".join(f"`{label}`" for label in row.labels) or "none")
+            for name, row in METRICS.items()
+        ),
+    )
+
+
 _PARTS: dict[str, Callable[[], str]] = {
     "commands": _commands,
     "shared options": _shared_options,
@@ -191,4 +223,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "control": _control,
     "blocks": _blocks,
     "keys": _keys,
+    "log events": _log_events,
+    "log fields": _log_fields,
+    "metrics": _metrics,
 }

@@ -20,6 +20,7 @@ __all__ = ("FIXTURES", "HOW", "find")
 HOW = {
     "redis-server": "Debian: apt-get install redis-server",
     "chromium": "Debian: apt-get install chromium",
+    "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
     "shared": "a folder next to the repository",
 }

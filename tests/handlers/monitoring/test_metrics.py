@@ -1,0 +1,221 @@
+"""One scrape has every metric of the table, and all that the alerts, the dashboard and the reference name."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from docs.site.tables import fill_in
+from lanebus import Bus, UserMessage
+from lanebus.agent import AgentLoop, OfflineModel, Worker
+from lanebus.bus.histogram import Histogram
+from lanebus.bus.publishing.publish_counts import OUTCOMES
+from lanebus.errors import Conflict, Unavailable
+from lanebus.handlers.monitoring.bounds import MonitorBounds
+from lanebus.handlers.monitoring.metric_table import METRICS
+from lanebus.handlers.monitoring.metrics import MetricsCollector, Observed, ObservedWorker
+from lanebus.handlers.monitoring.readings import Reading, ServerReader
+from lanebus.handlers.monitoring.server_health import ServerHealth
+from lanebus.handlers.monitoring.worker_counts import LabelledCounts
+from tests.support.agent.agents import fresh_bus, wait_for
+from tests.support.log.groups import take_all, wake
+from tests.support.log.said import said
+from tests.support.paths import ROOT
+from tests.support.servers.real import RealServer
+
+__all__ = ()
+
+RULES, BOARD = ROOT / "deploy/prometheus/lanebus.rules.yml", ROOT / "deploy/grafana/lanebus.json"
+NAME = re.compile(r"\blanebus_[a-z_]+\b")
+
+
+async def observed(bus: Bus, worker: Worker | None = None) -> Observed:
+    reading = await ServerReader(bus, (), MonitorBounds(fresh=0.0)).read()
+    of_worker = None if worker is None else ObservedWorker(worker.counts, worker.status)
+    return Observed(bus.monitor.counts(), reading, ServerHealth(), True, of_worker)
+
+
+def scraped(found: Observed) -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsCollector(found))
+    return generate_latest(registry).decode()
+
+
+def sample(text: str, name: str, **labels: str) -> float:
+    """The value of one sample of a scrape."""
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    (value,) = [each.value for each in samples if each.name == name and labels.items() <= each.labels.items()]
+    return value
+
+
+@pytest.fixture
+async def scrape() -> str:
+    """A scrape of a worker that has answered a message."""
+    async with fresh_bus() as bus, Worker(bus, AgentLoop(OfflineModel())) as worker:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello"))
+        await wait_for(session, "agent.ended")
+        return scraped(await observed(bus, worker))
+
+
+def series(scrape: str) -> set[str]:
+    """The names in a scrape, and those of the series of its histograms."""
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", scrape, re.MULTILINE))
+    parts = {
+        f"{name}{end}" for name, kind in kinds.items() if kind == "histogram" for end in ("_bucket", "_sum", "_count")
+    }
+    return {*kinds, *parts}
+
+
+async def test_a_scrape_has_every_metric_of_the_table_with_its_kind_and_meaning(scrape: str) -> None:
+    kinds = re.findall(r"^# TYPE (\S+) (\S+)$", scrape, re.MULTILINE)
+    assert dict(kinds) == {name: row.kind for name, row in METRICS.items()}
+    for name, row in METRICS.items():
+        assert f"# HELP {name} {row.text}\n" in scrape
+
+
+async def test_names_follow_the_conventions_of_prometheus() -> None:
+    for name, row in METRICS.items():
+        assert NAME.fullmatch(name)
+        assert name.endswith("_total") == (row.kind == "counter"), name
+
+
+def named(path: Path) -> str:
+    """The text of the alerts, or the queries of the dashboard."""
+    text = path.read_text()
+    if path != BOARD:
+        return text
+    return "\n".join(target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("path", [RULES, BOARD], ids=lambda path: path.name)
+async def test_every_name_in_alerts_and_dashboard_is_in_a_scrape(path: Path, scrape: str) -> None:
+    text = named(path)
+    assert set(NAME.findall(text)) - series(scrape) == set()
+
+
+def test_the_dashboard_shows_every_metric() -> None:
+    text = BOARD.read_text()
+    assert [name for name in METRICS if name not in text] == []
+
+
+def test_the_reference_has_every_metric() -> None:
+    page = fill_in((ROOT / "docs/reference/metrics.md").read_text())
+    assert [name for name, row in METRICS.items() if f"| `{name}` | {row.kind} | {row.text} |" not in page] == []
+    assert [outcome for outcome in OUTCOMES if f"`{outcome}`" not in page] == []
+
+
+@pytest.mark.needs("promtool")
+def test_promtool_accepts_the_alerts() -> None:
+    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_publishes_are_counted_by_outcome_with_their_time() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), key="k")
+        await session.publish(said("a"), key="k")
+        with pytest.raises(Conflict):
+            await session.publish(said("b"), expected=7)
+        with pytest.raises(TypeError):
+            await session.publish("no message")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        text = scraped(await observed(bus))
+    counts = {outcome: sample(text, "lanebus_publishes_total", outcome=outcome) for outcome in OUTCOMES}
+    assert {outcome: count for outcome, count in counts.items() if count} == {
+        "appended": 1,
+        "duplicate": 1,
+        "refused": 1,
+        "invalid": 1,
+    }
+    assert sample(text, "lanebus_publish_seconds_count") == 4
+    assert sample(text, "lanebus_publish_batch_publishes_sum") == 3
+
+
+async def test_a_publish_without_a_server_counts_as_unavailable_and_a_cut_one_as_cancelled(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        valkey.pause()
+        with anyio.move_on_after(0.05):
+            await session.publish(said("b"))
+        assert bus.monitor.counts().in_flight == 1
+        valkey.kill()
+        with pytest.raises(Unavailable):
+            await session.publish(said("c"), seconds=0.05)
+        outcomes = bus.monitor.counts().publishes.outcomes
+        assert (outcomes["appended"], outcomes["cancelled"], outcomes["unavailable"]) == (1, 1, 1)
+        valkey.start()
+
+
+async def test_waiting_work_is_counted_with_the_age_of_the_session_that_waits_longest(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, bus.consumer("g", "c") as consumer:
+        await wake(bus, "a")
+        await consumer.ack(*await take_all(consumer, 1))
+        assert (await bus.group_status("g")).longest_wait is None
+        await wake(bus, "old")
+        old = (await bus.session("old").head()).updated
+        while (await bus.session("new").head()).updated <= old:  # until the server's clock has moved on
+            await wake(bus, "new")
+        status = await bus.group_status("g")
+        assert status.longest_wait is not None
+        new = (await bus.session("new").head()).updated
+        seconds, micros = map(int, valkey.do("TIME"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert new - old <= status.longest_wait <= seconds + micros / 1e6 - old
+        text = scraped(await observed(bus))
+        assert sample(text, "lanebus_work_waiting", group="g") == 2
+        assert sample(text, "lanebus_work_waiting_age_seconds", group="g") >= new - old
+
+
+async def test_memory_and_fsync_are_those_of_the_server(valkey: RealServer) -> None:
+    valkey.do("CONFIG", "SET", "maxmemory", "100mb")
+    valkey.do("CONFIG", "SET", "appendfsync", "everysec")
+    async with valkey.bus() as bus:
+        text = scraped(await observed(bus))
+        assert sample(text, "lanebus_server_memory_limit_bytes", node="0") == 100 * 2**20
+        assert 0 < sample(text, "lanebus_server_memory_bytes", node="0") < 100 * 2**20
+        assert sample(text, "lanebus_server_info", product="Valkey", fsync="everysec") == 1
+
+
+async def test_a_slow_follower_shows_its_lag() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("first"))
+        subscription = aiter(session.follow())
+        await anext(subscription)
+        await session.publish(*(said(str(number)) for number in range(5)))
+        await anext(subscription)  # the hub has read the five, and this follower has taken one
+        counts = bus.monitor.counts()
+        assert (counts.followers, counts.follower_lag) == (1, 4)
+        assert counts.follower_bytes > 0
+
+
+async def test_a_reading_is_shared_while_it_is_fresh_and_empty_without_a_server(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        kept, anew = (ServerReader(bus, (), MonitorBounds(fresh=fresh, read=0.5)) for fresh in (3600.0, 0.0))
+        first = await kept.read()
+        assert first.is_answered
+        valkey.kill()
+        assert await kept.read() is first
+        assert await anew.read() == Reading()
+        valkey.start()
+
+
+def test_labels_beyond_the_bound_are_counted_as_other() -> None:
+    counts = LabelledCounts("model", "kind", most=2)
+    for number in range(5):
+        counts.add(f"m{number}", "input", amount=2)
+        counts.add("m0", "input")
+    assert counts.sums == {("m0", "input"): 7, ("m1", "input"): 2, ("other", "other"): 6}
+
+
+def test_a_value_at_the_bound_of_a_range_is_in_that_range() -> None:
+    values = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 3.0):
+        values.add(value)
+    assert (values.counts, values.total) == ([2, 2, 1], 8.0)
