@@ -11,13 +11,14 @@ from lanebus.bus.messages.control import Pause as PauseCommand
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, SessionLinked
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.wire.keys import Keys
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.agent.agents import Pause, ScriptedModel, answer, events, fresh_bus, messages, said, until, wait_for
-from tests.support.servers.real import eventually
+from tests.support.servers.real import AnyServer, eventually
 
 __all__ = ()
 
@@ -222,3 +223,22 @@ async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered
         told = await events(session)
         assert [event.stop_reason for event in told if isinstance(event, AgentEnded)] == ["error"]
         assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]
+
+
+async def test_a_lost_lease_is_logged_with_its_session_and_worker_and_counted(
+    server: AnyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = anyio.Event()
+
+    async def waits(run: Run) -> None:
+        del run
+        began.set()
+        await anyio.sleep_forever()
+
+    async with server.bus() as bus, Worker(bus, waits, name="w1", heartbeat=0.9) as worker:
+        await bus.session("s").publish(UserMessage.text("hello"))
+        await began.wait()
+        server.do("HINCRBY", Keys().head("s"), "epoch", "1")
+        await eventually(lambda: worker.counts.leases_lost > 0)
+    lost = [vars(each) for each in caplog.records if vars(each).get("event") == "lease.lost"]
+    assert {(each["session"], each["worker"]) for each in lost} == {("s", "w1")}
