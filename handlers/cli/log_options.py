@@ -2,14 +2,15 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import click
 
 from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
 
-__all__ = ("install_logs", "log_options")
+__all__ = ("log_options", "logging_to_stderr")
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -35,23 +36,28 @@ def log_options(command: F) -> F:
     return level(form(command))
 
 
-def install_logs(level: str, form: str) -> bool:
-    """Log to stderr from now on: lanebus from `level` on, other packages from warnings on.
+@contextmanager
+def logging_to_stderr(level: str, form: str) -> Generator[bool, None, None]:
+    """Log to stderr during the block: lanebus from `level` on, other packages from warnings on.
 
     Args:
         level: debug, info, warning or error.
         form: text, json, or auto.
 
-    Returns:
+    Yields:
         Whether lines are JSON. Then print no other text to stderr.
     """
     is_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if is_json else TerminalLines())
-    root = logging.getLogger()
-    for old in [each for each in root.handlers if isinstance(each.formatter, JsonLines | TerminalLines)]:
-        root.removeHandler(old)
+    root, own = logging.getLogger(), logging.getLogger("lanebus")
+    levels = root.level, own.level
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("lanebus").setLevel(level.upper())
-    return is_json
+    own.setLevel(level.upper())
+    try:
+        yield is_json
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])

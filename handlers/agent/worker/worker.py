@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -196,7 +197,7 @@ class Worker:
         if self._stopping.is_set():
             self._handing_back.set()
         else:
-            self._stopping_at = anyio.current_time()
+            self._stopping_at = time.monotonic()
             begun = DrainBegun(sessions=len(self._tasks), seconds=self._drain_seconds)
             write_event(_log, begun, self._context)
         self._stopping.set()
@@ -217,7 +218,7 @@ class Worker:
         )
 
     def _note_drained(self) -> None:
-        seconds = round(anyio.current_time() - self._stopping_at, 3)
+        seconds = round(time.monotonic() - self._stopping_at, 3)
         write_event(_log, DrainEnded(handed_back=self.counts.handed_back, seconds=seconds), self._context)
 
     async def _fetch_forever(self, group: TaskGroup) -> None:

@@ -8,7 +8,7 @@ import click
 
 from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import open_bus
-from lanebus.handlers.cli.log_options import install_logs, log_options
+from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
@@ -68,6 +68,7 @@ def command(
     log_format: str,
 ) -> None:
     """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL, which contains the token.
+    If the log is text, it also prints the URL for the reader's token.
 
     \b
     Example: lanebus serve --port 8421
@@ -76,9 +77,9 @@ def command(
         raise click.UsageError("--reader-token and --token are the same: use two different tokens")
     tokens = _Tokens(token or None, reader_token or None)
     address = MonitorAddress.parse(monitor, monitor_allowed)
-    is_quiet = install_logs(log_level, log_format)
     main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
-    run(partial(main, address=address, is_quiet=is_quiet))
+    with logging_to_stderr(log_level, log_format) as is_json:
+        run(partial(main, address=address, is_quiet=is_json))
 
 
 class _Tokens(NamedTuple):

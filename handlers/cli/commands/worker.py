@@ -12,7 +12,7 @@ from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.exits import Terminated
-from lanebus.handlers.cli.log_options import install_logs, log_options
+from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import on_sigterm, run
@@ -110,7 +110,6 @@ def command(
     Example: lanebus worker lanebus.handlers.agent.demo:agent
     """
     address = MonitorAddress.parse(monitor, monitor_allowed)
-    is_json = install_logs(log_level, log_format)
     agents = {key: load_agent(target) for key, target in map(_named, named)}
     make = partial(
         Worker,
@@ -123,8 +122,9 @@ def command(
         drain_seconds=drain,
         retry=RetryPolicy(attempts=attempts, base=retry_base, longest=max(RETRY.longest, retry_base)),
     )
-    greeting = "" if is_json else f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"
-    run(partial(_work, Settings.of(ctx), make, greeting, address))
+    with logging_to_stderr(log_level, log_format) as is_json:
+        greeting = "" if is_json else f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"
+        run(partial(_work, Settings.of(ctx), make, greeting, address))
 
 
 def _named(text: str) -> tuple[str, str]:
