@@ -160,6 +160,13 @@ NUMBERS: dict[str, frozenset[str]] = {
             "bus/embedded/server.py:STEADY",
         }
     ),
+    "the ranges of a metric, which only show more or less detail": frozenset(
+        {
+            "bus/publishing/publish_counts.py:_PUBLISHES",
+            "bus/publishing/publish_counts.py:_SECONDS",
+            "handlers/monitoring/worker_counts.py:_TURN_SECONDS",
+        }
+    ),
     "how long a command of the command line waits": frozenset(
         {
             "handlers/cli/demo_question.py:PATIENCE",
