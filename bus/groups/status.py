@@ -111,7 +111,7 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
     heads = await log.heads([bucket.longest.decode() for bucket in buckets if bucket.longest])
-    oldest = min((head.updated for head in heads), default=None)
+    oldest = min((head.updated for head in heads if not head.is_erased), default=None)
     since = None if newest is None else max(now - int(newest), 0) / 1000
     return GroupStatus(
         name=group,
