@@ -1,4 +1,5 @@
 """Serve the web page of a bus and the page's HTTP API. Needs the extra `serve`.
 
 Start with `server.py`. `routes.py` holds the API, `auth.py` the guard that checks every request.
+`monitor.py` is another application: the health and the metrics of a process. It needs the extra `metrics`.
 """
