@@ -128,7 +128,8 @@ def test_serve_without_its_packages_says_how_to_install_them(
     lanebus: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "lanebus.handlers.ui.server", raising=False)
+    for module in ("server", "http_server"):
+        monkeypatch.delitem(sys.modules, f"lanebus.handlers.ui.{module}", raising=False)
     assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
     assert capsys.readouterr() == (
         "",
