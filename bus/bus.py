@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from lanebus.bus import bus_agents, bus_groups
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.store import ArchiveStore
 from lanebus.bus.bounds import Bounds
@@ -18,10 +19,7 @@ from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
 from lanebus.bus.groups.consumer import Consumer, Start
-from lanebus.bus.groups.dead_letters import DeadLetters
 from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
-from lanebus.bus.groups.names import all_group_names
-from lanebus.bus.groups.status import GroupStatus, read_group, remove_group
 from lanebus.bus.groups.wake_ups import WakeUps
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.log.first_page import FirstPage
@@ -44,7 +42,7 @@ from lanebus.bus.servers.grouped_pool import GroupedPool
 from lanebus.bus.session.resources import SessionResources
 from lanebus.bus.session.session import Session
 from lanebus.bus.shards import Shards
-from lanebus.bus.wire.keys import check_consumer, check_group, check_session_id
+from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Route
@@ -66,28 +64,31 @@ class Bus:
         limits: Limits,
         bounds: Bounds,
     ) -> None:
-        topology, pool, keys, media = resources
+        topology, pool, keys, media, agent = resources
+        self.default_agent = agent
+        """the agent of sessions that are begun without one"""
         self.media = media
         """the media store of all sessions"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
-        self._log = Log(pool, keys, bounds.log, bounds.work)
+        self.log = Log(pool, keys, bounds.log, bounds.work)
+        """sends commands and scripts; for the methods of this class"""
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
         """internal: acquires, renews and releases leases of many sessions, for workers. Use `Session.lease`"""
-        self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
-        self.inspector = Inspector(pool, self._log, self._archive)
+        self._archive = Archive(self.log, archive, keys.namespace, bounds.archive) if archive is not None else None
+        self.inspector = Inspector(pool, self.log, self._archive)
         """internal: raw reads of the stored keys, for `lanebus verify`. It may change"""
         producer = token_urlsafe(9)
-        self._previews = Previews(self._log, bounds.live)
-        self._preview_writer = PreviewWriter(self._log, producer, self._previews)
+        self._previews = Previews(self.log, bounds.live)
+        self._preview_writer = PreviewWriter(self.log, producer, self._previews)
         counts = PublishCounts()
-        quota, outboxes = Quota(self._log, limits), Outboxes(producer, bounds.publish.sessions)
+        quota, outboxes = Quota(self.log, limits), Outboxes(producer, bounds.publish.sessions)
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
             return Publisher(
-                *(route, keys, self._log, offload),
+                *(route, keys, self.log, offload),
                 outboxes=outboxes,
                 limits=limits,
                 quota=quota,
@@ -99,7 +100,7 @@ class Bus:
             topology,
             keys,
             publisher,
-            lambda route: Hub(route, keys, self._log, bounds.hub),
+            lambda route: Hub(route, keys, self.log, bounds.hub),
             lambda route, buckets: WakeUps(route, keys, buckets, bounds.work),
         )
         self.monitor = BusMonitor(pool, self._shards, counts)
@@ -176,29 +177,43 @@ class Bus:
         if failure is not None:
             raise failure
 
-    def session(self, session_id: str, *, grouped: bool = False) -> Session:
+    def session(self, session_id: str, *, agent: str | None = None, grouped: bool = False) -> Session:
         """Return a session by its id. No I/O: the session need not exist yet.
 
         Args:
             session_id: 1 to 64 letters, digits, `_` and `-`.
+            agent: the agent that a new session belongs to from its first message on. A session that exists keeps its
+                own. None means `default_agent`.
             grouped: send short reads of this session and of other grouped sessions in shared round trips. Useful for a
                 worker that runs many sessions at a time. Adds no delay if there is only one session.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
             Closed: the bus is closed.
         """
+        named = self.default_agent if agent is None else check_agent(agent)
         shard = self._shards.of(check_session_id(session_id))
         resources = SessionResources(
             session_id,
-            self._grouped_log if grouped else self._log,
+            self._grouped_log if grouped else self.log,
             *shard,
             self._previews,
             self._preview_writer,
             self.media,
             self._archive,
+            named,
         )
         return Session(resources, self.session)
+
+    agents = bus_agents.agents
+    live_workers = bus_agents.live_workers
+    set_default_agent = bus_agents.set_default_agent
+
+    groups = bus_groups.groups
+    group_status = bus_groups.group_status
+    remove_group = bus_groups.remove_group
+    dead_letters = bus_groups.dead_letters
 
     @property
     def buckets(self) -> int:
@@ -213,17 +228,20 @@ class Bus:
         """
         return self._keys.bucket(check_session_id(session_id))
 
-    async def sessions(self, *, bucket: int | None = None) -> list[SessionHead]:
+    async def sessions(self, *, bucket: int | None = None, agent: str | None = None) -> list[SessionHead]:
         """Return the heads of all sessions, the most recently changed first.
 
         Args:
             bucket: list only the sessions of this bucket; None means all buckets. Many sessions can be listed in parts.
+            agent: only the sessions of this agent; the heads of others are not read. None means all.
 
         Raises:
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached.
         """
         require_count("bucket", bucket, most=self._keys.buckets - 1, is_optional=True)
-        heads = await self._log.heads(await self._log.sessions(bucket))
+        named = None if agent is None else check_agent(agent)
+        heads = await self.log.heads(await self.log.sessions(bucket, named))
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
     def consumer(
@@ -231,6 +249,7 @@ class Bus:
         group: str,
         name: str,
         *,
+        agents: Sequence[str] | None = None,
         heartbeat: float = HEARTBEAT_SECONDS,
         start: Start = "beginning",
         owner: str = "",
@@ -242,6 +261,7 @@ class Bus:
             group: name of the group, whose consumers share its work. It matches `[A-Za-z0-9_.-]{1,64}`.
             name: name of this consumer, unique in its group: 1 to 128 printable ASCII characters, no space. A consumer
                 that restarts with the same name gets its unfinished work again.
+            agents: names of the agents whose sessions to fetch. None means only `default_agent`.
             heartbeat: seconds without a heartbeat after which other consumers claim this consumer's unfinished work.
             start: where a new group begins. "beginning": with every session that ever woke a worker. "now": with
                 sessions that wake a worker after the first `fetch`. It has no effect on an existing group.
@@ -251,72 +271,23 @@ class Bus:
                 also reads this page in the same round trip (`Work.page`). None reads no page.
 
         Raises:
-            InvalidName: `group` or `name` has an invalid form.
-            SetupError: `heartbeat` is not a finite number above 0.
+            InvalidName: `group`, `name` or one of `agents` does not match.
+            SetupError: `heartbeat` is not a finite number above 0, or `agents` is empty.
         """
         check_group(group)
         check_consumer(name)
+        served = (self.default_agent,) if agents is None else tuple(map(check_agent, agents))
         return Consumer(
             *(self._topology, self._pool, self._keys),
             group=group,
             name=name,
+            agents=served,
             heartbeat=heartbeat,
             bounds=self._bounds.work,
             start=start,
             owner=owner,
             first_page=first_page,
         )
-
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a group. No I/O.
-
-        Args:
-            group: name of the group.
-
-        Raises:
-            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
-        """
-        return DeadLetters(self._log, check_group(group))
-
-    async def groups(self) -> tuple[str, ...]:
-        """Return the names of all groups that have ever fetched work and were not removed, sorted.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
-        return await all_group_names(self._log)
-
-    async def group_status(self, group: str) -> GroupStatus:
-        """Return a group's consumers, their work, and the waiting work. If there is no such group, all numbers are 0.
-
-        Args:
-            group: name of the group.
-
-        Raises:
-            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
-            Unavailable: the server cannot be reached.
-        """
-        return await read_group(self._log, check_group(group), self._bounds.work)
-
-    async def remove_group(self, group: str, *, force: bool = False) -> bool:
-        """Remove a group: its pending work, its dead letters and its position. The group no longer blocks trims.
-
-        Sessions do not change. A later consumer with the same group name creates a new group. If the call is cancelled
-        or fails, a part of the group may already be removed; repeat the call.
-
-        Args:
-            group: name of the group.
-            force: remove the group even if it has live consumers.
-
-        Returns:
-            Whether the group existed.
-
-        Raises:
-            GroupInUse: the group has live consumers, by the server's clock. Nothing was removed.
-            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
-            Unavailable: the server cannot be reached.
-        """
-        return await remove_group(self._log, check_group(group), force=force)
 
     async def activity(self, since: Activity | None = None) -> Activity:
         """Return how much was ever published on this bus, and which sessions were published to since an earlier call.

@@ -61,12 +61,13 @@ class Inspector:
         values = await call_all(self._pool, [("HGET", key, name) for key in keys]) if keys else []
         return cast("list[bytes | None]", values)
 
-    async def scores(self, key: str, members: Sequence[str]) -> list[bytes | None]:
-        """Return the score of each member in a sorted set, in one round trip. Raises the errors of `fields`.
+    async def score_of_each(self, keys: Sequence[str], members: Sequence[str]) -> list[bytes | None]:
+        """Return the score of each member in its own sorted set of one bucket, in one round trip.
 
-        The score of a member that is not in the set is None.
+        Raises the errors of `fields`.
         """
-        scores = await call_all(self._pool, [("ZSCORE", key, member) for member in members]) if members else []
+        commands = [("ZSCORE", key, member) for key, member in zip(keys, members, strict=True)]
+        scores = await call_all(self._pool, commands) if commands else []
         return cast("list[bytes | None]", scores)
 
     async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:

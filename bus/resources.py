@@ -26,7 +26,7 @@ from lanebus.bus.errors import (
 from lanebus.bus.media.redis_media import RedisMedia
 from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.durability import check_durability, server_infos
-from lanebus.bus.wire.keys import BUCKETS, Keys, check_namespace
+from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ("BusResources", "check_options", "open_resources")
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the stored form that this package writes."""
 
 _OLDEST_REDIS = (7, 0)
@@ -50,6 +50,8 @@ class BusResources(NamedTuple):
     pool: Pool
     keys: Keys
     media: MediaStore
+    agent: str
+    """the namespace's default agent"""
 
 
 def check_options(media: object, archive: object, inline_limit_bytes: object, limits: object, bounds: object) -> None:
@@ -88,16 +90,17 @@ async def open_resources(
             topology = topology_at(url, connection)
         pool = topology.pool(connection.pool_connections)
         stack.push_async_callback(pool.close)
-        keys = Keys(namespace, await _prepare(topology, pool, namespace, connection))
+        buckets, agent = await _prepare(topology, pool, namespace, connection)
+        keys = Keys(namespace, buckets)
         if media is None:
             media_pool = topology.pool(connection.media_connections)
             stack.push_async_callback(media_pool.close)
             media = RedisMedia(media_pool, keys, bounds=bounds.media)
-        yield BusResources(topology, pool, keys, media)
+        yield BusResources(topology, pool, keys, media, agent)
 
 
-async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> int:
-    """Check the servers and return the namespace's number of buckets.
+async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> tuple[int, str]:
+    """Check the servers, and return the namespace's number of buckets and its default agent.
 
     If a server answered before, a lost connection is retried with backoff. If no server ever answered, raise at once.
     """
@@ -118,10 +121,10 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: Conne
                 raise
 
 
-async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> int:
-    """Check the servers and return the namespace's number of buckets.
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> tuple[int, str]:
+    """Check the servers, and return the number of buckets and the default agent.
 
-    The first call for a namespace stores the number. It never changes afterwards.
+    The number of buckets is written once per namespace and never changes.
     """
     infos = await _loaded(pool, loading_pause)
     for info in infos:
@@ -130,12 +133,13 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     config = Keys(namespace).config
     await pool.call("HSETNX", config, "buckets", BUCKETS)
     await pool.call("HSETNX", config, "schema", SCHEMA)
-    buckets, schema = cast("list[bytes]", await pool.call("HMGET", config, "buckets", "schema"))
+    reply = await pool.call("HMGET", config, "buckets", "schema", "agent")
+    buckets, schema, agent = cast("tuple[bytes, bytes, bytes | None]", tuple(cast("list[bytes | None]", reply)))
     if int(schema) < SCHEMA:
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
-    return int(buckets)
+    return int(buckets), DEFAULT_AGENT if agent is None else agent.decode()
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:

@@ -65,6 +65,7 @@ from lanebus.bus.errors.stream import (
     SessionExists,
     StreamError,
     TrimRefused,
+    WrongAgent,
 )
 from lanebus.bus.errors.unavailable import (
     AnswerLost,
@@ -144,4 +145,5 @@ __all__ = (
     "UnknownRole",
     "UnknownVersion",
     "UnsafeServer",
+    "WrongAgent",
 )

@@ -1,6 +1,7 @@
 """Consumer groups: shared work, retries, dead letters, leases, and the status of groups."""
 
 from lanebus.bus.groups.activity import Activity
+from lanebus.bus.groups.agents import AgentStatus
 from lanebus.bus.groups.consumer import Consumer
 from lanebus.bus.groups.dead_letters import DeadLetter, DeadLetters
 from lanebus.bus.groups.lease_status import LeaseStatus
@@ -12,6 +13,7 @@ from lanebus.bus.session.session_lease import SessionLease
 
 __all__ = (
     "Activity",
+    "AgentStatus",
     "Consumer",
     "ConsumerStatus",
     "DeadLetter",

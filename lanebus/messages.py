@@ -59,7 +59,7 @@ from lanebus.bus.messages.events.loops import (
     ParallelLoopsEnded,
     ParallelLoopsStarted,
 )
-from lanebus.bus.messages.events.sessions import ControlAnswered, SessionLinked
+from lanebus.bus.messages.events.sessions import ControlAnswered, SessionAssigned, SessionLinked
 from lanebus.bus.messages.events.tools import (
     Progress,
     ToolEnded,
@@ -144,6 +144,7 @@ __all__ = (
     "RequestDefined",
     "Resume",
     "RevertApplied",
+    "SessionAssigned",
     "SessionLinked",
     "Steer",
     "StopReason",

@@ -39,6 +39,8 @@ BUS = (
     "inspection",
     "session",
     "resources",
+    "bus_agents",
+    "bus_groups",
     "bus",
 )
 HANDLERS = (

@@ -23,6 +23,7 @@ __all__ = (
     "SessionExists",
     "StreamError",
     "TrimRefused",
+    "WrongAgent",
 )
 
 
@@ -53,6 +54,20 @@ class Fenced(StreamError):
             "another worker has taken over"
         )
         self.session, self.epoch, self.found = session, epoch, found
+
+
+class WrongAgent(StreamError):
+    """The session belongs to another agent than the one that the caller named.
+
+    Fields: `session`; `given`, the agent that the caller named; `actual`, the session's agent, "" if it has none.
+    """
+
+    def __init__(self, session: str, given: str, actual: str) -> None:
+        super().__init__(
+            f"session {session!r} belongs to the agent {actual!r}, not to {given!r}: leave out the agent, or hand the "
+            "session over first"
+        )
+        self.session, self.given, self.actual = session, given, actual
 
 
 class LeaseHeld(StreamError):

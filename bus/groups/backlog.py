@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lanebus.bus.groups.liveness import Liveness
     from lanebus.bus.groups.work import InFlight, Work
     from lanebus.bus.servers.replies import Calling
+    from lanebus.bus.wire.keys import AgentBucket
 
 __all__ = ("Backlog",)
 
@@ -26,13 +27,19 @@ class Backlog:
     """The known number of work items that wait in some buckets, and the times of the next sweeps."""
 
     def __init__(
-        self, log: GroupLog, in_flight: InFlight, liveness: Liveness, buckets: Iterable[int], *, sweep_seconds: float
+        self,
+        log: GroupLog,
+        in_flight: InFlight,
+        liveness: Liveness,
+        places: Iterable[AgentBucket],
+        *,
+        sweep_seconds: float,
     ) -> None:
         self._log, self._in_flight, self._liveness, self._sweep_seconds = log, in_flight, liveness, sweep_seconds
-        self._available: dict[int, int] = {}
-        self._sweep_at = dict.fromkeys(buckets, -inf)
-        self._holders: dict[int, tuple[str, ...]] = {}
-        self._named: dict[int, dict[str, None]] = {}
+        self._available: dict[AgentBucket, int] = {}
+        self._sweep_at = dict.fromkeys(places, -inf)
+        self._holders: dict[AgentBucket, tuple[str, ...]] = {}
+        self._named: dict[AgentBucket, dict[str, None]] = {}
         self._losses, self._recovered = 1, 0
         """number of possibly lost replies with work items, and number of these losses after which the work items were
         fetched again. The first loss stands for an earlier process that may have left work items under this name"""
@@ -56,18 +63,20 @@ class Backlog:
         """Whether a bucket has to be swept now."""
         return anyio.current_time() >= self.next_sweep
 
-    def note(self, bucket: int, session: str) -> None:
-        """Count a wake-up and remember its session."""
-        self._available[bucket] = self._available.get(bucket, 0) + 1
-        named = self._named.setdefault(bucket, {})
+    def note(self, place: AgentBucket, session: str) -> None:
+        """Count a wake-up and remember its session. Ignore one for an agent that the consumer does not serve."""
+        if place not in self._sweep_at:
+            return
+        self._available[place] = self._available.get(place, 0) + 1
+        named = self._named.setdefault(place, {})
         if len(named) < self._log.bounds.named:
             named[session] = None
 
-    def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Schedule the next sweep of some buckets, or of all (None), at the time `moment` or earlier."""
-        for bucket, at in self._sweep_at.items():
-            if moment < at and (buckets is None or bucket in buckets):
-                self._sweep_at[bucket] = moment
+    def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
+        """Sweep some agents' buckets, or all (None), at that time or earlier."""
+        for place, at in self._sweep_at.items():
+            if moment < at and (places is None or place in places):
+                self._sweep_at[place] = moment
 
     def recover(self) -> None:
         """Fetch this consumer's own work items again, because a reply may have been lost.
@@ -83,7 +92,7 @@ class Backlog:
         now = anyio.current_time()
         if now < self.next_sweep:
             return
-        due = [bucket for bucket, at in self._sweep_at.items() if at <= now + self._log.bounds.together]
+        due = [place for place, at in self._sweep_at.items() if at <= now + self._log.bounds.together]
         # Set before the reply arrives: `nack` may ask for an earlier sweep in the meantime, or may lose its own reply.
         losses, is_recovering = self._losses, self.is_recovering
         self._sweep_at.update(dict.fromkeys(due, now + self._sweep_seconds))
@@ -96,11 +105,10 @@ class Backlog:
             silent=dict.fromkeys(due, silent),
             named={},
         )
-        for bucket, fetched in swept.items():
-            self._holders[bucket] = fetched.holders
+        for place, fetched in swept.items():
+            self._holders[place] = fetched.holders
             self._liveness.note_holders(fetched.holders, now)
-            self._available.pop(bucket, None)
-            self._note_remaining(bucket, fetched, now)
+            self._note_remaining(place, fetched, now)
         self._end_recovery(losses)
         if not is_recovering and now >= self._recover_at and any(fetched.has_unheld for fetched in swept.values()):
             # At most once per sweep period: a work item that can never be fetched would start a recovery in every
@@ -110,35 +118,48 @@ class Backlog:
 
     async def claim(self, connection: Calling, limit: int) -> list[Work]:
         """Fetch up to `limit` of the counted work items. Raises Unavailable."""
-        limits: dict[int, int] = {}
-        for bucket, count in self._available.items():
-            if limit <= 0:
-                break
-            limits[bucket] = min(count, limit)
-            limit -= limits[bucket]
+        limits = self._take_turns(limit)
         if not limits:
             return []
         now = anyio.current_time()
         silent = self._liveness.silent(now)
-        silent_holders = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in limits}
+        silent_holders = {place: sorted(silent & {*self._holders.get(place, ())}) for place in limits}
         losses = self._losses
         mode: Mode = "own" if self.is_recovering else ""
         held = self._held(limits) if mode else {}
-        named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in limits.items()}
-        replies = await self._log.fetch(connection, limits, held, mode=mode, silent=silent_holders, named=named)
+        named = {place: tuple(self._named.pop(place, ()))[:count] for place, count in limits.items()}
+        replies = await self._log.fetch(
+            connection, limits, held, mode=mode, silent=silent_holders, named=named, tenants=self._in_flight.tenants()
+        )
         works: list[Work] = []
-        for bucket, fetched in replies.items():
+        for place, fetched in replies.items():
             works += fetched.works
-            self._available.pop(bucket, None)  # a bucket with more work is added again as the last: buckets take turns
-            self._note_remaining(bucket, fetched, now)
+            self._available.pop(place, None)  # re-inserted last if it has more, so that all take turns
+            self._note_remaining(place, fetched, now)
         self._end_recovery(losses)
         return self._in_flight.add(works)
 
-    def _note_remaining(self, bucket: int, fetched: Fetched, now: float) -> None:
+    def _take_turns(self, limit: int) -> dict[AgentBucket, int]:
+        """Divide `limit` works: one for each agent and bucket in turn, until it is used up or none is left."""
+        limits: dict[AgentBucket, int] = {}
+        left = dict(self._available)
+        while left and limit > 0:
+            for place in list(left)[:limit]:
+                limits[place] = limits.get(place, 0) + 1
+                limit -= 1
+                left[place] -= 1
+                if left[place] <= 0:
+                    del left[place]
+        return limits
+
+    def _note_remaining(self, place: AgentBucket, fetched: Fetched, now: float) -> None:
+        """Note the works that are left. A place that is known already keeps its turn."""
         if fetched.remaining:
-            self._available[bucket] = fetched.remaining
+            self._available[place] = fetched.remaining
+        else:
+            self._available.pop(place, None)
         if fetched.due:  # 0 means that the delayed work is due now and was counted
-            self.sweep_by(now + fetched.due, (bucket,))
+            self.sweep_by(now + fetched.due, (place,))
 
     def _end_recovery(self, losses: int) -> None:
         """If no counted work is left, mark the first `losses` losses as recovered."""
@@ -146,5 +167,5 @@ class Backlog:
             self._recovered = losses
             self.sweep_by(-inf)
 
-    def _held(self, buckets: Iterable[int]) -> dict[int, tuple[str, ...]]:
-        return {bucket: self._in_flight.sessions(bucket) for bucket in buckets}
+    def _held(self, places: Iterable[AgentBucket]) -> dict[AgentBucket, tuple[str, ...]]:
+        return {place: self._in_flight.sessions(place) for place in places}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import InvalidSessionId
 from lanebus.bus.servers.stream_reader import StreamReader
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.wire.keys import AgentBucket, check_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +70,11 @@ class GroupReader:
         if not self._reader.positions:
             return  # without known positions a sweep must come first
         for stream, entries in (await self._reader.read(self._bounds.read, seconds)).items():
-            for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
-                if len(fields) > 1 and (session := _session(fields[1])) is not None:
-                    self.backlog.note(self._buckets[stream], session)
+            for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order, a, agent
+                named = dict(zip(fields[::2], fields[1::2], strict=False))
+                session, agent = _session(named.get(b"s", b"")), named.get(b"a", b"").decode(errors="replace")
+                if session is not None:
+                    self.backlog.note(AgentBucket(self._buckets[stream], agent), session)
 
     async def close(self) -> None:
         """Close the connection. Works that are not finished stay assigned to the consumer."""

@@ -62,6 +62,7 @@ class Consumer:
         *,
         group: str,
         name: str,
+        agents: Sequence[str],
         heartbeat: float,
         bounds: WorkBounds,
         start: Start = "beginning",
@@ -75,9 +76,14 @@ class Consumer:
             raise InvalidArgument("start", start, 'pass "beginning" or "now"')
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
+        if not agents:
+            raise SetupError("consumer: agents is empty, want the name of at least one agent to fetch work for")
         self.group, self.name, self.heartbeat_seconds = group, name, heartbeat
+        self.agents = tuple(dict.fromkeys(agents))
+        """the agents whose sessions are fetched"""
         self._log = GroupLog(
             *(pool, keys, group, name),
+            agents=self.agents,
             heartbeat=heartbeat,
             bounds=bounds,
             start=start,
@@ -203,7 +209,7 @@ class Consumer:
         if tried:
             with self._releasing(works):
                 await self._log.put_off(tried, delay, error)
-        self._fetcher.sweep_by(anyio.current_time() + delay, {work.bucket for work in works})
+        self._fetcher.sweep_by(anyio.current_time() + delay, {work.place for work in works})
 
     async def dead_letter(
         self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"", seen: int = 0

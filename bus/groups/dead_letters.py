@@ -14,7 +14,7 @@ from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.pages import stream_pages
 from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.wire.keys import AgentBucket, check_session_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -76,7 +76,7 @@ class DeadLetters:
             Unavailable: the server did not answer.
         """
         buckets = range(self._keys.buckets)
-        commands = [("HGET", self._keys.groups(bucket), f"{self.group}:dropped") for bucket in buckets]
+        commands = [("HGET", self._keys.groups(bucket), f":dropped:{self.group}") for bucket in buckets]
         return sum(int(count or 0) for count in cast("list[bytes | None]", await call_all(self._log, commands)))
 
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
@@ -157,16 +157,31 @@ class DeadLetters:
         return count + await self.redrive(page)
 
     async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
+        """Redrive letters of one bucket. Repeat those whose session was handed over after its agent was read."""
+        count = 0
+        while letters:
+            heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]
+            agents = cast("list[bytes | None]", await call_all(self._log, heads))
+            shares: dict[str, list[DeadLetter]] = defaultdict(list)
+            for letter, agent in zip(letters, agents, strict=True):
+                shares[(agent or b"").decode(errors="replace")].append(letter)
+            missed: set[str] = set()
+            for agent, share in shares.items():
+                redriven, others = await self._redrive_share(AgentBucket(bucket, agent), share)
+                count += redriven
+                missed.update(others)
+            letters = [letter for letter in letters if self._parse_id(letter.id)[1] in missed]
+        return count
+
+    async def _redrive_share(self, place: AgentBucket, letters: Sequence[DeadLetter]) -> tuple[int, set[str]]:
+        """Redrive letters of sessions of one agent. Return their number, and the ids of letters of other agents."""
         keys, work = self._keys, self._log.work
-        names = (*keys.group_work(bucket, self.group), keys.dead(bucket, self.group))
+        names = (*keys.group_work(*place, self.group), keys.dead(place.bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
         arguments = [word for letter in letters for word in (self._parse_id(letter.id)[1], letter.session)]
-        return cast(
-            "int",
-            await self._log.run(
-                _REDRIVE, (*names, *heads), (self.group, "", *work.wake_up_trim, work.error_length, *arguments)
-            ),
-        )
+        words = (f"{place.agent}:{self.group}", "", *work.wake_up_trim, work.error_length, *arguments)
+        count, *others = cast("list[int | bytes]", await self._log.run(_REDRIVE, (*names, *heads), words))
+        return cast("int", count), {cast("bytes", each).decode() for each in others}
 
     def _parse_id(self, letter_id: str) -> tuple[int, str]:
         require_text("letter_id", letter_id)

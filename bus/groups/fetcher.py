@@ -12,6 +12,7 @@ from lanebus.bus.groups.bucket_pollers import BucketPollers
 from lanebus.bus.groups.bucket_reader import GroupReader
 from lanebus.bus.groups.liveness import Liveness
 from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.wire.keys import AgentBucket
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -94,10 +95,10 @@ class Fetcher:
         if (nearest := self._liveness.next_silence(now)) is not None:
             self._beat_at = min(self._beat_at, now + max(nearest + self._bounds.shortest, self._bounds.shortest))
 
-    def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Schedule the next sweep of some buckets, or of all (None), at the time `moment` or earlier."""
+    def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
+        """Sweep some agents' buckets, or all (None), at that time or earlier."""
         for reader in self._readers:
-            reader.backlog.sweep_by(moment, buckets)
+            reader.backlog.sweep_by(moment, places)
 
     def recover(self) -> None:
         """Fetch the work items again that the server has assigned to this consumer but that this process does not
@@ -141,5 +142,6 @@ class Fetcher:
 
     def _reader(self, buckets: Sequence[int]) -> GroupReader:
         route = self._topology.route(self._keys.wake_ups(buckets[0]))
-        backlog = Backlog(self._log, self._in_flight, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
+        places = [AgentBucket(bucket, agent) for bucket in buckets for agent in self._log.agents]
+        backlog = Backlog(self._log, self._in_flight, self._liveness, places, sweep_seconds=self._sweep_seconds)
         return GroupReader(route, self._keys, backlog, buckets, self._bounds)

@@ -11,11 +11,11 @@ import anyio
 
 from lanebus.bus.errors import InvalidSessionId
 from lanebus.bus.groups.liveness import LastHeartbeat
-from lanebus.bus.groups.work import Work, by_bucket
+from lanebus.bus.groups.work import Work, by_place
 from lanebus.bus.log.lease import Lease
 from lanebus.bus.log.script import Script, run_script, run_scripts
 from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.wire.keys import AgentBucket, check_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ _Row = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
 
 
 class Fetched(NamedTuple):
-    """The result of a fetch from one bucket."""
+    """The result of a fetch for one agent from one bucket."""
 
     works: list[Work]
     remaining: int
@@ -75,6 +75,7 @@ class GroupLog:
         group: str,
         name: str,
         *,
+        agents: Sequence[str],
         heartbeat: float,
         bounds: WorkBounds,
         start: Start = "beginning",
@@ -83,6 +84,7 @@ class GroupLog:
     ) -> None:
         """
         Args:
+            agents: the agents whose sessions the consumer fetches.
             heartbeat: seconds without a heartbeat after which other consumers claim this consumer's work items.
             owner: owner of the leases that a fetch acquires for `heartbeat` seconds. "" acquires no leases.
             first_page: returns a session's first page, to read in the same call as its lease. None reads no page.
@@ -90,42 +92,44 @@ class GroupLog:
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
         self._start, self._owner, self.bounds = start, owner, bounds
         self._first_page = first_page
+        self.agents = agents
         self._heartbeat_ms = max(int(heartbeat * 1000), 1)
 
     async def fetch(
         self,
         connection: Calling,
-        limits: Mapping[int, int],
-        held: Mapping[int, Sequence[str]],
+        limits: Mapping[AgentBucket, int],
+        held: Mapping[AgentBucket, Sequence[str]],
         *,
         mode: Mode = "",
-        silent: Mapping[int, Sequence[str]],
-        named: Mapping[int, Sequence[str]],
-    ) -> dict[int, Fetched]:
+        silent: Mapping[AgentBucket, Sequence[str]],
+        named: Mapping[AgentBucket, Sequence[str]],
+        tenants: str = "",
+    ) -> dict[AgentBucket, Fetched]:
         """Fetch work items from buckets. The first fetch creates the group.
 
         Args:
             connection: where to send the calls.
-            limits: by bucket, the maximum number of work items to fetch; 0 only counts the work items.
-            held: by bucket, the sessions that this consumer holds, for the modes "own" and "sweep".
+            limits: most works to fetch for each agent from each bucket; 0 only counts them.
+            held: the sessions there that this consumer holds, for the modes "own" and "sweep".
             mode: what the fetch covers.
-            silent: by bucket, the consumers whose work items may be claimed.
-            named: by bucket, the sessions that wake-ups named. The lease of each is acquired together with its work. If
-                only one session is named, its first page is also read. The first pages of several sessions are left to
-                the caller, who can read them at the same time, at no extra cost.
+            silent: the consumers whose works there may be claimed.
+            named: the sessions there that wake-ups named. Their leases are acquired with their works. The first
+                page is read too if it is one session only: several read theirs at the same time, which costs no more.
+            tenants: how many sessions of each tenant this consumer holds, see `InFlight.tenants`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         start = "now" if self._start == "now" else ""
-        for bucket, most in limits.items():
-            sessions = named.get(bucket, ()) if self._owner else ()
+        for place, most in limits.items():
+            sessions = named.get(place, ()) if self._owner else ()
             heads = (self._keys.head(session) for session in sessions)
-            words: Sequence[Argument] = (most, mode, start, len(silent[bucket]), *silent[bucket])
-            leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
-            names = (*self._names(bucket), *heads)
-            calls.append((names, (*self._identity(), *words, *leases, *held.get(bucket, ()))))
+            words: Sequence[Argument] = (most, mode, start, len(silent[place]), *silent[place])
+            leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, tenants, len(sessions), *sessions)
+            names = (*self._names(place), *heads)
+            calls.append((names, (*self._identity(place), *words, *leases, *held.get(place, ()))))
         page, now = self._page(named), anyio.current_time()
         replies = await run_scripts(connection, _FETCH, calls, page)
-        return {bucket: self._fetched(bucket, reply, page, now) for bucket, reply in zip(limits, replies, strict=True)}
+        return {place: self._fetched(place, reply, page, now) for place, reply in zip(limits, replies, strict=True)}
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
         """Finish work items.
@@ -135,20 +139,20 @@ class GroupLog:
             seen: by session, the last position read. A session that is missing was read up to `Work.position`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for bucket, share in by_bucket(works):
+        for place, share in by_place(works):
             words: list[Argument] = []
             for work in share:
                 words += (work.session, work.order, max(seen.get(work.session, 0), work.position))
-            calls.append((self._with_heads(bucket, share), (*self._identity(), *words)))
+            calls.append((self._with_heads(place, share), (*self._identity(place), *words)))
         if calls:
             await run_scripts(self._pool, _ACK, calls)
 
     async def lost(self, works: Sequence[Work]) -> list[Work]:
         """Return the work items that this consumer has lost. Changes nothing."""
-        shares = by_bucket(works)
+        shares = by_place(works)
         commands = [
-            ("HMGET", self._keys.open(bucket, self._group), *(work.session for work in share))
-            for bucket, share in shares
+            ("HMGET", self._keys.open(*place, self._group), *(work.session for work in share))
+            for place, share in shares
         ]
         replies = cast("list[list[bytes | None]]", await call_all(self._pool, commands))
         own, lost = f"{self._name} ".encode(), list[Work]()
@@ -167,29 +171,30 @@ class GroupLog:
         text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for bucket, share in by_bucket([work for work, _ in tried]):
+        for place, share in by_place([work for work, _ in tried]):
             words: list[Argument] = []
             for work in share:
                 words += (work.session, max(attempts[work], 0), ms, text)
-            calls.append((self._names(bucket), (*self._identity(), *words)))
+            calls.append((self._names(place), (*self._identity(place), *words)))
         await run_scripts(self._pool, _RETRY, calls)
 
     async def dead_letter(self, work: Work, reason: str, attempts: int, raw: bytes, seen: int) -> str:
         """Turn a work item into a dead letter. Return the letter's id, or "" if this consumer has lost the work
         item."""
-        bounds, bucket = self.bounds, work.bucket
-        names = (*self._with_heads(bucket, (work,)), self._keys.dead(bucket, self._group))
+        bounds, place = self.bounds, work.place
+        names = (*self._with_heads(place, (work,)), self._keys.dead(place.bucket, self._group))
         arguments = (
-            *self._identity(),
+            *self._identity(place),
             *(work.session, work.order, max(seen, work.position), max(attempts, 0)),
             *(_short(reason, bounds.reason_length), raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
         )
         letter = cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
-        return f"{bucket}:{letter}" if letter else ""
+        return f"{place.bucket}:{letter}" if letter else ""
 
     async def deregister(self) -> int:
         """Give back all work items of this consumer and forget its name. Return the number of these work items."""
-        calls = [(self._names(bucket), self._identity()) for bucket in range(self._keys.buckets)]
+        places = [AgentBucket(bucket, agent) for bucket in range(self._keys.buckets) for agent in self.agents]
+        calls = [(self._names(place), self._identity(place)) for place in places]
         count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
         await self._beat(0, is_leaving=True)
         return count
@@ -203,22 +208,23 @@ class GroupLog:
         words = await self._beat(sessions, is_leaving=False)
         heartbeats: dict[str, LastHeartbeat] = {}
         for name, field in zip(words[::2], words[1::2], strict=True):
-            count, _, heartbeat, _ = (int(word) for word in field.split(b" "))
-            heartbeats[name.decode(errors="replace")] = LastHeartbeat(count, heartbeat / 1000)
+            count, _, heartbeat, *_ = field.split(b" ")
+            heartbeats[name.decode(errors="replace")] = LastHeartbeat(int(count), int(heartbeat) / 1000)
         return heartbeats
 
     async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
         forget = int(self.bounds.forget * 1000)
         arguments = (self._name, self._heartbeat_ms, sessions, forget, "1" if is_leaving else "")
+        arguments = (*arguments, ",".join(self.agents))
         names = (self._keys.consumers(self._group),)
         return cast("list[bytes]", await run_script(self._pool, _BEAT, names, arguments))
 
-    def _page(self, named: Mapping[int, Sequence[str]]) -> FirstPage | None:
+    def _page(self, named: Mapping[AgentBucket, Sequence[str]]) -> FirstPage | None:
         if self._first_page is None or sum(map(len, named.values())) != 1:
             return None
         return next(self._first_page(session) for sessions in named.values() for session in sessions)
 
-    def _fetched(self, bucket: int, reply: Reply, page: FirstPage | None, sent_at: float) -> Fetched:
+    def _fetched(self, place: AgentBucket, reply: Reply, page: FirstPage | None, sent_at: float) -> Fetched:
         remaining, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
         works: list[Work] = []
         rows = cast("list[_Row]", cast("list[Reply]", reply)[3:])
@@ -227,22 +233,23 @@ class GroupLog:
                 name = check_session_id(session.decode())
             except (UnicodeDecodeError, InvalidSessionId):
                 continue  # a foreign client wrote this name
-            text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
+            text = error.decode(errors="replace")
+            lease = Lease(name, self._owner, epoch, place.agent) if epoch else None
             own = page if lease and page and page.session == name else None
-            works.append(
-                Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, own, sent_at)
-            )
+            retry = b"r" in flags
+            work = Work(name, int(position), place.bucket, int(order), attempt, text, retry, lease, own, sent_at)
+            works.append(work._replace(agent=place.agent))
         names = tuple(holders.decode(errors="replace").split())
         return Fetched(works, remaining, None if due < 0 else due / 1000, names, self._name in names)
 
-    def _names(self, bucket: int) -> tuple[str, ...]:
-        return self._keys.group_work(bucket, self._group)
+    def _names(self, place: AgentBucket) -> tuple[str, ...]:
+        return self._keys.group_work(*place, self._group)
 
-    def _with_heads(self, bucket: int, works: Sequence[Work]) -> tuple[str, ...]:
-        return (*self._names(bucket), *(self._keys.head(work.session) for work in works))
+    def _with_heads(self, place: AgentBucket, works: Sequence[Work]) -> tuple[str, ...]:
+        return (*self._names(place), *(self._keys.head(work.session) for work in works))
 
-    def _identity(self) -> tuple[Argument, ...]:
-        return (self._group, self._name, *self.bounds.wake_up_trim)
+    def _identity(self, place: AgentBucket) -> tuple[Argument, ...]:
+        return (f"{place.agent}:{self._group}", self._name, *self.bounds.wake_up_trim)
 
 
 def _short(text: str, length: int) -> str:

@@ -1,4 +1,4 @@
-"""Read the names of the consumer groups on a bus."""
+"""The names of the consumer groups on a bus, and of the agents that they have fetched work for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.servers.topology import Reply
 
-__all__ = ("all_group_names", "names_of")
+__all__ = ("all_group_names", "all_parts", "parts_of")
 
 
 async def all_group_names(log: Log) -> tuple[str, ...]:
     """Return the sorted names of all groups that have fetched from any bucket. Raises Unavailable."""
+    return tuple(sorted({group for parts in await all_parts(log) for _, group in parts}))
+
+
+async def all_parts(log: Log) -> list[tuple[tuple[str, str], ...]]:
+    """Return, for each bucket, the pairs of agent and group that were fetched for. Raises Unavailable."""
     replies = await call_all(log, [("HKEYS", log.keys.groups(bucket)) for bucket in range(log.keys.buckets)])
-    return tuple(sorted({name for reply in replies for name in names_of(reply)}))
+    return [parts_of(reply) for reply in replies]
 
 
-def names_of(reply: Reply) -> tuple[str, ...]:
-    """Return the sorted group names among the fields of a `groups` hash. Pure."""
-    fields = (field.decode(errors="replace") for field in cast("list[bytes]", reply))
-    return tuple(sorted(field for field in fields if ":" not in field))
+def parts_of(reply: Reply) -> tuple[tuple[str, str], ...]:
+    """Return the sorted pairs of agent and group among the fields of a `groups` hash. Pure."""
+    fields = (field.decode(errors="replace").split(":") for field in cast("list[bytes]", reply))
+    return tuple(sorted((field[0], field[1]) for field in fields if len(field) == 2 and all(field)))

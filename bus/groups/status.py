@@ -7,18 +7,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import GroupInUse
+from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_script, run_scripts
 from lanebus.bus.servers.replies import call_all
+from lanebus.bus.wire.keys import AgentBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.log.work_bounds import WorkBounds
+    from lanebus.bus.servers.replies import Calling
     from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.wire.keys import Keys
 
-__all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
+__all__ = (
+    "ConsumerStatus",
+    "GroupStatus",
+    "PlaceStatus",
+    "SeenConsumer",
+    "read_group",
+    "read_heartbeats",
+    "read_places",
+    "remove_group",
+)
 
 _STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
 _SEEN_FIELD = ":seen"
@@ -42,7 +55,9 @@ class ConsumerStatus:
     pending: int
     """number of sessions delivered to the consumer and not finished"""
     sessions: tuple[str, ...]
-    """the pending sessions, sorted; at most `WorkBounds.named_works` of each bucket"""
+    """sessions pending with it, sorted; at most `WorkBounds.named_works` of each bucket and agent"""
+    agents: tuple[str, ...] = ()
+    """the agents that it serves, as it reported in its last heartbeat"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +91,74 @@ class GroupStatus:
     `Bus.remove_group`"""
 
 
-class _Bucket(NamedTuple):
+class PlaceStatus(NamedTuple):
+    """State of a group's work for one agent in one bucket. Source: scripts/group_status.lua."""
+
     waiting: int
     is_more: int
     delayed: int
     due: int
-    dead: int
-    dropped: int
     pending: list[bytes]
     held_sessions: list[bytes]
     longest: bytes
     """the session that was woken first, of those that wait; empty if none waits"""
+
+
+class SeenConsumer(NamedTuple):
+    """The last heartbeat of a consumer, by the server's clock."""
+
+    seen: int
+    """milliseconds"""
+    period: int
+    """milliseconds without a heartbeat after which it counts as silent"""
+    held: int
+    """sessions that it held"""
+    agents: tuple[str, ...]
+    """the agents that it served"""
+
+
+async def read_heartbeats(pool: Calling, keys: Keys, group: str) -> tuple[int, dict[str, SeenConsumer]]:
+    """Return the server's clock in milliseconds, and the last heartbeat of each consumer of a group.
+
+    The name ":seen" has the time of the last heartbeat of any consumer. Raises Unavailable.
+    """
+    time, *fields = cast("list[bytes]", await run_script(pool, _SEEN, (keys.consumers(group),), ()))
+    return int(time), {name: _heartbeat(text) for name, text in _pairs(fields)}
+
+
+def _heartbeat(text: str) -> SeenConsumer:
+    """Return the heartbeat in a field of the consumers hash, see scripts/group_beat.lua."""
+    words = text.split(" ")
+    if len(words) == 1:
+        return SeenConsumer(int(text), 0, 0, ())
+    _, seen, period, held, *agents = words
+    return SeenConsumer(int(seen), int(period), int(held), tuple(name for each in agents for name in each.split(",")))
+
+
+async def read_places(
+    pool: Calling,
+    keys: Keys,
+    group: str,
+    places: Sequence[AgentBucket],
+    bounds: WorkBounds,
+    *,
+    begun: bool = True,
+) -> dict[AgentBucket, PlaceStatus]:
+    """Read the state of a group's work for agents in buckets, in one round trip.
+
+    Args:
+        begun: count nothing where the group has never fetched. False counts all sessions that wait there.
+
+    Raises:
+        Unavailable: the server did not answer.
+    """
+    words = ("", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works, "" if begun else "1")
+    calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
+        (keys.group_work(*place, group), (f"{place.agent}:{group}", *words)) for place in places
+    ]
+    replies = await run_scripts(pool, _STATUS, calls) if calls else []
+    rows = (cast("tuple[int, int, int, int, list[bytes], list[bytes], bytes]", reply) for reply in replies)
+    return {place: PlaceStatus(*row) for place, row in zip(places, rows, strict=True)}
 
 
 async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
@@ -96,23 +168,25 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         Unavailable: the server did not answer.
     """
     keys = log.keys
-    words = (group, "", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works)
-    calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
-        ((*keys.group_work(bucket, group), keys.dead(bucket, group)), words) for bucket in range(keys.buckets)
+    fields = await call_all(log, [("HKEYS", keys.groups(bucket)) for bucket in range(keys.buckets)])
+    places = [
+        AgentBucket(bucket, agent)
+        for bucket, reply in enumerate(fields)
+        for agent, name in parts_of(reply)
+        if name == group
     ]
-    replies = await run_scripts(log, _STATUS, calls)
-    seen = await run_script(log, _SEEN, (keys.consumers(group),), ())
-    buckets = [
-        _Bucket(*cast("tuple[int, int, int, int, int, int, list[bytes], list[bytes], bytes]", r)) for r in replies
-    ]
-    time, *fields = cast("list[bytes]", seen)
-    now, heartbeats = int(time), dict(_pairs(fields))
+    replies = await read_places(log, keys, group, places, bounds)
+    letters = [("XLEN", keys.dead(bucket, group)) for bucket in range(keys.buckets)]
+    drops = [("HGET", keys.groups(bucket), f":dropped:{group}") for bucket in range(keys.buckets)]
+    counts = [int(cast("bytes | int | None", count) or 0) for count in await call_all(log, [*letters, *drops])]
+    buckets = list(replies.values())
+    now, heartbeats = await read_heartbeats(log, keys, group)
     newest = heartbeats.pop(_SEEN_FIELD, None)
     consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
-    heads = await log.heads([bucket.longest.decode() for bucket in buckets if bucket.longest])
+    heads = await log.heads([place.longest.decode() for place in buckets if place.longest])
     oldest = min((head.updated for head in heads if not head.is_erased), default=None)
-    since = None if newest is None else max(now - int(newest), 0) / 1000
+    since = None if newest is None else max(now - newest.seen, 0) / 1000
     return GroupStatus(
         name=group,
         consumers=consumers,
@@ -121,8 +195,8 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         pending=sum(each.pending for each in consumers),
         retries=sum(bucket.delayed for bucket in buckets),
         next_retry=None if due is None else (due - now) / 1000,
-        dead=sum(bucket.dead for bucket in buckets),
-        dropped=sum(bucket.dropped for bucket in buckets),
+        dead=sum(counts[: keys.buckets]),
+        dropped=sum(counts[keys.buckets :]),
         seen=since,
         is_away=since is not None and since >= bounds.away,
         longest_wait=None if oldest is None else max(now / 1000 - oldest, 0.0),
@@ -139,17 +213,28 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
     was_there = False
     for buckets in batched(range(keys.buckets), log.bounds.buckets):
         # The group's position is deleted first: a group without a position blocks no trims.
-        places = [("HDEL", keys.groups(each), group, f"{group}:dropped", f"{group}:clock") for each in buckets]
-        works = [("UNLINK", keys.open(each, group), keys.due(each, group), keys.dead(each, group)) for each in buckets]
+        fields = await call_all(log, [("HKEYS", keys.groups(each)) for each in buckets])
+        found = [(each, parts_of(reply)) for each, reply in zip(buckets, fields, strict=True)]
+        pairs = [AgentBucket(each, agent) for each, parts in found for agent, name in parts if name == group]
+        places = [
+            *(("HDEL", keys.groups(each), f"{agent}:{group}", f"{agent}:{group}:clock") for each, agent in pairs),
+            *(("HDEL", keys.groups(each), f":dropped:{group}") for each in buckets),
+        ]
+        works = [
+            *(("UNLINK", keys.open(*pair, group), keys.due(*pair, group)) for pair in pairs),
+            *(("UNLINK", keys.dead(each, group)) for each in buckets),
+        ]
         was_there = any(await call_all(log, [*places, *works])) or was_there
-        orders = await call_all(log, [("ZRANGE", keys.order(each), 0, -1) for each in buckets])
+        orders = await call_all(log, [("ZRANGE", keys.order(*pair), 0, -1) for pair in pairs])
         names = [name.decode() for order in orders for name in cast("list[bytes]", order)]
         for sessions in batched(names, log.bounds.heads):
             await call_all(log, [("HDEL", keys.head(session), f"g:{group}") for session in sessions])
     return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
 
 
-def _consumers(buckets: Iterable[_Bucket], heartbeats: Mapping[str, str], now: int) -> tuple[ConsumerStatus, ...]:
+def _consumers(
+    buckets: Iterable[PlaceStatus], heartbeats: Mapping[str, SeenConsumer], now: int
+) -> tuple[ConsumerStatus, ...]:
     pending: Counter[str] = Counter()
     sessions: dict[str, set[str]] = defaultdict(set)
     for bucket in buckets:
@@ -163,19 +248,24 @@ def _consumers(buckets: Iterable[_Bucket], heartbeats: Mapping[str, str], now: i
 
 
 def _consumer(
-    name: str, pending: Mapping[str, int], sessions: Mapping[str, set[str]], heartbeats: Mapping[str, str], now: int
+    name: str,
+    pending: Mapping[str, int],
+    sessions: Mapping[str, set[str]],
+    heartbeats: Mapping[str, SeenConsumer],
+    now: int,
 ) -> ConsumerStatus:
-    heartbeat_text = heartbeats.get(name)
-    _, seen, heartbeat, held = (int(word) for word in heartbeat_text.split(" ")) if heartbeat_text else (0, None, 0, 0)
-    since = None if seen is None else max(now - seen, 0)
+    heartbeat = heartbeats.get(name)
+    since = None if heartbeat is None else max(now - heartbeat.seen, 0)
+    period = 0 if heartbeat is None else heartbeat.period
     return ConsumerStatus(
         name=name,
         seen=None if since is None else since / 1000,
-        heartbeat=heartbeat / 1000,
-        is_alive=since is not None and since < heartbeat,
-        held=held,
+        heartbeat=period / 1000,
+        is_alive=since is not None and since < period,
+        held=0 if heartbeat is None else heartbeat.held,
         pending=pending.get(name, 0),
         sessions=tuple(sorted(sessions.get(name, ()))),
+        agents=() if heartbeat is None else heartbeat.agents,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
+
+from lanebus.bus.wire.keys import AgentBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -11,7 +14,9 @@ if TYPE_CHECKING:
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.lease import Lease
 
-__all__ = ("InFlight", "Work", "by_bucket")
+__all__ = ("InFlight", "Work", "by_place")
+
+_TENANT = re.compile(r"[-_]")
 
 
 class Work(NamedTuple):
@@ -37,6 +42,13 @@ class Work(NamedTuple):
     """the session's first page, read after the lease was acquired; None if it was not requested"""
     asked: float = 0.0
     """when the fetch was sent, in seconds of the event loop's clock"""
+    agent: str = ""
+    """the agent that the session belongs to"""
+
+    @property
+    def place(self) -> AgentBucket:
+        """Where the work was fetched from."""
+        return AgentBucket(self.bucket, self.agent)
 
 
 class InFlight:
@@ -64,18 +76,26 @@ class InFlight:
             if self._works.get(work.session) == work:
                 del self._works[work.session]
 
-    def sessions(self, bucket: int) -> tuple[str, ...]:
-        """Return the held sessions of one bucket."""
-        return tuple(work.session for work in self._works.values() if work.bucket == bucket)
+    def sessions(self, place: AgentBucket) -> tuple[str, ...]:
+        """Return the held sessions of one agent in one bucket."""
+        return tuple(work.session for work in self._works.values() if work.place == place)
+
+    def tenants(self) -> str:
+        """Return how many held sessions each tenant has, as scripts/group_fetch.lua reads it.
+
+        A session's tenant is its id up to the first "-" or "_". All ids without one share the tenant "".
+        """
+        counts = Counter(found[0] if len(found := _TENANT.split(name, 1)) > 1 else "" for name in self._works)
+        return ",".join(f"{tenant}:{count}" for tenant, count in counts.items())
 
     def works(self) -> list[Work]:
         """Return all held work items."""
         return list(self._works.values())
 
 
-def by_bucket(works: Sequence[Work]) -> list[tuple[int, list[Work]]]:
-    """Group work items by bucket, because each bucket needs a script call of its own. Pure."""
-    shares: dict[int, list[Work]] = defaultdict(list)
+def by_place(works: Sequence[Work]) -> list[tuple[AgentBucket, list[Work]]]:
+    """Group works by bucket and agent, as each pair is one script call. Pure."""
+    shares: dict[AgentBucket, list[Work]] = defaultdict(list)
     for work in works:
-        shares[work.bucket].append(work)
+        shares[work.place].append(work)
     return list(shares.items())

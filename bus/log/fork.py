@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ("begin_fork", "unpin")
 
-_PIN, _FORK = Script("pin"), Script("fork")
+_PIN, _FORK = Script("pin"), Script("fork", shares=("agents",))
 
 
 class _Shared(NamedTuple):
@@ -32,6 +32,8 @@ class _Shared(NamedTuple):
     """those incarnations in the parent's head that wrote shared entries"""
     trimmed: int
     """the highest shared position that cannot be read; 0 if all shared entries can be read"""
+    agent: str
+    """the agent of the parent; "" if it has none"""
 
     def ending_with(self, token: str) -> _Shared:
         """Return a copy for which `token` is the incarnation of the last shared entry. "" means unknown."""
@@ -39,7 +41,9 @@ class _Shared(NamedTuple):
         return self._replace(cursor=self.cursor._replace(incarnation=token), incarnations=listed)
 
 
-async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: ArchiveReader | None = None) -> None:
+async def begin_fork(
+    log: Log, parent: str, child: str, at: int | None, past: ArchiveReader | None = None, *, agent: str | None = None
+) -> None:
     """Start a session as a fork of another session. A repeat with the same arguments changes nothing.
 
     Parent and child may be on different servers of a cluster. So the shared entries are first pinned at the parent, and
@@ -51,6 +55,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
         child: the id of the fork.
         at: the last position to share; None shares all entries.
         past: the archive, which has the entry at `at` if the parent was trimmed beyond it.
+        agent: the agent of the fork; None means that of its parent.
 
     Raises:
         SessionExists: a session with the child's id exists and is not this fork.
@@ -65,7 +70,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
             head = await log.head(parent)
             token = await written_by(log, head, shared.cursor.position, past)
             shared = shared.ending_with(token or "")
-        await _begin(log, parent, child, shared)
+        await _begin(log, parent, child, shared, shared.agent if agent is None else agent)
     except SessionExists as taken:
         if taken.parent != parent:  # with the same parent, the pin is that of the existing fork and must stay
             await unpin(log, parent, child)
@@ -92,9 +97,9 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
         if word == "trimmed":
             raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
         raise NoSuchPosition(parent, at or 0, int(number))
-    position, incarnations, trimmed = cast("tuple[int, bytes, int]", reply)
+    position, incarnations, trimmed, agent = cast("tuple[int, bytes, int, bytes]", reply)
     shared = tuple(each for each in read_incarnations(incarnations) if each.start < position)
-    return _Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed)
+    return _Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed, agent.decode())
 
 
 async def unpin(log: Log, parent: str, child: str) -> None:
@@ -102,8 +107,8 @@ async def unpin(log: Log, parent: str, child: str) -> None:
     await log.call("HDEL", log.keys.checkpoints(parent), f"f:{child}")
 
 
-async def _begin(log: Log, parent: str, child: str, shared: _Shared) -> None:
-    """Create the child. The shared entries must be pinned already.
+async def _begin(log: Log, parent: str, child: str, shared: _Shared, agent: str) -> None:
+    """Create the child for an agent. The shared entries must be pinned already.
 
     Raises:
         SessionExists: the id is in use; nothing was written.
@@ -112,7 +117,7 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared) -> None:
     keys, cursor = log.keys, shared.cursor
     names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
     incarnations = " ".join(each.token for each in shared.incarnations)
-    arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed)
+    arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed, agent)
     reply = await log.run(_FORK, names, arguments)
     if reply == b"erased":
         raise SessionErased(child)

@@ -91,6 +91,8 @@ class SessionHead(NamedTuple):
     """token of the incarnation that wrote the entry at `trimmed`; "" if it is unknown"""
     live_id: str = ""
     """the highest id of any live delta so far; "" if the session never had a live delta"""
+    agent: str = ""
+    """the agent that the session belongs to; "" before its first message"""
 
     @property
     def own_start(self) -> Cursor:
@@ -170,13 +172,15 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
-    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live", "agent"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """Return the head that the reply to `head_command` states. If the command was refused, raise the error."""
-    *numbers, state, incarnations, parent, fork, llm, extension, by, live = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
+        "list[bytes | None]", answered(reply)
+    )
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
@@ -195,6 +199,7 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         trimmed if extension is None else int(extension),
         (by or b"").decode(),
         (live or b"").partition(b" ")[0].decode(),
+        (agent or b"").decode(errors="replace"),
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import SessionErased, WrongAgent
 from lanebus.bus.log.script import Script, run_script, run_scripts
 
 if TYPE_CHECKING:
@@ -22,12 +23,21 @@ __all__ = ("Lease", "LeaseAnswer", "Leases")
 _LEASE = Script("lease", shares=("wake", "take"))
 
 
+class _Refusal(IntEnum):
+    """Answers of the script in place of an epoch."""
+
+    OTHER_AGENT = -2
+    """the session belongs to another agent than the believed one"""
+
+
 class Lease(NamedTuple):
     """The right to run a session's loop. It ends when a lease with a later epoch is taken, whatever the clock says."""
 
     session: str
     owner: str
     epoch: int
+    agent: str = ""
+    """the session's agent when the lease was taken; "" if it had none"""
 
 
 class LeaseAnswer(NamedTuple):
@@ -48,7 +58,14 @@ class Leases:
         self._log = log
 
     async def take(
-        self, session: str, owner: str, seconds: float, *, also_resting: bool = True, page: FirstPage | None = None
+        self,
+        session: str,
+        owner: str,
+        seconds: float,
+        *,
+        also_resting: bool = True,
+        page: FirstPage | None = None,
+        agent: str = "",
     ) -> LeaseAnswer:
         """Take a lease, unless another owner has an unexpired lease of the session.
 
@@ -58,14 +75,18 @@ class Leases:
             seconds: how long the lease lasts without a renewal.
             also_resting: whether to take the lease even if the session rests until its next attempt.
             page: a page of the session to read in the same round trip, after the lease was taken. None reads no page.
+            agent: take the lease only if the session belongs to this agent; "" means any.
 
         Raises:
             SessionErased: the session was erased.
+            WrongAgent: the session does not belong to `agent`.
             Unavailable: the server cannot be reached; the lease may have been taken.
         """
-        names, words = self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
-        epoch, left = cast("Sequence[int]", await run_script(self._log, _LEASE, names, words, page))
-        return _lease_answer(session, owner, epoch, left)
+        names, words = self._call("take", [Lease(session, owner, 0, agent)], seconds, flag=also_resting)
+        epoch, left, found = cast("tuple[int, int, bytes]", await run_script(self._log, _LEASE, names, words, page))
+        if epoch == _Refusal.OTHER_AGENT:
+            raise WrongAgent(session, agent, found.decode())
+        return _lease_answer(Lease(session, owner, epoch, found.decode()), left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Renew leases for `seconds` from now. Return the leases that are lost.
@@ -89,22 +110,29 @@ class Leases:
         Raises:
             Unavailable: the server cannot be reached; the leases then expire.
         """
-        await self._run("release", leases, rest, flag=wake)
+        while leases:
+            answers = await self._run("release", leases, rest, flag=wake)
+            # A lease of an empty session: its first message has given it an agent since.
+            leases = [
+                lease._replace(agent=agent)
+                for lease, (epoch, agent) in zip(leases, answers, strict=True)
+                if epoch == _Refusal.OTHER_AGENT
+            ]
 
     async def _run(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False
-    ) -> list[tuple[int, int]]:
-        """Run `step` of lease.lua for all leases, and return the answers in the order of the leases."""
+    ) -> list[tuple[int, str]]:
+        """Run a step for all leases, and return the epoch and the agent of each, in the order of the leases."""
         shares = defaultdict[tuple[int, str], list[int]](list)
         for at, lease in enumerate(leases):
             shares[self._log.keys.bucket(lease.session), lease.owner].append(at)
         calls = [self._call(step, [leases[at] for at in places], seconds, flag=flag) for places in shares.values()]
-        answers = [(0, 0)] * len(leases)
+        answers = [(0, "")] * len(leases)
         replies = await run_scripts(self._log, _LEASE, calls) if calls else ()
         for places, reply in zip(shares.values(), replies, strict=True):
-            numbers = cast("list[int]", reply)
-            for at, epoch, left in zip(places, numbers[::2], numbers[1::2], strict=True):
-                answers[at] = (epoch, left)
+            words = cast("list[int | bytes]", reply)
+            for at, epoch, agent in zip(places, words[::3], words[2::3], strict=True):
+                answers[at] = (cast("int", epoch), cast("bytes", agent).decode())
         return answers
 
     def _call(
@@ -112,15 +140,18 @@ class Leases:
     ) -> tuple[Sequence[str], Sequence[Argument]]:
         """Return the keys and arguments of lease.lua for leases of one owner and one bucket."""
         keys = self._log.keys
-        names = (*keys.work(keys.bucket(leases[0].session)), *(keys.head(lease.session) for lease in leases))
-        pairs = [word for lease in leases for word in (lease.session, lease.epoch)]
+        bucket = keys.bucket(leases[0].session)
+        names = [keys.woken(bucket), keys.wake_ups(bucket), *(keys.head(lease.session) for lease in leases)]
+        if step == "release":
+            names += [keys.order(bucket, lease.agent) for lease in leases]
+        words = [word for lease in leases for word in (lease.session, lease.epoch, lease.agent)]
         trim = self._log.work.wake_up_trim
-        return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", *trim, *pairs)
+        return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", *trim, *words)
 
 
-def _lease_answer(session: str, owner: str, epoch: int, left: int) -> LeaseAnswer:
-    if epoch < 0:
-        raise SessionErased(session)
-    if epoch:
-        return LeaseAnswer(Lease(session, owner, epoch))
+def _lease_answer(lease: Lease, left: int) -> LeaseAnswer:
+    if lease.epoch < 0:
+        raise SessionErased(lease.session)
+    if lease.epoch:
+        return LeaseAnswer(lease)
     return LeaseAnswer(None, max(left, 0) / 1000, max(-left, 0) / 1000)

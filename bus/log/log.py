@@ -5,6 +5,7 @@ Other operations on the log are functions that take a `Log`, such as `begin_fork
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +15,7 @@ from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.script import Script, run_script
 from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import ALL_BYTES, Keys
+from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,12 +86,14 @@ class Log:
                 found.update(zip(some, cast("list[bytes]", replies), strict=True))
         return found
 
-    async def sessions(self, bucket: int | None = None) -> list[str]:
+    async def sessions(self, bucket: int | None = None, agent: str | None = None) -> list[str]:
         """Return every session that was ever published to and not erased, in no particular order.
 
         Args:
             bucket: return only the sessions of this bucket; None means all buckets.
+            agent: only those of this agent; None means all.
         """
+        suffix = b"" if agent is None else f" {agent}".encode()
         names: dict[str, None] = {}
         chosen = range(self._keys.buckets) if bucket is None else (bucket,)
         for buckets in batched(chosen, self.bounds.buckets):
@@ -103,10 +106,21 @@ class Log:
                 replies = await call_all(self.pool, commands)
                 for scanned, reply in zip(tuple(places), replies, strict=True):
                     places[scanned], found = cast("tuple[bytes, list[bytes]]", reply)
-                    names |= dict.fromkeys(name.decode() for name in found[::2])
+                    pairs = zip(found[::2], found[1::2], strict=True)
+                    names |= dict.fromkeys(
+                        name.decode() for name, text in pairs if not name.startswith(b":") and text.endswith(suffix)
+                    )
                 places = {each: place for each, place in places.items() if place != b"0"}
-        names.pop(ALL_BYTES, None)
         return list(names)
+
+    async def agents(self) -> dict[str, int]:
+        """Return the number of sessions of each agent that has any, by name."""
+        counts: dict[str, int] = {}
+        commands = [("HGET", self._keys.sessions(bucket), ALL_AGENTS) for bucket in range(self._keys.buckets)]
+        for text in cast("list[bytes | None]", await call_all(self.pool, commands)):
+            for agent, count in cast("dict[str, int]", json.loads(text or b"{}")).items():
+                counts[agent] = counts.get(agent, 0) + count
+        return counts
 
     async def size_bytes(self) -> int:
         """Return the size of all messages of all sessions, as JSON."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ("PUBLISH", "PublishLimits", "SessionAppend", "publish_command", "seeds_of")
 
-PUBLISH = Script("publish", shares=("wake", "producers"))
+PUBLISH = Script("publish", shares=("wake", "producers", "agents"))
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +33,13 @@ class SessionAppend:
     """term of the producer; the appends of a term are numbered from 1"""
     number: int
     publishes: list[PendingPublish]
+    agent: str = ""
+    """the agent that the session is believed to belong to"""
 
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
         """Give the caller of each publish its outcome. Return the session's position after this append.
+
+        `agent` is afterwards the agent of the session: another one if the append handed it over.
 
         Args:
             before: position of the session before this append.
@@ -49,6 +53,7 @@ class SessionAppend:
                 count = publish.plan.message_count
                 publish.succeed(before + 1, count, incarnation)
                 before += count
+                self.agent = publish.plan.conditions.assign or self.agent
             else:
                 publish.end(words[index].decode(), session_bytes)
         return before
@@ -94,14 +99,18 @@ def publish_command(
     for append in appends:
         session, count = append.session, len(append.publishes)
         names += keys.appending(session)
-        arguments += (session, append.term, append.number, count)
-        place, wakes = len(arguments) - 1, False
+        arguments += (session, append.agent, append.term, append.number, count)
+        place, wakes, assigned = len(arguments) - 1, False, list[str]()
         for publish in append.publishes:
             plan = publish.plan
             arguments.append(plan.text)
             arguments += plan.parts
             wakes = wakes or plan.wakes
+            if plan.conditions.assign is not None:
+                assigned.append(plan.conditions.assign)
         if wakes:
-            names += keys.work(keys.bucket(session))
+            bucket = keys.bucket(session)
+            names += keys.work(bucket, append.agent)
+            names += [keys.order(bucket, agent) for agent in assigned]
             arguments[place] = -count
     return PUBLISH.command(names, arguments)

@@ -44,6 +44,10 @@ class AppendConditions(NamedTuple):
     """whether to wake the workers. None wakes them if one of the messages is a user message or a control message"""
     state: Literal["closed", "open"] | None = None
     """the state to set for the session; None leaves it unchanged"""
+    agent: str | None = None
+    """the agent that the session must belong to; None means any"""
+    assign: str | None = None
+    """the agent to hand the session over to; None leaves it with its agent. It wakes a worker in any case"""
 
 
 UNCONDITIONAL = AppendConditions()
@@ -121,9 +125,9 @@ def encode_publish(
         raise
     if wakes:
         lanes = "w" + lanes
-    if is_control or conditions.state == "closed":
+    if is_control or conditions.state == "closed" or conditions.assign is not None:
         is_control, lanes = True, "c" + lanes
-    if conditions[:3] == UNCONDITIONAL[:3] and conditions.state is None:
+    if conditions[:3] == UNCONDITIONAL[:3] and conditions[4:] == UNCONDITIONAL[4:]:
         return EncodedPublish(lanes, parts, size_bytes, bool(wakes), is_control)
     if conditions.key is not None:
         try:
@@ -138,6 +142,8 @@ def encode_publish(
         "expected": conditions.expected,
         "epoch": conditions.epoch,
         "state": conditions.state,
+        "agent": conditions.agent,
+        "assign": conditions.assign,
     }
     text = json.dumps({name: value for name, value in terms.items() if value is not None})
     return EncodedPublish(text, parts, size_bytes, bool(wakes), is_control, conditions)

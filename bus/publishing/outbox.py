@@ -8,53 +8,21 @@ again while a copy of it may be in flight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refused
 from lanebus.bus.publishing.append import SessionAppend
 from lanebus.bus.publishing.encoded_publish import LANE_OF
+from lanebus.bus.publishing.trouble import Trouble
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.publishing.pending_publish import PendingPublish
-    from lanebus.bus.servers.backoff import Backoff
 
-__all__ = ("Outbox", "Trouble")
-
-
-@dataclass(slots=True, eq=False)
-class Trouble:
-    """The problems of a session that the recovery has to solve before appends are sent directly again."""
-
-    backoff: Backoff | None = None
-    """the recovery's pauses between attempts; None if the last attempt succeeded"""
-    retry_at: float = 0.0
-    """time of the next attempt, on the event loop's clock"""
-    doubtful: list[SessionAppend] = field(default_factory=list[SessionAppend])
-    """appends that were sent and never answered, in order"""
-    waiting: list[PendingPublish] = field(default_factory=list["PendingPublish"])
-    """publishes that are certainly not in the log, in the order in which to send them"""
-    waiting_bytes: int = 0
-    """size of the waiting publishes"""
-    is_rolled_back: bool = False
-    """whether the log lost its end, so that the next number has to be forced"""
-    is_single: bool = False
-    """whether each waiting publish is sent alone, to find the publish that the server refuses for good"""
-    floor: int | None = None
-    """the server refused the producer's term, and the next term must be above this number; None if not refused"""
-    foreign: Lane | None = None
-    """the lane in which a foreign entry blocks appends; None if no foreign entry does"""
-    moved: int = 0
-    """how often foreign entries were quarantined since the last successful append"""
-
-    @property
-    def needs_settling(self) -> bool:
-        """Whether numbers have to be settled before anything else is sent."""
-        return bool(self.doubtful) or self.is_rolled_back
+__all__ = ("Outbox",)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +45,8 @@ class Outbox:
     lost: LogRolledBack | None = None
     """a rollback that no caller was told about yet; None if there is none to report"""
     trouble: Trouble | None = None
+    agent: str = ""
+    """the agent of the session as far as is known; "" if nothing was sent yet"""
 
     @property
     def is_idle(self) -> bool:
@@ -88,7 +58,8 @@ class Outbox:
         self.in_flight += 1
         for publish in publishes:
             publish.is_sent = True
-        return SessionAppend(self.session, self.term, self.answered + self.in_flight, publishes)
+        agent = self.agent = self.agent or publishes[0].agent
+        return SessionAppend(self.session, self.term, self.answered + self.in_flight, publishes, agent)
 
     def answer(
         self, append: SessionAppend, reply: bytes | Refused | None, session_bytes: int | None, *, is_alone: bool = True
@@ -121,6 +92,9 @@ class Outbox:
         elif first == b"stale":
             self._return(append)
             self._end_term(int(second))
+        elif first == b"agent":
+            self._return(append)
+            self.agent = second.decode()
         elif first == b"gap":
             last, position = int(second), int(third)
             is_known = self.trouble is not None and self.trouble.is_rolled_back
@@ -132,6 +106,7 @@ class Outbox:
             incarnation, _, outcomes = third[:-2].partition(b" ")
             self.answered, self.incarnation = append.number, incarnation.decode()
             self.position = append.settle(int(second), self.incarnation, outcomes, session_bytes)
+            self.agent = append.agent
             self._forget_foreign()
         return None
 

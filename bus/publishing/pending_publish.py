@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import Conflict, Fenced, OutcomeUnknown, OverLimit, SessionClosed, SessionErased, Unavailable
+from lanebus.bus.errors import (
+    Conflict,
+    Fenced,
+    OutcomeUnknown,
+    OverLimit,
+    SessionClosed,
+    SessionErased,
+    Unavailable,
+    WrongAgent,
+)
 from lanebus.bus.wire.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -34,6 +43,8 @@ class PendingPublish:
     """whether the publish may be in the log"""
     reason: Unavailable | None = None
     """the last error that prevented the append; None if there was no error"""
+    agent: str = ""
+    """the agent that the session gets if this is its first publish"""
 
     @property
     def is_over(self) -> bool:
@@ -94,6 +105,8 @@ class PendingPublish:
                 self.fail(Conflict(self.session, conditions.expected or 0, int(rest)))
             case "f":
                 self.fail(Fenced(self.session, conditions.epoch or 0, int(rest)))
+            case "g":
+                self.fail(WrongAgent(self.session, conditions.agent or "", rest))
             case "o":
                 self.fail(OverLimit(self.session, "session", int(rest), session_bytes or 0))
             case "z":

@@ -96,7 +96,7 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
 
     async def publish(
-        self, session: str, messages: Sequence[Publishable], conditions: AppendConditions, seconds: float
+        self, session: str, messages: Sequence[Publishable], conditions: AppendConditions, seconds: float, agent: str
     ) -> Receipt:
         """Store the large media of messages, append the messages in one step, and wait for their positions.
 
@@ -108,6 +108,7 @@ class Publisher:
             messages: the messages, in order.
             conditions: conditions and effects of the publish.
             seconds: time limit of the call.
+            agent: the agent that a session gets with its first message; `conditions.agent` has precedence.
 
         Raises:
             MessageError: a message, its media or the key is damaged or too large; nothing was appended.
@@ -120,19 +121,18 @@ class Publisher:
         offload, loop, limit = self._offload, self._loop, self._limits.message_bytes
         began, plan = loop.time(), None
         future: asyncio.Future[Receipt] | None = None
-        deadline = began + seconds
+        agent, deadline = conditions.agent or agent, began + seconds
         try:
             if session not in offload.turns:
                 plan = encode_publish(messages, conditions, self._seeds, offload.body_bytes, limit)
             if plan is None:
-                publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
+                publish = await self._put_in_turn(session, messages, conditions, seconds, deadline, agent=agent)
             else:
-                queue = self._queue
-                if queue.is_closed:
+                if (queue := self._queue).is_closed:
                     raise Closed("bus")
                 if queue.is_full:
                     await queue.wait_room(session, plan.size_bytes, seconds, deadline)
-                publish = PendingPublish(session, plan, loop.create_future(), seconds, deadline)
+                publish = PendingPublish(session, plan, loop.create_future(), seconds, deadline, agent=agent)
                 self._put(publish)
             future = publish.future
             receipt = await future
@@ -153,6 +153,8 @@ class Publisher:
         conditions: AppendConditions,
         seconds: float,
         deadline: float,
+        *,
+        agent: str,
     ) -> PendingPublish:
         """Store large media, then queue the publish. Later publishes to the session wait, which keeps their order."""
         if self._queue.is_closed:
@@ -164,7 +166,7 @@ class Publisher:
                 plan = cast("EncodedPublish", encoded)  # never None, because no `heavy_bytes` was given
                 if self._queue.is_full or self._queue.is_closed:
                     await self._queue.wait_room(session, plan.size_bytes, seconds, deadline)
-                publish = PendingPublish(session, plan, self._loop.create_future(), seconds, deadline)
+                publish = PendingPublish(session, plan, self._loop.create_future(), seconds, deadline, agent=agent)
                 self._put(publish)
                 return publish
         what = f"publish to session {session!r}: its media were not stored within {seconds:g} s"

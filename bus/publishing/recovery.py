@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.publishing.append import PublishLimits, SessionAppend
     from lanebus.bus.publishing.bounds import PublishBounds
-    from lanebus.bus.publishing.outbox import Outbox, Trouble
+    from lanebus.bus.publishing.outbox import Outbox
     from lanebus.bus.publishing.outboxes import Outboxes
     from lanebus.bus.publishing.pending_publish import PendingPublish
+    from lanebus.bus.publishing.trouble import Trouble
     from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
     from lanebus.bus.wire.keys import Keys
 

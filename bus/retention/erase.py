@@ -15,13 +15,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from lanebus.bus.errors import EraseRefused, NoArchive, Refused
-from lanebus.bus.groups.names import names_of
+from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.fork import unpin
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.pages import stream_pages
 from lanebus.bus.servers.replies import answered
+from lanebus.bus.wire.keys import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Erased", "SessionArchive", "erase")
 
-_ERASE, _FORGET = Script("erase"), Script("forget")
+_ERASE, _FORGET = Script("erase", shares=("agents",)), Script("forget")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
@@ -127,20 +128,27 @@ class _Tombstone(NamedTuple):
     """id of the change notice that announced the erasure; "" if none was written"""
     parent: str
     """the session's parent; "" if the session is no fork"""
-    groups: tuple[str, ...]
+    groups: tuple[tuple[str, str], ...]
+    """each agent that a consumer group has fetched for in this bucket, and the group"""
     checkpoints: tuple[bytes, ...]
 
 
 async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: bool) -> _Tombstone:
     keys, bucket = log.keys, log.keys.bucket(session)
-    names = (
-        keys.head(session),
-        *(keys.lane(session, lane) for lane in (Lane.LLM, Lane.EXTENSION)),
-        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
-        *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket), keys.archive(session)),
-    )
     words = (session, "1" if force else "", *log.work.notice_trim, "1" if has_archive else "")
-    outcome, details, groups, checkpoints = cast("list[list[bytes]]", await log.run(_ERASE, names, words))
+    agent = DEFAULT_AGENT  # a guess, mostly right
+    while True:
+        names = (
+            keys.head(session),
+            *(keys.lane(session, lane) for lane in (Lane.LLM, Lane.EXTENSION)),
+            *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+            *(keys.order(bucket, agent), keys.woken(bucket), keys.groups(bucket), keys.archive(session)),
+        )
+        reply = cast("list[list[bytes]]", await log.run(_ERASE, names, (*words, agent)))
+        outcome, details, groups, checkpoints = reply
+        if outcome != [b"agent"]:
+            break
+        agent = details[0].decode()  # its order is among the keys of the next attempt
     match outcome:
         case [b"archived"]:
             raise NoArchive(session)
@@ -148,13 +156,13 @@ async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: 
             raise EraseRefused(session, tuple(word.decode() for word in details))
         case _:
             first, last_notice, last_wake_up, notice, parent = (word.decode() for word in details)
-            return _Tombstone(first, last_notice, last_wake_up, notice, parent, names_of(groups), tuple(checkpoints))
+            return _Tombstone(first, last_notice, last_wake_up, notice, parent, parts_of(groups), tuple(checkpoints))
 
 
 async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
     """Remove the references to the session in shared keys, and all keys of the session except the tombstone."""
     keys, bucket = log.keys, log.keys.bucket(session)
-    searched_whole = (keys.forged(bucket), *(keys.dead(bucket, group) for group in tombstone.groups))
+    searched_whole = (keys.forged(bucket), *(keys.dead(bucket, group) for _, group in tombstone.groups))
     streams: _Streams = {
         keys.index(bucket): (tombstone.first, tombstone.last_notice),
         keys.wake_ups(bucket): (tombstone.first, tombstone.last_wake_up),
@@ -163,8 +171,8 @@ async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
     first, *others = await log.call_many(
         (
             _forget_command(log, session, streams),
-            *(("HDEL", keys.open(bucket, group), session) for group in tombstone.groups),
-            *(("ZREM", keys.due(bucket, group), session) for group in tombstone.groups),
+            *(("HDEL", keys.open(bucket, agent, group), session) for agent, group in tombstone.groups),
+            *(("ZREM", keys.due(bucket, agent, group), session) for agent, group in tombstone.groups),
             *((("XDEL", keys.index(bucket), tombstone.notice),) if tombstone.notice else ()),
             ("UNLINK", *_own_keys(keys, session, tombstone.checkpoints)),
             ("UNLINK", keys.checkpoints(session)),  # after the projections, because this key lists them

@@ -15,6 +15,7 @@ from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.checksum import seed_of
 from lanebus.bus.wire.codec import VERSION
+from lanebus.bus.wire.keys import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ class _Answer(NamedTuple):
     entries: int
     bytes: int
     holders: dict[str, int]
+    agent: str
 
 
 async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
@@ -61,8 +63,12 @@ async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_
     mode = "look" if dry_run else "force" if force else "trim"
     keep, done, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
     holders: dict[str, int] = {}
+    agent = DEFAULT_AGENT  # a guess, mostly right
     while True:
-        answer = await _step(log, session, mode=mode, keep=keep, start=done + 1, announced=holders)
+        answer = await _step(log, session, mode=mode, keep=keep, start=done + 1, announced=holders, agent=agent)
+        if answer.outcome == "agent":
+            agent = answer.agent  # its order is among the keys of the next attempt
+            continue
         if answer.outcome == "erased":
             raise SessionErased(session)
         if answer.outcome == "forged":
@@ -79,7 +85,9 @@ async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_
             return Trimmed(entries, size, answer.trimmed + 1, holders)
 
 
-async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int]) -> _Answer:
+async def _step(
+    log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int], agent: str
+) -> _Answer:
     """Run one step of a trim.
 
     Args:
@@ -89,6 +97,7 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, ann
         keep: first position to keep.
         start: position to start at, used only by "look".
         announced: holders that an earlier `session.trimmed` message of this trim has named.
+        agent: the agent that the session is believed to belong to.
     """
     keys = log.keys
     bucket = keys.bucket(session)
@@ -97,12 +106,12 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, ann
         keys.lane(session, Lane.LLM),
         keys.lane(session, Lane.EXTENSION),
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
-        *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
+        *(keys.order(bucket, agent), keys.woken(bucket), keys.groups(bucket)),
     )
     bounds = log.bounds
     words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
     words = (*words, *log.work.notice_trim, bounds.incarnations)
     words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
-    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION))
+    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent)
     reply = await log.run(_TRIM, names, (*words, *announced))
     return _Answer(**json.loads(cast("bytes", reply)))

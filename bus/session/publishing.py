@@ -1,15 +1,18 @@
 """Methods of `Session` that write: publish messages, close and reopen the session, and preview open messages."""
 
+from collections.abc import Sequence
+
 from lanebus.bus.errors import DecodeError, require_all, require_count, require_flag, require_seconds, require_text
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.publishing.encoded_publish import UNCONDITIONAL, AppendConditions
 from lanebus.bus.session.resources import HasResources
+from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
 
-__all__ = ("close", "preview", "publish", "reopen", "try_publish")
+__all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
 
 PUBLISH_SECONDS = 10.0
 """The default of `seconds`, the time limit of a publish."""
@@ -22,6 +25,7 @@ async def publish(
     expected: int | None = None,
     epoch: int | None = None,
     wake: bool | None = None,
+    agent: str | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
     """Append messages and wait for the server's acknowledgement.
@@ -49,6 +53,8 @@ async def publish(
             position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
+        agent: append only if the session belongs to this agent; an empty session gets it. None means the session's
+            own, or for an empty session the one of `Bus.session`.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:
@@ -64,6 +70,8 @@ async def publish(
         OverLimit: the session or the namespace is full. Nothing was appended.
         Conflict: `expected` is not the last position. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
+        WrongAgent: the session belongs to another agent than `agent`. Nothing was appended.
+        InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`. Nothing was appended.
         SessionClosed: the session is closed. Nothing was appended.
         SessionErased: the session was erased. Nothing was appended.
         LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries. Nothing was appended.
@@ -75,11 +83,23 @@ async def publish(
     if not messages:
         raise DecodeError("", "no messages to publish: pass at least one")
     conditions = UNCONDITIONAL
-    if key is not None or expected is not None or epoch is not None or wake is not None:
-        conditions = _checked(AppendConditions(key, expected, epoch, wake))
+    if key is not None or expected is not None or epoch is not None or wake is not None or agent is not None:
+        named = None if agent is None else check_agent(agent)
+        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named))
     if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
         require_seconds("seconds", seconds)
-    return await self.resources.publisher.publish(self.resources.id, messages, conditions, seconds)
+    return await append(self, messages, conditions, seconds)
+
+
+async def append(
+    self: HasResources,
+    messages: Sequence[Publishable],
+    conditions: AppendConditions,
+    seconds: float = PUBLISH_SECONDS,
+) -> Receipt:
+    """Append messages under conditions. For the modules of this package; returns and raises as `publish`."""
+    resources = self.resources
+    return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
 
 
 async def try_publish(
@@ -89,6 +109,7 @@ async def try_publish(
     expected: int | None = None,
     epoch: int | None = None,
     wake: bool | None = None,
+    agent: str | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Outcome:
     """Publish like `publish`, but return a refusal of the log instead of raising it.
@@ -105,7 +126,9 @@ async def try_publish(
         Closed: as for `publish`.
     """
     try:
-        return await publish(self, *messages, key=key, expected=expected, epoch=epoch, wake=wake, seconds=seconds)
+        return await publish(
+            self, *messages, key=key, expected=expected, epoch=epoch, wake=wake, agent=agent, seconds=seconds
+        )
     except REFUSALS as refusal:
         return refusal
 
@@ -140,7 +163,7 @@ async def close(
     require_text("reason", reason)
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
     conditions = _checked(AppendConditions(key, expected, epoch, state="closed"))
-    return await self.resources.publisher.publish(self.resources.id, (*messages, note), conditions, PUBLISH_SECONDS)
+    return await append(self, (*messages, note), conditions)
 
 
 async def reopen(self: HasResources, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
@@ -164,7 +187,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     note = ExtensionMessage.of(REOPENED, {"reason": reason})
     # Wake the workers: the close may have interrupted an answer, and no worker has continued it since.
     conditions = _checked(AppendConditions(key, wake=True, state="open"))
-    return await self.resources.publisher.publish(self.resources.id, (note, *messages), conditions, PUBLISH_SECONDS)
+    return await append(self, (note, *messages), conditions)
 
 
 async def preview(

@@ -29,6 +29,8 @@ class SessionResources(NamedTuple):
     preview_writer: PreviewWriter
     media: MediaStore
     archive: Archive | None
+    agent: str
+    """the agent that the session gets with its first message"""
 
 
 class HasResources(Protocol):

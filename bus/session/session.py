@@ -1,17 +1,23 @@
 """`Session`: publish to a session, read and follow it, store checkpoints, and manage its retention."""
 
-from collections.abc import Callable
 from secrets import token_hex
+from typing import Protocol
 
 from lanebus.bus.errors import require_count, require_instance
 from lanebus.bus.log.fork import begin_fork
-from lanebus.bus.session import checkpoints, leases, publishing, reading, retention
+from lanebus.bus.session import checkpoints, handover, leases, publishing, reading, retention
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.resources import SessionResources
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.wire.keys import check_agent, check_session_id
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "require_session")
+
+
+class OpenSession(Protocol):
+    """Opens another session of the same bus: `Bus.session`."""
+
+    def __call__(self, session_id: str, *, agent: str | None = None) -> "Session": ...
 
 
 class Session:
@@ -21,7 +27,7 @@ class Session:
     the server cannot be reached.
     """
 
-    def __init__(self, resources: SessionResources, open_session: "Callable[[str], Session]") -> None:
+    def __init__(self, resources: SessionResources, open_session: "OpenSession") -> None:
         """Use `Bus.session` instead.
 
         Args:
@@ -46,6 +52,7 @@ class Session:
     close = publishing.close
     reopen = publishing.reopen
     preview = publishing.preview
+    hand_over = handover.hand_over
 
     head = reading.head
     read = reading.read
@@ -74,7 +81,7 @@ class Session:
     release_lease = leases.release_lease
     wait_for_wake_up = leases.wait_for_wake_up
 
-    async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
+    async def fork(self, at: int | None = None, *, id: str | None = None, agent: str | None = None) -> "Session":
         """Create a session that shares the entries of this session up to a position, and has its own after that.
 
         No entry is copied, so a fork takes the same time for any length. A reader sees the fork as one session from
@@ -87,6 +94,7 @@ class Session:
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
             id: id of the fork. None generates one. A repeat with the same `id` and `at` changes nothing.
+            agent: the agent that the fork belongs to; None means this session's.
 
         Raises:
             SessionExists: the id belongs to a session that is not this fork.
@@ -94,23 +102,27 @@ class Session:
             NoSuchPosition: `at` is after this session's last position.
             CursorTrimmed: the entries up to `at` were trimmed.
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached. The fork may exist.
         """
         require_count("at", at, is_optional=True)
+        named = None if agent is None else check_agent(agent)
         fork = self.sibling(new_session_id() if id is None else id)
-        await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive)
+        await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive, agent=named)
         return fork
 
-    def sibling(self, session_id: str) -> "Session":
+    def sibling(self, session_id: str, *, agent: str | None = None) -> "Session":
         """Return another session of the same bus, like `Bus.session`.
 
         Args:
             session_id: id of the other session.
+            agent: the agent that it belongs to if it is new; None means the bus's default agent.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        return self._open_session(session_id)
+        return self._open_session(session_id, agent=agent)
 
 
 def require_session(session: object) -> None:

@@ -2,7 +2,7 @@
 
 | key | type | members | deleted |
 |---|---|---|---|
-| ns:config | hash | buckets, schema | never |
+| ns:config | hash | buckets, schema; `agent`: the default agent, absent for "agent" | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | by trim_live.lua; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
@@ -10,15 +10,15 @@
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop.lua |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
-| ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of all of them | member with its session |
+| ns:{b}:sessions | hash | session -> its time of creation and its agent, see below | member with its session |
 | ns:{b}:forged | stream | quarantine: entries of foreign clients, moved out of a lane | capped |
 | ns:{b}:index | stream | change notices for followers, one for each append; may be lost | capped |
-| ns:{b}:order | sorted set | session -> order number of its newest wake-up, see below | member with its session |
+| ns:{b}:order:<agent> | sorted set | session -> order number of its last wake-up, see below | member with session |
 | ns:{b}:woken | hash | session -> position of its newest waking entry, see below | member with its session |
 | ns:{b}:wakeups | stream | wake-ups for workers; may be lost or deleted | capped |
-| ns:{b}:groups | hash | consumer group -> its progress, see below | by `Bus.remove_group` |
-| ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | when acknowledged; with its session |
-| ns:{b}:due:<group> | sorted set | session whose open work has no consumer -> when it is due, ms | when it is fetched |
+| ns:{b}:groups | hash | agent and consumer group -> its progress, see below | by `Bus.remove_group` |
+| ns:{b}:open:<agent>:<group> | hash | session -> its open work, see scripts/work.lua | when done; with its session |
+| ns:{b}:due:<agent>:<group> | sorted set | session whose open work has no consumer -> when due, ms | when fetched |
 | ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
 | ns:{b}:live | stream | index of live deltas: one entry for each run of preview.lua | capped; expires |
 | ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see scripts/group_beat.lua | after a day of silence |
@@ -36,21 +36,27 @@ The head is a single hash, because every append reads and writes most of its fie
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.
 - `parent`, `fork`: for a fork, the parent's id, and the cursor of the last shared entry.
 - `owner`, `epoch`, `lease_until`, `lease_ms`, `wanted`, `rests_until`, `rest_ms`: see scripts/lease.lua.
+- `agent`: the name of the agent that the session belongs to; its first append sets it. `assigned`: the last entry that
+  handed the session over to another agent, `<position>+1+<incarnation>`.
 - `g:<group>`: the position up to which a consumer group found nothing left to do.
 - `p:<producer>`, `producers`, `floor`: see scripts/producers.lua. `live`, `live_by`: see scripts/preview.lua.
 
+The sessions hash has "<created> <agent>" for each session, created in milliseconds. `:bytes` is the bytes of JSON of
+all sessions of the bucket, and `:agents` a JSON object with the number of each agent's sessions.
+
 Work is a state, and wake-ups are only hints. Each waking append gives its session the next order number of the bucket.
-A session waits for a consumer group if its order number is above the group's mark, or if its open work has no consumer
-and is due.
+The session is in the order of its own agent only; a handover moves it to another one. Consumers read the orders of the
+agents that they serve. A session waits for a consumer group if its order number is above the mark, or if its open
+work has no consumer and is due.
 
 - The woken hash has three more fields. `:last` is the last order number, and `:run` the replication id under which that
   number was given. After another server process takes over, a new block of 2^32 numbers begins. So no number is given
   twice, even if the log lost its end. `:hinted` is the time of the newest wake-up without an append, milliseconds.
   Readers ignore any text after a position.
-- The groups hash has "<mark> <start>" for each group. The group has handled all order numbers up to `mark`: their work
-  is done, or is in the group's open hash. `start` is the mark with which the group began. `<group>:dropped` counts the
-  dead letters that were deleted to make room. `<group>:clock` is the latest time of the clock, milliseconds, at which a
-  retry was scheduled.
+- The groups hash has "<mark> <start>" in the field `<agent>:<group>`. The group has handled all numbers up to `mark` in
+  the order of the agent: their work is done, or is in the open hash of agent and group. `start` is the mark with which
+  the group began. `<agent>:<group>:clock` is the latest time of the clock, in ms, at which a retry was scheduled.
+  `:dropped:<group>` counts the dead letters that were deleted to make room.
 
 Holders in the checkpoints: `p:<name>@<v>` is a projection, `r:<name>` a reader with a checkpoint, `f:<session>` a fork
 that shares entries. Without force, a trim keeps all entries after the lowest position of any holder, unless they are
@@ -59,26 +65,37 @@ archived.
 
 import re
 from binascii import crc_hqx
+from typing import NamedTuple
 
 from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId, require_text
 from lanebus.bus.messages.lanes import Lane
 
 __all__ = (
+    "ALL_AGENTS",
     "ALL_BYTES",
     "BUCKETS",
+    "DEFAULT_AGENT",
+    "AgentBucket",
     "Keys",
     "bucket_of",
+    "check_agent",
     "check_consumer",
     "check_group",
     "check_namespace",
     "check_session_id",
 )
 
+ALL_AGENTS = ":agents"
+"""The field of a bucket's sessions hash with the number of sessions of each agent, as JSON."""
+
 BUCKETS = 64
 """Number of buckets of a new namespace. The number never changes afterwards."""
 
 ALL_BYTES = ":bytes"
 """The field of a bucket's sessions hash that counts the bytes of all sessions. No session id contains a colon."""
+
+DEFAULT_AGENT = "agent"
+"""The agent of sessions that were published to without a name, if the namespace has no other default."""
 
 _GROUP, _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"[!-~]{1,128}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -124,6 +141,15 @@ def check_group(group: str) -> str:
     return group
 
 
+def check_agent(name: str) -> str:
+    """Return the name of an agent if it is valid.
+
+    Raises:
+        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    return check_group(name)
+
+
 def check_consumer(name: str) -> str:
     """Return the name of a consumer if it is valid.
 
@@ -139,6 +165,13 @@ def check_consumer(name: str) -> str:
 def bucket_of(session: str, buckets: int) -> int:
     """Return the bucket of a session. Source: CRC-16/XMODEM, the key hash of the cluster specification."""
     return crc_hqx(session.encode("ascii"), 0) % buckets
+
+
+class AgentBucket(NamedTuple):
+    """The sessions of one agent in one bucket: the unit in which work is fetched."""
+
+    bucket: int
+    agent: str
 
 
 class Keys:
@@ -214,10 +247,9 @@ class Keys:
         """Return the key of a bucket's quarantine, a stream of entries that foreign clients wrote."""
         return f"{self.namespace}:{{{bucket}}}:forged"
 
-    def order(self, bucket: int) -> str:
-        """Return the key of a sorted set: the sessions that ever woke a worker, in the order of their newest
-        wake-ups."""
-        return f"{self.namespace}:{{{bucket}}}:order"
+    def order(self, bucket: int, agent: str) -> str:
+        """Return the sorted set of an agent's sessions that ever woke a worker, by the number of their last wake-up."""
+        return f"{self.namespace}:{{{bucket}}}:order:{agent}"
 
     def woken(self, bucket: int) -> str:
         """Return the key of the hash with the position of each session's newest waking entry."""
@@ -231,14 +263,13 @@ class Keys:
         """Return the key of the hash with each consumer group's progress in a bucket."""
         return f"{self.namespace}:{{{bucket}}}:groups"
 
-    def open(self, bucket: int, group: str) -> str:
-        """Return the key of the hash of a group's open work: assigned to a consumer, waiting for a retry, or
-        released."""
-        return f"{self.namespace}:{{{bucket}}}:open:{group}"
+    def open(self, bucket: int, agent: str, group: str) -> str:
+        """Return the hash of a group's open work for an agent: assigned, waiting for a retry, or released."""
+        return f"{self.namespace}:{{{bucket}}}:open:{agent}:{group}"
 
-    def due(self, bucket: int, group: str) -> str:
+    def due(self, bucket: int, agent: str, group: str) -> str:
         """Return the key of a sorted set: the sessions whose open work has no consumer, by the time the work is due."""
-        return f"{self.namespace}:{{{bucket}}}:due:{group}"
+        return f"{self.namespace}:{{{bucket}}}:due:{agent}:{group}"
 
     def dead(self, bucket: int, group: str) -> str:
         """Return the key of the stream of a group's dead letters in a bucket."""
@@ -248,13 +279,14 @@ class Keys:
         """Return the key of the hash of a group's consumers. The key is in no bucket: consumers work on all buckets."""
         return f"{self.namespace}:group:{{{group}}}:consumers"
 
-    def work(self, bucket: int) -> tuple[str, str, str]:
-        """Return the keys of a bucket that all groups use to find work: `order`, `woken`, `wake_ups`."""
-        return self.order(bucket), self.woken(bucket), self.wake_ups(bucket)
+    def work(self, bucket: int, agent: str) -> tuple[str, str, str]:
+        """Return the keys of an agent's work in a bucket that all groups share: order, woken, wake-ups."""
+        return self.order(bucket, agent), self.woken(bucket), self.wake_ups(bucket)
 
-    def group_work(self, bucket: int, group: str) -> tuple[str, ...]:
-        """Return the keys of a group's work in a bucket: the keys of `work`, then `groups`, `open`, `due`."""
-        return (*self.work(bucket), self.groups(bucket), self.open(bucket, group), self.due(bucket, group))
+    def group_work(self, bucket: int, agent: str, group: str) -> tuple[str, ...]:
+        """Return the keys of a group's work for an agent in a bucket: those of `work`, then groups, open, due."""
+        own = (self.open(bucket, agent, group), self.due(bucket, agent, group))
+        return (*self.work(bucket, agent), self.groups(bucket), *own)
 
     def appending(self, session: str) -> tuple[str, ...]:
         """Return the keys that an append uses: `index`, `sessions`, `head`, `caller_keys`, LLM lane, extension lane."""

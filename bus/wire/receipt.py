@@ -2,7 +2,16 @@
 
 from typing import NamedTuple
 
-from lanebus.bus.errors import Conflict, Fenced, LogRolledBack, MessageTooLarge, OverLimit, SessionClosed, SessionErased
+from lanebus.bus.errors import (
+    Conflict,
+    Fenced,
+    LogRolledBack,
+    MessageTooLarge,
+    OverLimit,
+    SessionClosed,
+    SessionErased,
+    WrongAgent,
+)
 from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("REFUSALS", "Outcome", "Receipt")
@@ -30,7 +39,17 @@ class Receipt(NamedTuple):
         return Cursor(self.position, 0, self.incarnation)
 
 
-REFUSALS = (Conflict, Fenced, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
+REFUSALS = (Conflict, Fenced, WrongAgent, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
 
-Outcome = Receipt | Conflict | Fenced | SessionClosed | SessionErased | OverLimit | MessageTooLarge | LogRolledBack
+Outcome = (
+    Receipt
+    | Conflict
+    | Fenced
+    | WrongAgent
+    | SessionClosed
+    | SessionErased
+    | OverLimit
+    | MessageTooLarge
+    | LogRolledBack
+)
 """The result of `Session.try_publish`: a receipt, or the error with which the log refused the publish."""

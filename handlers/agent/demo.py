@@ -43,7 +43,7 @@ async def roll_dice(
 
 def demo_agent(*, delay: float = 0.03) -> AgentLoop:
     """Return the demo agent. It waits `delay` seconds before each word of an answer."""
-    return AgentLoop(OfflineModel(delay=delay), (calculate, clock, roll_dice), system=SYSTEM, name="demo")
+    return AgentLoop(OfflineModel(delay=delay), (calculate, clock, roll_dice), system=SYSTEM)
 
 
 agent = demo_agent()

@@ -17,6 +17,7 @@ from lanebus.bus.media.resolve import resolve_media
 from lanebus.bus.messages.control import Abort, Steer
 from lanebus.bus.messages.message import SystemMessage, UserMessage
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.deadline import Deadline
@@ -84,7 +85,7 @@ class AgentLoop:
             model: the model, see `load_model`.
             tools: tools and sub-agents that the model may call.
             system: system prompt, appended to sessions that have none. None appends none.
-            name: the agent's name in events.
+            name: the agent's name, `[A-Za-z0-9_.-]{1,64}`: in events, and for the sessions that belong to it.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             limits: the most that one loop may use.
             max_turns: maximum number of model calls of one loop; overrides `limits.turns`. None keeps `limits.turns`.
@@ -100,10 +101,12 @@ class AgentLoop:
         Raises:
             ModelRefused: the model lacks a text `provider` or `name`, or its `stream` is not an async generator.
             ToolRefused: an object in `tools` is not a tool, for example a function without `@tool`.
+            InvalidName: `name` does not match.
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have the same name, in `tools` or among the tools of sub-agents.
             CostUnknown: `limits.cost` is set and the model's price is unknown.
         """
+        check_agent(name)
         check_model(model)
         check_tools(tools)
         if (

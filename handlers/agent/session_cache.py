@@ -1,13 +1,13 @@
 """The sessions that a worker keeps in memory between turns."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from lanebus.bus.errors import Unavailable
 from lanebus.bus.log.first_page import FirstPage
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import OpenSession
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.cached_session import CachedSession
 
@@ -21,7 +21,7 @@ class SessionCache:
     least recently used sessions are evicted; they are read again when needed.
     """
 
-    def __init__(self, open_session: Callable[[str], Session], bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
+    def __init__(self, open_session: OpenSession, bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
         self._open, self._bounds = open_session, bounds
         self._idle: OrderedDict[str, _Idle] = OrderedDict()
         self._entries = 0
@@ -30,15 +30,17 @@ class SessionCache:
         return len(self._idle)
 
     @contextmanager
-    def held(self, session: str) -> Generator[CachedSession]:
+    def held(self, session: str, agent: str | None = None) -> Generator[CachedSession]:
         """Take a session out of the cache for the length of the block, and put it back afterwards.
+
+        `agent` is the agent that a session outside of the cache belongs to; None means the default agent.
 
         If the block ends with an error other than `Unavailable`, the session is discarded and read from its start next
         time. If two blocks hold the same session, each block has its own copy, and the copy of the block that ends last
         is kept.
         """
         idle = self._remove(session)
-        warm = CachedSession(self._open(session), store_every=self._bounds.store_every) if idle is None else idle
+        warm = idle or CachedSession(self._open(session, agent=agent), store_every=self._bounds.store_every)
         is_good = True
         try:
             yield warm

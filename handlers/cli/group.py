@@ -20,6 +20,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "turns": "Show the model calls of a session, with tools, tokens and cost.",
         "usage": "Show the tokens and the cost of a session.",
         "context": "Print the request that a model receives for a session.",
+        "agents": "List agents, and set the default one.",
         "top": "Show consumer groups, running sessions and waiting work, live.",
     },
     "Write": {
@@ -27,6 +28,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "control": "Send a command to the agent of a session, such as abort.",
         "close": "Close a session: it accepts no further messages.",
         "reopen": "Reopen a closed session.",
+        "hand-over": "Hand a session over to another agent.",
         "fork": "Start a session that shares the first entries of another.",
     },
     "Import and export": {
@@ -57,7 +59,7 @@ _NAMES = tuple(name for group in COMMANDS.values() for name in group)
 
 def module_of(name: str) -> str:
     """Return the name of the module that defines this command."""
-    return f"lanebus.handlers.cli.commands.{name}{'_' if iskeyword(name) else ''}"
+    return f"lanebus.handlers.cli.commands.{name.replace('-', '_')}{'_' if iskeyword(name) else ''}"
 
 
 class _Commands(WithBusOptions, click.Group):

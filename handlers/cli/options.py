@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-__all__ = ("BusCommand", "BusGroup", "Settings", "ViewCommand", "WithBusOptions")
+__all__ = ("BusCommand", "BusGroup", "Settings", "ViewCommand", "ViewGroup", "WithBusOptions")
 
 _BUS = "lanebus.handlers.cli.bus"
 
@@ -133,3 +133,7 @@ class ViewCommand(BusCommand):
         ]
         own = len(self.params)
         return [*params[:own], *options, *params[own:]]
+
+
+class ViewGroup(ViewCommand, BusGroup):
+    """A group that prints a table or JSON if no command of it is named."""

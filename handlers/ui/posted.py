@@ -8,7 +8,17 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import Control
 from lanebus.handlers.agent.command_specs import read_control
 
-__all__ = ("KEY_LIMIT", "PostedCommand", "check_key", "check_text", "read_command")
+__all__ = (
+    "KEY_LIMIT",
+    "PostedCommand",
+    "PostedHandover",
+    "PostedMessage",
+    "check_key",
+    "check_text",
+    "read_command",
+    "read_handover",
+    "read_posted_message",
+)
 
 KEY_LIMIT = 200
 """maximum number of characters of a key or a sender's name"""
@@ -24,6 +34,53 @@ class PostedCommand(NamedTuple):
     key: str | None
     text: str | None
     """the user's message of `steer`; None for other commands"""
+
+
+class PostedMessage(NamedTuple):
+    """A message from a client."""
+
+    text: str
+    key: str | None
+    is_follow_up: bool
+    agent: str | None
+    """the agent that the session must belong to, or gets if it is new; None means any"""
+
+
+class PostedHandover(NamedTuple):
+    """A client's request to hand a session over."""
+
+    agent: str
+    by: str
+    reason: str | None
+
+
+def read_posted_message(body: JsonValue) -> PostedMessage:
+    """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}`.
+
+    Raises:
+        DecodeError: the body is not a message, or its fields do not fit.
+    """
+    if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp", "agent"}:
+        raise DecodeError("", 'post a message as {"text": …}, with an optional "key", "followUp" and "agent"')
+    is_follow_up = body.get("followUp", False)
+    if not isinstance(is_follow_up, bool):
+        raise DecodeError("followUp", "must be true or false")
+    agent = check_key(body.get("agent"), "agent")
+    return PostedMessage(check_text(body.get("text")), check_key(body.get("key"), "key"), is_follow_up, agent)
+
+
+def read_handover(body: JsonValue) -> PostedHandover:
+    """Decode a handover `{"agent": …, "by"?: …, "reason"?: …}`.
+
+    Raises:
+        DecodeError: the body is not a handover, or its fields do not fit.
+    """
+    if not isinstance(body, dict) or not set(body) <= {"agent", "by", "reason"} or "agent" not in body:
+        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "by" and "reason"')
+    agent, by, reason = (check_key(body.get(field), field) for field in ("agent", "by", "reason"))
+    if agent is None:
+        raise DecodeError("agent", "must be the name of an agent")
+    return PostedHandover(agent, by or BY, reason)
 
 
 def read_command(body: JsonValue) -> PostedCommand:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import DecodeError, InvalidCursor, SessionErased
+from lanebus.bus.errors import InvalidCursor, SessionErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
@@ -20,7 +20,7 @@ from lanebus.handlers.ui.auth import may_write
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.page import Asset, PageFiles
-from lanebus.handlers.ui.posted import check_key, check_text, read_command
+from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer, envelope_json
 from lanebus.handlers.ui.stream import EventStream, session_frames
 from lanebus.handlers.ui.views import status_view, turns_view, usage_view
@@ -49,6 +49,7 @@ class Api:
             Route(f"{session}/events", self.events),
             Route(f"{session}/messages", self.post_message, methods=["POST"]),
             Route(f"{session}/commands", self.post_command, methods=["POST"]),
+            Route(f"{session}/agent", self.post_agent, methods=["POST"]),
             Route(f"{session}/status", self.status),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),
@@ -110,16 +111,19 @@ class Api:
         return EventStream(lambda: session_frames(session, after, bounds.retry), closing=self._closing, bounds=bounds)
 
     async def post_message(self, request: Request) -> Response:
-        """Publish `{"text": …, "key"?: …, "followUp"?: …}` as a user message, and wake a worker. 201 with positions.
+        """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
+
+        201 with positions. A new session belongs to the agent; 409 if the session belongs to another one.
 
         A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
         same key: a message that was published already is not published again, and the status is 200.
         """
         session = self._session(request)
-        text, key, is_follow_up = _read_message(await read_json(request, self._bounds))
-        if is_follow_up:
-            return _published(await follow_up(session, text, key=key))
-        return _published(await session.publish(UserMessage.text(text), key=key, wake=True))
+        posted = read_posted_message(await read_json(request, self._bounds))
+        if posted.is_follow_up:
+            return _published(await follow_up(session, posted.text, key=posted.key))
+        message = UserMessage.text(posted.text)
+        return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
 
     async def post_command(self, request: Request) -> Response:
         """Publish `{"command": "abort" | "steer" | …, "key"?: …, "by"?: …, …}`, see `read_command`. 201 with positions.
@@ -130,6 +134,15 @@ class Api:
         session = self._session(request)
         posted = read_command(await read_json(request, self._bounds))
         return _published(await send(session, posted.control, posted.text, key=posted.key))
+
+    async def post_agent(self, request: Request) -> Response:
+        """Hand the session over with `{"agent": …, "by"?: …, "reason"?: …}`. 201 with the position of the event.
+
+        A repeat changes nothing; the status is then 200.
+        """
+        session = self._session(request)
+        posted = read_handover(await read_json(request, self._bounds))
+        return _published(await session.hand_over(posted.agent, by=posted.by, reason=posted.reason))
 
     async def status(self, request: Request) -> Response:
         """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
@@ -153,15 +166,6 @@ def _cursor(text: str | None) -> Cursor:
     return Cursor.parse(text) if text else START
 
 
-def _read_message(body: JsonValue) -> tuple[str, str | None, bool]:
-    if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp"}:
-        raise DecodeError("", 'post a message as {"text": …}, with an optional "key" and "followUp"')
-    is_follow_up = body.get("followUp", False)
-    if not isinstance(is_follow_up, bool):
-        raise DecodeError("followUp", "must be true or false")
-    return check_text(body.get("text")), check_key(body.get("key"), "key"), is_follow_up
-
-
 def _published(receipt: Receipt) -> Response:
     return answer(
         {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}, 200 if receipt.is_duplicate else 201
@@ -172,6 +176,7 @@ def _head_json(head: SessionHead) -> JsonValue:
     origin = head.origin
     return {
         "id": head.session,
+        "agent": head.agent,
         "position": head.position,
         "created": head.created,
         "updated": head.updated,

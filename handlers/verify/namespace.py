@@ -45,7 +45,7 @@ async def _sessions(inspector: Inspector, bucket: int) -> set[str]:
     names: set[str] = set()
     async for page in inspector.hash_pages(inspector.keys.sessions(bucket)):
         names.update(name.decode(errors="replace") for name in page)
-    return names - {ALL_BYTES}
+    return {name for name in names if not name.startswith(":")}
 
 
 async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers, rest: Findings) -> None:

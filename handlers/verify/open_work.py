@@ -4,7 +4,7 @@ import re
 
 from lanebus.bus.errors import InvalidSessionId
 from lanebus.bus.inspection import Inspector
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.wire.keys import AgentBucket, check_session_id
 from lanebus.handlers.verify.problem import Findings, look
 
 __all__ = ("check_waiting",)
@@ -21,13 +21,16 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
         Unavailable: the server cannot be reached.
     """
     named: dict[str, str] = {}
+    groups: set[str] = set()
     await _check_woken(inspector, bucket, named, findings)
     async for page in inspector.hash_pages(inspector.keys.groups(bucket)):
         for field in page:
-            if b":" not in field:
-                group = field.decode(errors="replace")
-                await _check_open(inspector, bucket, group, named, findings)
-                await _check_letters(inspector, bucket, group, named, findings)
+            agent, _, group = field.decode(errors="replace").partition(":")
+            if agent and ":" not in group:
+                await _check_open(inspector, AgentBucket(bucket, agent), group, named, findings)
+                groups.add(group)
+    for group in sorted(groups):
+        await _check_letters(inspector, bucket, group, named, findings)
     for session, text in sorted(named.items()):
         if not await inspector.fields(inspector.keys.sessions(bucket), (session,)):
             findings.add("pointer", 0, f"bucket {bucket}: {text} of session {session!r}, which does not exist")
@@ -40,7 +43,9 @@ async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str],
         woken = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}
         sessions = [session for session in woken if _is_session(session)]
         ends = await inspector.field_of_each([keys.head(session) for session in sessions], "position")
-        scores = await inspector.scores(keys.order(bucket), sessions)
+        agents = await inspector.field_of_each([keys.head(session) for session in sessions], "agent")
+        orders = [keys.order(bucket, (agent or b"").decode(errors="replace")) for agent in agents]
+        scores = await inspector.score_of_each(orders, sessions)
         highest = dict(zip(sessions, ends, strict=True))
         numbers = dict(zip(sessions, scores, strict=True))
         for session, value in woken.items():
@@ -50,7 +55,7 @@ async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str],
                 text = f"bucket {bucket}: an invalid record of a woken session: {look(session.encode() + b' ' + value)}"
                 findings.add("pointer", 0, text)
             elif numbers[session] is None:
-                text = f"bucket {bucket}: session {session!r} was woken, but is not in the order of work"
+                text = f"bucket {bucket}: session {session!r} was woken, but is not in the order of work of its agent"
                 findings.add("pointer", 0, text)
             elif end.isdigit() and int(end) and int(match[1]) > int(end):
                 text = f"bucket {bucket}: session {session!r} was woken at {match[1]}, but ends at {int(end)}"
@@ -59,12 +64,16 @@ async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str],
                 named[session] = "there is work"
 
 
-async def _check_open(inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings) -> None:
-    async for page in inspector.hash_pages(inspector.keys.open(bucket, group)):
+async def _check_open(
+    inspector: Inspector, place: AgentBucket, group: str, named: dict[str, str], findings: Findings
+) -> None:
+    bucket, agent = place
+    async for page in inspector.hash_pages(inspector.keys.open(bucket, agent, group)):
         for field, value in page.items():
             session = field.decode(errors="replace")
             if not _is_session(session) or _OPEN.fullmatch(value.decode(errors="replace")) is None:
-                text = f"bucket {bucket}: group {group} has invalid open work: {look(field + b' ' + value)}"
+                what = f"bucket {bucket}: group {group} has invalid open work of the agent {agent}"
+                text = f"{what}: {look(field + b' ' + value)}"
                 findings.add("pointer", 0, text)
             else:
                 named[session] = f"group {group} has open work"

@@ -7,7 +7,10 @@ from lanebus.handlers.verify.problem import Findings
 
 __all__ = ("find_orphans", "part_of")
 
-_SHARED = re.compile(r"index|sessions|forged|live|order|woken|wakeups|groups|(?:open|due|dead):[A-Za-z0-9_.-]{1,64}")
+_NAME = "[A-Za-z0-9_.-]{1,64}"
+_SHARED = re.compile(
+    f"index|sessions|forged|live|order:{_NAME}|woken|wakeups|groups|(?:open|due):{_NAME}:{_NAME}|dead:{_NAME}"
+)
 """names of the keys that the sessions of a bucket share"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
 """names of the keys of one session"""

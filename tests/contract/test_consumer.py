@@ -188,7 +188,7 @@ async def test_a_deleted_group_is_created_again(server: AnyServer) -> None:
         server.do("FLUSHALL")
         await wake(bus, "b")
         await eventually(lambda: "b" in heard)
-        server.do("DEL", *Keys().group_work(Keys().bucket("c"), "g"))
+        server.do("DEL", *Keys().group_work(Keys().bucket("c"), "agent", "g"))
         await wake(bus, "c")
         await eventually(lambda: "c" in heard)
         tasks.cancel_scope.cancel()

@@ -107,9 +107,9 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnySer
         keys, bucket = Keys(), Keys().bucket("s")
         for name in (keys.index(bucket), keys.wake_ups(bucket)):
             assert "'s', 's'" not in str(server.do("XRANGE", name, "-", "+"))
-        for name in (keys.order(bucket), keys.due(bucket, "workers")):
+        for name in (keys.order(bucket, "agent"), keys.due(bucket, "agent", "workers")):
             assert server.do("ZSCORE", name, "s") is None
-        for name in (keys.woken(bucket), keys.open(bucket, "workers"), keys.sessions(bucket)):
+        for name in (keys.woken(bucket), keys.open(bucket, "agent", "workers"), keys.sessions(bucket)):
             assert server.do("HEXISTS", name, "s") == 0
         # What others have is as it was.
         after = everything(server)

@@ -477,7 +477,7 @@ async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> No
     async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
-        server.do("DEL", *Keys().group_work(Keys().bucket("a"), "g"))
+        server.do("DEL", *Keys().group_work(Keys().bucket("a"), "agent", "g"))
         count = len(heard)
         await bus.session("a").publish(said("y"))
         await eventually(lambda: len(heard) > count)

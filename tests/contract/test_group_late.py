@@ -10,7 +10,7 @@ from lanebus.bus.bounds import Bounds
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
 from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.servers.replies import Calling
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire.keys import AgentBucket, Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import TINY, pending, take_all, take_one, wake
 from tests.support.log.late import Late
@@ -77,12 +77,12 @@ async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
     async def held(
         self: GroupLog,
         connection: Calling,
-        limits: Mapping[int, int],
-        held_sessions: Mapping[int, Sequence[str]],
+        limits: Mapping[AgentBucket, int],
+        held_sessions: Mapping[AgentBucket, Sequence[str]],
         **others: object,
-    ) -> dict[int, Fetched]:
+    ) -> dict[AgentBucket, Fetched]:
         fetched = await fetch(self, connection, limits, held_sessions, **others)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        if others["mode"] == mode and fetched.get(BUCKET, Fetched([], 0, None, ())).works:
+        if others["mode"] == mode and fetched.get(AgentBucket(BUCKET, "agent"), Fetched([], 0, None, ())).works:
             asked.set()
             await answered.wait()
         return fetched
@@ -128,7 +128,7 @@ async def test_a_sweep_finds_work_assigned_to_a_consumer_that_does_not_know_of_i
         kept = await take_one(consumer)
         await wake(bus, "a")
         await take_one(other)
-        names = Keys().open(BUCKET, "g")
+        names = Keys().open(BUCKET, "agent", "g")
         work = str(server.do("HGET", names, "a"))
         server.do("HSET", names, "a", work.replace("other", "c", 1))
         found = await take_one(consumer)

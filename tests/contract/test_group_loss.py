@@ -34,7 +34,7 @@ async def handled(bus: Bus, count: int) -> None:
 async def test_a_group_whose_keys_were_deleted_starts_from_the_beginning(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
-        server.do("DEL", *Keys().group_work(BUCKET, "g")[3:])
+        server.do("DEL", *Keys().group_work(BUCKET, "agent", "g")[3:])
         work = await take_one(consumer)
         assert (work.session, work.position) == ("a", 5)
 
@@ -47,7 +47,7 @@ async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(s
         async with bus.consumer("g", "c") as consumer:
             await nothing_comes(consumer)
             for bucket in range(Keys().buckets):
-                server.do("DEL", *Keys().group_work(bucket, "g")[3:])
+                server.do("DEL", *Keys().group_work(bucket, "agent", "g")[3:])
             assert sorted(work.session for work in await take_all(consumer, 3)) == ["a", "b", "c"]
 
 
@@ -73,7 +73,7 @@ async def test_a_group_deleted_under_a_waiting_consumer_is_created_again(server:
 async def test_a_group_with_an_invalid_position_starts_from_the_beginning(server: AnyServer, place: str) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 3)
-        server.do("HSET", GROUPS, "g", place)
+        server.do("HSET", GROUPS, "agent:g", place)
         assert (await take_one(consumer)).position == 3
 
 
@@ -81,7 +81,7 @@ async def test_a_group_with_an_invalid_position_starts_from_the_beginning(server
 async def test_after_the_order_of_work_was_deleted_later_wake_ups_are_delivered(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
-        server.do("DEL", *Keys().work(BUCKET))
+        server.do("DEL", *Keys().work(BUCKET, "agent"))
         await wake(bus, "a")
         assert (await take_one(consumer)).position == 6
 

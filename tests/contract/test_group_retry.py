@@ -29,7 +29,7 @@ async def test_nacked_work_is_delivered_when_due_with_its_error(server: AnyServe
         assert (work.attempt, work.error, work.is_retry) == (1, "", False)
         await consumer.nack(work, delay=0.3, error="429\nslow down")
         assert pending(server) == []
-        due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "g"), work.session)))
+        due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "agent", "g"), work.session)))
         again = await take_one(consumer)
         assert await server_milliseconds(bus) >= due
         assert (again.session, again.position, again.attempt, again.error) == ("a", 1, 2, "429\nslow down")
@@ -41,7 +41,7 @@ async def test_nacked_work_is_delivered_when_due_with_its_error(server: AnyServe
         status = await bus.group_status("g")
         assert (status.retries, status.next_retry, status.pending, status.lag) == (0, None, 0, 0)
         bucket = Keys().bucket("a")
-        assert server.do("EXISTS", Keys().open(bucket, "g"), Keys().due(bucket, "g")) == 0
+        assert server.do("EXISTS", Keys().open(bucket, "agent", "g"), Keys().due(bucket, "agent", "g")) == 0
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -204,7 +204,7 @@ async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server:
         keys, bucket = Keys(), Keys().bucket("a")
         server.do("DEL", keys.head("a"))
         server.do("HSET", keys.head("a"), "state", "erased")
-        server.do("ZREM", keys.order(bucket), "a")
+        server.do("ZREM", keys.order(bucket, "agent"), "a")
         server.do("HDEL", keys.woken(bucket), "a")
         await other.nack(late, delay=600, error="secret")
         assert await bus.dead_letters("g").redrive(letters) == 0
@@ -216,8 +216,8 @@ async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server:
 
 def _names(server: AnyServer) -> list[str]:
     keys, bucket = Keys(), Keys().bucket("a")
-    names = [keys.head("a"), *keys.work(bucket), keys.index(bucket), keys.sessions(bucket)]
-    return [*names, *(name for group in ("g", "h") for name in keys.group_work(bucket, group)[3:])]
+    names = [keys.head("a"), *keys.work(bucket, "agent"), keys.index(bucket), keys.sessions(bucket)]
+    return [*names, *(name for group in ("g", "h") for name in keys.group_work(bucket, "agent", group)[3:])]
 
 
 def _mentions(server: AnyServer, name: str, session: str) -> bool:

@@ -159,5 +159,5 @@ async def _meet(bus: Bus, name: str) -> None:
 def _keys(server: AnyServer) -> list[str]:
     with server.talk() as say:
         names = [Keys().consumers("g")]
-        names += [name for bucket in range(Keys().buckets) for name in Keys().group_work(bucket, "g")]
+        names += [name for bucket in range(Keys().buckets) for name in Keys().group_work(bucket, "agent", "g")]
         return [name for name in names if say("EXISTS", name)]

@@ -235,7 +235,7 @@ async def test_readers_of_the_archive_do_not_hold_up_archived_entries(server: An
         assert (await session.trim(5)).first_kept == 5
         with pytest.raises(TrimRefused):
             await session.trim(6)
-        server.do("HSET", Keys().groups(Keys().bucket("s")), "g", "0 0")
+        server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:g", "0 0")
         server.do("HSET", Keys().head("s"), "archived", "8")
         with pytest.raises(TrimRefused) as caught:
             await session.trim(6)
@@ -248,7 +248,7 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) 
         await fill(session, 1_001)
         await fill(session, 1_499, wake=True)
         await session.save_checkpoint("r", Cursor(3))
-        server.do("HSET", Keys().groups(Keys().bucket("s")), "рабочие", "0 0")
+        server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:рабочие", "0 0")
         server.do("HSET", Keys().head("s"), "g:рабочие", "1001")
         await session.publish(said("2501"))
         done = await session.trim(2_400, force=True)

@@ -123,11 +123,11 @@ async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(server: 
 async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(server: AnyServer) -> None:
     async with server.bus() as bus:
         await crowd(bus)
-        assert server.do("ZCARD", Keys().order(BUCKET)) == len(OTHERS)
+        assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == len(OTHERS)
         assert server.do("HLEN", Keys().woken(BUCKET)) == len(OTHERS) + 2
         for name in OTHERS:
             await bus.session(name).erase()
-        assert server.do("ZCARD", Keys().order(BUCKET)) == 0
+        assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == 0
         assert server.do("HLEN", Keys().woken(BUCKET)) == 2
 
 
@@ -199,14 +199,14 @@ def keys_of(server: AnyServer) -> list[str]:
     keys = [Keys().consumers(group) for group in ("g", "h")]
     for bucket in range(Keys().buckets):
         for group in ("g", "h"):
-            keys += [*Keys().group_work(bucket, group), Keys().dead(bucket, group)]
+            keys += [*Keys().group_work(bucket, "agent", group), Keys().dead(bucket, group)]
     with server.talk() as say:
         return [key for key in dict.fromkeys(keys) if say("EXISTS", key)]
 
 
 def state(server: AnyServer) -> list[object]:
     """Return what a bucket stores for workers."""
-    order, woken, wake_ups = Keys().work(BUCKET)
+    order, woken, wake_ups = Keys().work(BUCKET, "agent")
     return [
         server.do("ZRANGE", order, "0", "-1", "WITHSCORES"),
         server.do("HGETALL", woken),

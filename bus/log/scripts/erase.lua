@@ -1,11 +1,12 @@
 -- First step of an erasure: replace the session's head by a tombstone, and wake readers that wait for new entries.
 --
 -- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
---       7 order, a sorted set · 8 woken hash · 9 groups hash · 10 sorted set of archived segments
+--       7 order of the session's agent, a sorted set · 8 woken hash · 9 groups hash · 10 sorted set of archived segments
 -- ARGV  1 session id · 2 "1" to erase even if forks share entries · 3 and 4 MAXLEN arguments of the index
---       5 "1" if the caller can erase the archive
+--       5 "1" if the caller can erase the archive · 6 the session's agent, or ""
 --
--- Returns four lists: the outcome, its details, the groups of the bucket, and the fields of the checkpoints. Outcomes:
+-- Returns four lists: the outcome, its details, the fields of the groups hash, and the fields of the checkpoints. Outcomes:
+--   "agent"     nothing was changed, because the session belongs to another agent; details: its name
 --   "archived"  nothing was changed, because entries are archived
 --   "held"      nothing was changed, because forks share entries; details: the forks
 --   "erased"    details: the first id in index and wake-ups that may name the session, the last such id in the index,
@@ -16,12 +17,13 @@
 --
 -- The head of a fork keeps its `parent` until the last step, which removes the fork's pin from the parent.
 
-local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent', 'created', 'updated', 'archived')
+local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent', 'created', 'updated', 'archived', 'agent')
 local groups, checkpoints, parent = redis.call('HKEYS', KEYS[9]), redis.call('HKEYS', KEYS[4]), head[4] or ''
 if ARGV[5] ~= '1' and (tonumber(head[7] or 0) > 0 or redis.call('EXISTS', KEYS[10]) == 1) then
   return { { 'archived' }, {}, {}, {} } -- after an interrupted erasure, only the archived segments may be left
 end
 if head[1] == 'erased' then return { { 'erased' }, { '-', '+', '+', '', parent }, groups, checkpoints } end
+if (head[8] or '') ~= ARGV[6] then return { { 'agent' }, { head[8] or '' }, {}, {} } end
 local forks = {}
 for _, name in ipairs(checkpoints) do
   if string.sub(name, 1, 2) == 'f:' then forks[#forks + 1] = string.sub(name, 3) end
@@ -34,7 +36,7 @@ local hinted = redis.call('HGET', KEYS[8], ':hinted')
 redis.call('UNLINK', KEYS[1]) -- a full server accepts this as the first write, and after that all other writes
 redis.call('HSET', KEYS[1], 'state', 'erased')
 if head[4] then redis.call('HSET', KEYS[1], 'parent', head[4]) end
-redis.call('HDEL', KEYS[6], ARGV[1])
+if redis.call('HDEL', KEYS[6], ARGV[1]) == 1 and head[8] then count_agents(KEYS[6], head[8], nil) end
 redis.call('ZREM', KEYS[7], ARGV[1])
 redis.call('HDEL', KEYS[8], ARGV[1])
 if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end

@@ -2,7 +2,8 @@
 --
 -- KEYS  1 head hash · 2 checkpoints hash · 3 sessions hash
 -- ARGV  1 session id · 2 parent's id · 3 cursor of the last shared entry · 4 position of this entry · 5 incarnations of
---       the shared entries, or "" · 6 highest shared position that cannot be read, or 0
+--       the shared entries, or "" · 6 highest shared position that cannot be read, or 0 · 7 the fork's agent, or "" for
+--       the agent of its first append
 --
 -- Returns "forked", also for a repeat. Otherwise nothing was written: "erased", or { "exists", the session's parent, the
 -- cursor of its last shared entry }. If the existing session is not a fork, parent and cursor are "".
@@ -19,7 +20,11 @@ if head[3] or tonumber(head[2] or 0) > 0 or redis.call('HLEN', KEYS[2]) > 0 then
 end
 local clock = redis.call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
-redis.call('HSETNX', KEYS[3], ARGV[1], now)
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[7] == '' and now or now .. ' ' .. ARGV[7])
+if ARGV[7] ~= '' then
+  count_agents(KEYS[3], nil, ARGV[7])
+  redis.call('HSET', KEYS[1], 'agent', ARGV[7])
+end
 redis.call('HSET', KEYS[1], 'position', ARGV[4], 'created', now, 'updated', now, 'parent', ARGV[2], 'fork', ARGV[3])
 if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'incarnations', ARGV[5], 'incarnation', string.match(ARGV[5], '[^ ]+$'))

@@ -21,7 +21,7 @@ if call('ZSCORE', KEYS[1], session) then
   id = call('XADD', KEYS[8], '*', 's', session, 'z', work.position, 'n', ARGV[8], 'r', ARGV[9], 't', text_of(now),
     'w', consumer, 'l', ARGV[11], 'b', ARGV[10])
   local dropped = call('XTRIM', KEYS[8], 'MAXLEN', '=', ARGV[12])
-  if dropped > 0 then call('HINCRBY', KEYS[4], group .. ':dropped', dropped) end
+  if dropped > 0 then call('HINCRBY', KEYS[4], ':dropped:' .. group, dropped) end
 end
 settle(session, KEYS[7], tonumber(ARGV[6]), tonumber(ARGV[7]))
 return id

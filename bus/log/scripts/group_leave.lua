@@ -17,5 +17,5 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
     count = count + 1
   end
 end
-if count > 0 then call('HSET', KEYS[4], group .. ':clock', text_of(now)) end
+if count > 0 then call('HSET', KEYS[4], place .. ':clock', text_of(now)) end
 return count

@@ -4,11 +4,12 @@
 -- ARGV  1 to 4 see work.lua; the consumer is "" · 5 bytes to keep of the reason · then for each letter its id · the
 --       letter's session
 --
--- Returns the number of redriven letters. A letter that no longer exists is skipped, so a repeat changes nothing. A
+-- Returns { number of redriven letters, then the ids of letters whose session belongs to another agent; they are left }.
+-- A letter that no longer exists is skipped, so a repeat changes nothing. A
 -- letter of an erased session is deleted and not counted. Several letters of a session become one work. The session's
 -- log and cursors do not change, but no trim removes the letter's entries until the work is done.
 
-local count = 0
+local count, left = 0, {}
 call('ZCARD', KEYS[6])
 call('XLEN', KEYS[3])
 for i = 6, #ARGV, 2 do
@@ -16,8 +17,11 @@ for i = 6, #ARGV, 2 do
   if entry then
     local fields, session = {}, ARGV[i + 1]
     for f = 1, #entry[2], 2 do fields[entry[2][f]] = entry[2][f + 1] end
-    local score = call('ZSCORE', KEYS[1], session)
-    if score and fields.s == session then
+    local head = KEYS[8 + (i - 6) / 2]
+    local own, score = call('HGET', head, 'agent'), call('ZSCORE', KEYS[1], session)
+    if own and own ~= agent then
+      left[#left + 1] = ARGV[i]
+    elseif score and fields.s == session then
       local work = read(session)
       if not work or work.flags == 'd' then
         write(session, {
@@ -27,11 +31,11 @@ for i = 6, #ARGV, 2 do
         call('ZADD', KEYS[6], text_of(now), session)
         hint(session, fields.z)
       end
-      local head, before = KEYS[8 + (i - 6) / 2], math.max(tonumber(fields.z) - 1, 0)
+      local before = math.max(tonumber(fields.z) - 1, 0)
       if tonumber(call('HGET', head, 'g:' .. group) or 0) > before then call('HSET', head, 'g:' .. group, before) end
       count = count + 1
     end
-    call('XDEL', KEYS[7], ARGV[i])
+    if left[#left] ~= ARGV[i] then call('XDEL', KEYS[7], ARGV[i]) end
   end
 end
-return count
+return { count, unpack(left) }

@@ -33,5 +33,5 @@ for i = 5, #ARGV, 4 do
     end
   end
 end
-if count > 0 then call('HSET', KEYS[4], group .. ':clock', text_of(now)) end
+if count > 0 then call('HSET', KEYS[4], place .. ':clock', text_of(now)) end
 return count

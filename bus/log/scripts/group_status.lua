@@ -1,12 +1,12 @@
--- Return the state of a group's work in a bucket. Read-only.
+-- Return the state of a group's work for one agent in a bucket. Read-only.
 --
--- KEYS  1 to 6 see work.lua · 7 dead letters stream
+-- KEYS  1 to 6 see work.lua
 -- ARGV  1 to 4 see work.lua · 5 most sessions without a consumer to count · 6 most assigned sessions to name
+--       7 "1" to count the sessions that wait for a group that has not begun; else there are none
 --
 -- Returns a list:
 --   number of sessions that wait for a consumer · 1 if there may be more waiting sessions, else 0
 --   number of sessions that wait for a retry · time of the first retry, milliseconds of the clock; 0 if there is none
---   number of dead letters · number of dead letters that were deleted to make room
 --   { consumer, number of its sessions, … } · { consumer, session, … } · the waiting session that was woken first, or ""
 
 local PAGE = 500
@@ -18,8 +18,11 @@ local function wait(session, order)
   waiting = waiting + 1
   if not longest_order or order < longest_order then longest, longest_order = session, order end
 end
-local at = call('HGET', KEYS[4], group) and '(' .. text_of(mark()) or '(+inf'
-local function is_new(session) return (tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0) > mark() end
+local at = (ARGV[7] == '1' or call('HGET', KEYS[4], place)) and '(' .. text_of(mark()) or '(+inf'
+local function is_new(session, order)
+  local score = tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0
+  return score > mark() and score > order -- woken since it was nacked
+end
 for _, session in ipairs(call('HKEYS', KEYS[5])) do
   local work = read(session)
   if work then
@@ -33,7 +36,7 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
       end
     elseif work.flags ~= 'd' then
       local at = tonumber(call('ZSCORE', KEYS[6], session) or 0)
-      if work.flags == 'r' and not is_new(session) then
+      if work.flags == 'r' and not is_new(session, work.order) then
         put_off = put_off + 1
         if due == 0 or at < due then due = at end
       else
@@ -62,5 +65,4 @@ for _, name in ipairs(pending) do
   each[#each + 1] = name
   each[#each + 1] = text_of(counts[name])
 end
-local dropped = tonumber(call('HGET', KEYS[4], group .. ':dropped') or 0)
-return { waiting, is_more, put_off, due, call('XLEN', KEYS[7]), dropped, each, in_hand, longest }
+return { waiting, is_more, put_off, due, each, in_hand, longest }

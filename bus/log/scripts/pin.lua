@@ -3,11 +3,12 @@
 -- KEYS  1 head hash · 2 checkpoints hash
 -- ARGV  1 the fork's field in the checkpoints · 2 last position to share, or "" for the session's last position
 --
--- Returns { position, incarnations that the head lists or "", highest trimmed position that is not in the archive or 0 }.
+-- Returns { position, incarnations that the head lists or "", highest trimmed position that is not in the archive or 0,
+-- the session's agent or "" }.
 -- Otherwise nothing was pinned: "erased", "beyond <last position>" or "trimmed <highest trimmed position>". A repeat
 -- changes nothing.
 
-local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'incarnations', 'trimmed', 'archived', 'fork')
+local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'incarnations', 'trimmed', 'archived', 'fork', 'agent')
 local last, trimmed, archived = tonumber(head[2] or 0), tonumber(head[4] or 0), tonumber(head[5] or 0)
 local at = ARGV[2] == '' and last or tonumber(ARGV[2])
 if head[1] == 'erased' then return 'erased' end
@@ -17,4 +18,4 @@ local shared = tonumber(string.match(head[6] or '', '^%d+') or 0)
 if trimmed > shared and (at <= shared or archived >= trimmed or archived >= at) then trimmed = 0 end
 if at < trimmed then return 'trimmed ' .. trimmed end
 redis.call('HSET', KEYS[2], ARGV[1], 0)
-return { at, head[3] or '', trimmed }
+return { at, head[3] or '', trimmed, head[7] or '' }

@@ -2,31 +2,38 @@
 --
 -- KEYS  for each session
 --       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream; and if one of its
---       publishes wakes a worker: order (a sorted set), woken hash, wake-ups stream
+--       publishes wakes a worker: order of its agent (a sorted set), woken hash, wake-ups stream; then the order of the
+--       new agent for each publish that hands the session over
 -- ARGV  1 producer · 2 entry version · 3 and 4 MAXLEN arguments of the index · 5 a token never used before ·
 --       6 most bytes of a session, or "" · 7 additional bytes for commands · 8 and 9 MAXLEN arguments of wake-ups ·
 --       10 most incarnations that a head lists · 11 most producers that a head keeps · then for each session
---       session id · producer's term · number of this append in the term · count of publishes, negative if one of them
---         wakes a worker · then for each publish its plan · then for each message its checksum · its JSON
+--       session id · the agent that the session is believed to belong to · producer's term · number of this append in
+--         the term · count of publishes, negative if one of them wakes a worker · then for each publish its plan ·
+--         then for each message its checksum · its JSON
 --       A plan has one letter for the lane of each message, "l" or "e". A "w" before these letters wakes a worker. A "c"
---       as the first letter marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch,
---       state}; state is the session's new state, "closed" or "open".
+--       as the first letter marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch, state,
+--       agent, assign}; state is the session's new state, "closed" or "open"; agent is the one that the session must belong to;
+--       assign hands the session over to another agent, and always wakes.
 --
 -- Returns one answer for each session:
 --   "<number> <position before> <incarnation> <outcomes>"
 --   "gap <last number> <position>"   earlier appends of the producer are missing: the log lost its end
+--   "agent <name>"                   the session belongs to this agent, not to the believed one; the number is not used
 --   "forged <lane> <position>"       a foreign client has written into a stream; later sessions were not processed
 --   "refused <code>"                 the server refused a write, or a key has a wrong type
 --   "stale <floor> <position>"       the producer's term is over; its next term must be above the floor (producers.lua)
 -- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
 --   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
---   x closed · o<bytes> over the limit, with the size of the session · z erased
+--   x closed · o<bytes> over the limit, with the size of the session · z erased · g<agent> belongs to another agent
 --
 -- The first append after another server process took over begins an incarnation. The header of each entry has the token
 -- of its incarnation: "<position before the incarnation's first entry>_<token never used before>". A cursor is valid if
 -- the entry at its position has the cursor's token. The head lists the newest tokens, so that most cursors are checked
 -- without reading an entry. A server process is known by its replication id, which changes with every start, and when a
 -- replica takes over.
+--
+-- The first append of a session gives it the believed agent. The believed agent is checked on every append, also on one
+-- that wakes no worker: of two appends in flight with a wrong name, both are answered "agent", and neither "gap".
 --
 -- An append is either refused before its first write, or applied completely. The last two answers of a producer are kept,
 -- because the producer may have two appends to a session in flight and lose both answers. To save memory, an entry has
@@ -47,14 +54,17 @@ local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
 -- The key is checked first, because a repeat of an earlier publish is a duplicate whatever the session's present state.
-local function judge(plan, state, epoch, position, caller_keys)
+local function judge(plan, state, epoch, position, caller_keys, agent, head)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
     if type(seen) == 'table' then return nil, seen.err end
     if seen then return 'd' .. seen end
   end
+  -- A repeat of the last handover; position 0 if the session belonged to the agent from its first message on.
+  if plan and plan.assign == agent then return 'd' .. (call('HGET', head, 'assigned') or '0+1+') end
   if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
   if not plan then return nil end
+  if plan.agent and plan.agent ~= agent then return 'g' .. agent end
   if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end
   if plan.expected and plan.expected ~= position then return 'c' .. position end
   return nil
@@ -89,13 +99,28 @@ local function failed(answer)
   return type(answer) == 'table' and answer.err
 end
 
+-- Record the session's agent in the sessions hash, and count the sessions of its old and its new agent.
+local function address(key, session, old, agent, now)
+  local created = match(call('HGET', KEYS[key + 1], session) or '', '^%d+') or now
+  call('HSET', KEYS[key + 1], session, created .. ' ' .. agent)
+  count_agents(KEYS[key + 1], old, agent)
+end
+
+-- Take the session from its old agent. The higher epoch ends the lease of the old agent's worker.
+local function hand_over(head, old_order, order, session, epoch, assigned)
+  if old_order ~= order then pcall_('ZREM', old_order, session) end
+  call('HSET', head, 'assigned', assigned, 'epoch', epoch, 'owner', '', 'lease_until', 0)
+  call('HDEL', head, 'wanted', 'rests_until', 'rest_ms')
+end
+
 local words = #ARGV
 while arg <= words do
-  local session, term, number, count = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+  local session, believed, term = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
+  local number, count = tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4])
   local may_wake = count < 0
   if may_wake then count = -count end
-  arg = arg + 4
-  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
+  arg = arg + 5
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation', 'agent')
   -- Numbers are also kept as text, because converting a number costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
@@ -118,12 +143,15 @@ while arg <= words do
   elseif number <= last then
     local answers = '|' .. answers_of(head[5], nil, term) .. '|'
     reply = match(answers, '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+  elseif head[8] and head[8] ~= believed then
+    reply = 'agent ' .. head[8]
   elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
   local in_llm, in_extension, new_keys, woken, new_state
+  local agent, order, assigned, assigns = believed, KEYS[key + 6], nil, 0
   local begins = head[6] ~= run
   local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
   for p = 1, count do
@@ -133,6 +161,7 @@ while arg <= words do
       plan = cjson.decode(lanes)
       lanes = plan.lanes
     end
+    if plan and plan.assign then assigns = assigns + 1 end
     local is_control = byte(lanes, 1) == 99
     if is_control then lanes = sub(lanes, 2) end
     local wakes = byte(lanes, 1) == 119
@@ -140,7 +169,7 @@ while arg <= words do
     local length = #lanes
     if not reply then
       local verdict
-      if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3]) end
+      if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2]) end
       if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
       if fault then
         reply = 'refused ' .. match(fault, '^%S*')
@@ -182,6 +211,10 @@ while arg <= words do
           state = new_state == 'closed' and new_state
         end
         if wakes then woken = position_text end
+        if plan and plan.assign then
+          agent, order = plan.assign, KEYS[key + 8 + assigns]
+          assigned, epoch = position_text .. '+1+' .. token, string.format('%d', epoch + 1)
+        end
       end
     end
     arg = arg + 2 * length
@@ -191,9 +224,9 @@ while arg <= words do
     -- Shared keys are written before the head, because a shared key of a wrong type refuses the append.
     local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
     fault = failed(notice)
-      or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)
+      or woken and wake(order, KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, agent, now)
       or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - bytes_before))
-      or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
+    if not fault and agent ~= head[8] then address(key, session, head[8], agent, now) end
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
     if not fault then updated = time_behind(now, notice) or now end
   end
@@ -208,6 +241,8 @@ while arg <= words do
       call('HSET', KEYS[key + 2], field, answers)
     else
       if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
+      if agent ~= head[8] then call('HSET', KEYS[key + 2], 'agent', agent) end
+      if assigned then hand_over(KEYS[key + 2], KEYS[key + 6], order, session, epoch, assigned) end
       call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers)
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)
@@ -220,6 +255,6 @@ while arg <= words do
     take_back(key, in_llm, in_extension, new_keys, base + 1, position)
   end
   replies[#replies + 1] = reply
-  key = key + (may_wake and 9 or 6)
+  key = key + (may_wake and 9 or 6) + assigns
 end
 return replies

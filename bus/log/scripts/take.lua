@@ -11,7 +11,7 @@ end
 
 local function lease_of(head)
   return redis.call('HMGET', head, 'owner', 'epoch', 'lease_until', 'state', 'wanted', 'rests_until', 'position', 'lease_ms',
-    'rest_ms')
+    'rest_ms', 'agent')
 end
 
 -- Take a lease and return its epoch and 0. If the lease was not taken, return 0 and the milliseconds for which another

@@ -1,17 +1,18 @@
 -- One step of a trim: remove the oldest entries of a session from both lanes. After each step the session is consistent.
 --
 -- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
---       7 order, a sorted set · 8 woken hash · 9 groups hash
+--       7 order of the session's agent, a sorted set · 8 woken hash · 9 groups hash
 -- ARGV  1 session id · 2 first position to keep · 3 "trim", "force", or "look", which changes nothing · 4 first position
 --       for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation, never
 --       used before · 8 and 9 MAXLEN arguments of the index · 10 most incarnations that a head lists · 11 most positions
 --       and 12 about the most bytes that one step removes · 13 positions to read at once · 14 CRC with which the checksum
---       of the note starts · then the names of the holders in earlier notes of this trim
+--       of the note starts · 15 the session's agent, or "" · then the names of the holders in earlier
+--       notes of this trim
 --
--- Returns JSON: {outcome "erased" | "forged" | "held" | "done", keep (first position to keep, at most the position of the
--- next entry), trimmed (highest trimmed position), entries, bytes, holders {name: position}}. "held" and "forged" mean
--- that nothing was changed. With "forged", a foreign client has written above the session's position. A repeat of the
--- last step returns the same.
+-- Returns JSON: {outcome "erased" | "agent" | "forged" | "held" | "done", keep (first position to keep, at most the position
+-- of the next entry), trimmed (highest trimmed position), entries, bytes, holders {name: position}, agent}. "held",
+-- "forged" and "agent" mean that nothing was changed. With "forged", a foreign client has written above the session's
+-- position. With "agent", the session belongs to this other agent. A repeat of the last step returns the same.
 --
 -- Holders still need entries below the first position to keep. Holders are the checkpoints, unless the archive has the
 -- entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
@@ -21,12 +22,12 @@ local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now_trimmed, position, bytes, state, archived, lost, last_step
+local now_trimmed, position, bytes, state, archived, lost, last_step, agent
 do
-  local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork' }
+  local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork', 'agent' }
   local head = call('HMGET', KEYS[1], unpack(names))
   now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
-  state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
+  state, archived, last_step, agent = head[4], tonumber(head[5] or 0), head[8], head[10] or ''
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
   keep = min(keep, position + 1)
   -- The entries that a fork shares are in its parent. They are not removed, so `trimmed` must not cover them.
@@ -46,10 +47,12 @@ end
 local function answer(outcome, entries, size, holders)
   return cjson.encode({
     outcome = outcome, keep = keep, trimmed = now_trimmed, entries = entries or 0, bytes = size or 0, holders = holders or {},
+    agent = agent,
   })
 end
 
 if state == 'erased' then return answer('erased') end
+if agent ~= ARGV[15] then return answer('agent') end
 
 local function is_after(id, other)
   local ms, n = match(id, '^(%d+)-(%d+)$')
@@ -98,9 +101,10 @@ do
     local woken = tonumber(match(call('HGET', KEYS[8], session) or '', '^%d+')) or 0
     local groups = call('HGETALL', KEYS[9])
     for i = 1, #groups, 2 do
-      if not string.find(groups[i], ':', 1, true) then
-        local at = handled_by(groups[i], groups[i + 1], score, woken)
-        if at and at < keep - 1 then hold('g:' .. groups[i], at) end
+      local served, group = match(groups[i], '^([^:]+):([^:]+)$')
+      if served == agent then
+        local at = handled_by(group, groups[i + 1], score, woken)
+        if at and at < keep - 1 then hold('g:' .. group, at) end
       end
     end
   end
@@ -142,7 +146,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 15, #ARGV do untold[ARGV[i]] = nil end
+  for i = 16, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then

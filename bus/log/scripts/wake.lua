@@ -1,6 +1,7 @@
 -- Shared code that is put before the text of each script that wakes workers.
 --
--- `wake` gives a session the next order number of its bucket and adds a wake-up. bus/wire/keys.py explains the numbers.
+-- `wake` gives a session the next order number of its bucket, in the order of its agent, and adds a wake-up.
+-- bus/wire/keys.py explains the numbers.
 -- `now` is the new time of the last append in the head, in milliseconds; "0" if the head does not change.
 
 local BLOCK = 4294967296
@@ -16,7 +17,7 @@ local function time_behind(now, id)
   return nil
 end
 
-local function wake(order, woken, wakeups, run, trim, length, session, position, now)
+local function wake(order, woken, wakeups, run, trim, length, session, position, agent, now)
   local last = redis.pcall('HMGET', woken, ':last', ':run')
   if last.err then return last.err end
   local number = tonumber(last[1] or 0)
@@ -24,7 +25,7 @@ local function wake(order, woken, wakeups, run, trim, length, session, position,
   number = string.format('%.0f', number + 1)
   local done = redis.pcall('ZADD', order, number, session)
   if type(done) == 'table' and done.err then return done.err end
-  done = redis.pcall('XADD', wakeups, 'MAXLEN', trim, length, '*', 's', session, 'z', position, 'n', number)
+  done = redis.pcall('XADD', wakeups, 'MAXLEN', trim, length, '*', 's', session, 'z', position, 'n', number, 'a', agent)
   if type(done) == 'table' and done.err then return done.err end
   redis.call('HSET', woken, ':last', number, ':run', run, session, position)
   local time = time_behind(now, done)

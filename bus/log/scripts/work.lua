@@ -1,8 +1,11 @@
 -- Shared code that is put before the text of each script of consumer groups.
 --
 -- The first keys and arguments of each of these scripts:
--- KEYS  1 order, a sorted set · 2 woken hash · 3 wake-ups stream · 4 groups hash · 5 open hash · 6 due, a sorted set
--- ARGV  1 group · 2 consumer · 3 and 4 MAXLEN arguments of wake-ups
+-- KEYS  1 order of an agent, a sorted set · 2 woken hash · 3 wake-ups stream · 4 groups hash · 5 open hash · 6 due, a
+--       sorted set; 5 and 6 are of the agent and the group
+-- ARGV  1 agent:group · 2 consumer · 3 and 4 MAXLEN arguments of wake-ups
+--
+-- A session that is not in the order was erased, or handed over to another agent: its open work is dropped.
 --
 -- A member of the open hash: session -> "<consumer> <order> <position> <attempt> <delay> <flags> <error>"
 --   consumer          the consumer that has the work, or nothing
@@ -13,7 +16,8 @@
 --   error             the reason of the last nack
 
 local call, match, floor = redis.call, string.match, math.floor
-local group, consumer = ARGV[1], ARGV[2]
+local place, consumer = ARGV[1], ARGV[2] -- place: the group's field in the groups hash
+local agent, group = match(place, '^([^:]*):(.*)$')
 local BLOCK = 4294967296
 local now
 do
@@ -23,15 +27,17 @@ end
 
 local function text_of(number) return string.format('%.0f', number) end
 
-local function read(session)
+local function parse(text)
   local holder, order, position, attempt, delay, flags, why =
-    match(call('HGET', KEYS[5], session) or '', '^(%S*) (%d+) (%d+) (%d+) (%d+) (%l*) (.*)$')
+    match(text or '', '^(%S*) (%d+) (%d+) (%d+) (%d+) (%l*) (.*)$')
   if not holder then return nil end
   return {
     holder = holder, order = tonumber(order), position = position, attempt = tonumber(attempt), delay = tonumber(delay),
     flags = flags, error = why,
   }
 end
+
+local function read(session) return parse(call('HGET', KEYS[5], session)) end
 
 local function write(session, work)
   local words = {
@@ -40,10 +46,10 @@ local function write(session, work)
   call('HSET', KEYS[5], session, table.concat(words, ' '))
 end
 
-local function mark() return tonumber(match(call('HGET', KEYS[4], group) or '', '^%d+')) or 0 end
+local function mark() return tonumber(match(call('HGET', KEYS[4], place) or '', '^%d+')) or 0 end
 
 local function hint(session, position)
-  local id = call('XADD', KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0')
+  local id = call('XADD', KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0', 'a', agent)
   call('HSET', KEYS[2], ':hinted', match(id, '^%d+'))
 end
 
@@ -51,7 +57,7 @@ end
 -- wait again. If the log has lost its end since, only the order number is compared, because positions are used again.
 local function settle(session, head, order, position)
   local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
-  if not score then -- the session was erased
+  if not score then -- erased, or handed over
     call('HDEL', KEYS[5], session)
     call('ZREM', KEYS[6], session)
     return

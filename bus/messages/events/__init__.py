@@ -23,7 +23,7 @@ from lanebus.bus.messages.events.loops import (
     ParallelLoopsEnded,
     ParallelLoopsStarted,
 )
-from lanebus.bus.messages.events.sessions import ControlAnswered, SessionLinked
+from lanebus.bus.messages.events.sessions import ControlAnswered, SessionAssigned, SessionLinked
 from lanebus.bus.messages.events.tools import (
     Progress,
     ToolEnded,
@@ -60,6 +60,7 @@ __all__ = (
     "PruneApplied",
     "RequestDefined",
     "RevertApplied",
+    "SessionAssigned",
     "SessionLinked",
     "ToolDefinition",
     "ToolEnded",
@@ -97,6 +98,7 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         RevertApplied,
         ToolWaiting,
         ControlAnswered,
+        SessionAssigned,
         SessionLinked,
         RequestDefined,
     )

@@ -1,4 +1,4 @@
-"""Events about a session's environment: answered commands, and sessions of sub-agents."""
+"""Events about a session's environment: answered commands, its agent, and sessions of sub-agents."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.events.event import AgentEvent
 from lanebus.bus.messages.turn import TurnId
 
-__all__ = ("ControlAnswered", "SessionLinked")
+__all__ = ("ControlAnswered", "SessionAssigned", "SessionLinked")
 
 
 class ControlAnswered(AgentEvent):
@@ -18,6 +18,19 @@ class ControlAnswered(AgentEvent):
     outcome: Literal["applied", "late", "repeated", "refused"]
     """"late": the command's target has already ended. "repeated": the command's effect is already in place. "refused":
     the command cannot be read, or its target does not exist; see `reason`"""
+    reason: str | None = None
+
+
+class SessionAssigned(AgentEvent):
+    """The session was handed over to another agent, whose worker continues its loop."""
+
+    KIND = "agent.session.assigned"
+    agent: str
+    """the new agent"""
+    previous: str | None = None
+    """the agent before; None if the session had none"""
+    by: str | None = None
+    """the person or program that handed the session over"""
     reason: str | None = None
 
 

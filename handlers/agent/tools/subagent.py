@@ -23,6 +23,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.session.session import Session
+from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.errors import DuplicateAgent
@@ -68,14 +69,17 @@ class SubAgent:
     ) -> None:
         """
         Args:
-            name: name of the tool and of the agent. Workers find the agent by this name.
+            name: name of the tool and of the agent, `[A-Za-z0-9_.-]{1,64}`. The child sessions belong to this agent.
             agent: the agent; None if workers of another process run it.
             description: the tool's description for the model.
             max_depth: maximum number of ancestor sessions of a child; calls that would exceed this get an error.
             max_children: maximum number of calls of this tool in one turn; further calls get an error.
             seconds: longest time of a task; a child that takes longer is aborted. None means no limit.
+
+        Raises:
+            InvalidName: `name` does not match.
         """
-        self.name, self.agent = name, agent
+        self.name, self.agent = check_agent(name), agent
         self.max_depth, self.max_children, self.seconds = max_depth, max_children, seconds
         about = "All that the agent has to know: it sees nothing of this conversation."
         self.spec = ToolSpec(
@@ -179,7 +183,7 @@ class _Bound:
             return failed(call, f"{type(error).__name__}: {error}")
 
     async def _work(self, call: ToolCallBlock, link: SessionLinked, task: str, key: str) -> ToolResultMessage:
-        child = self._run.session.sibling(link.child)
+        child = self._run.session.sibling(link.child, agent=link.agent)
         with anyio.move_on_after(self._tool.seconds):
             return _result(call, await self._outcome(child, link, task, key))
         await abort_child(child, link, "it took too long")

@@ -1,15 +1,13 @@
-"""The agents that a worker knows, and the choice of the agent for a session."""
+"""The agents that a worker knows by name, and which of them runs a session."""
 
-import logging
 from collections.abc import Mapping
 from typing import cast
 
+from lanebus.bus.wire.keys import check_agent
+from lanebus.handlers.agent.errors import DuplicateAgent
 from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.projections.agent_status import Status
 
-__all__ = ("AgentRegistry", "agent_name", "agents_below")
-
-_log = logging.getLogger(__name__)
+__all__ = ("AgentRegistry", "agents_below", "name_of")
 
 
 def agents_below(agent: Agent) -> Mapping[str, Agent]:
@@ -17,26 +15,43 @@ def agents_below(agent: Agent) -> Mapping[str, Agent]:
     return cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
 
 
-def agent_name(agent: Agent, status: Status) -> str:
-    """Return the name under which an agent runs a session; "" for a function without a name."""
-    return cast("str", getattr(agent, "name", "")) if status.link is None else status.link.agent
+def name_of(agent: Agent, default: str) -> str:
+    """Return the name of an agent: its attribute `name`, else `default`.
+
+    Raises:
+        InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    name: object = getattr(agent, "name", None)
+    return check_agent(name if isinstance(name, str) else default)
 
 
 class AgentRegistry:
-    """Finds the agent of a session: the sub-agent named in the session's link, else the worker's own agent."""
+    """Finds the agent of a session by the name that the session belongs to."""
 
-    def __init__(self, own: Agent, named: Mapping[str, Agent]) -> None:
-        self._own, self._named = own, named
-        self._unknown: set[str] = set()
+    def __init__(self, own: Agent, named: Mapping[str, Agent], default: str) -> None:
+        """
+        Args:
+            own: the worker's agent. Its sub-agents are known too.
+            named: more agents, by name.
+            default: the name of `own` if it has none.
 
-    def of(self, status: Status) -> Agent | None:
-        """Return the agent of a session; None if this worker does not know the agent. Each unknown name is logged
-        once."""
-        if status.link is None:
-            return self._own
-        name = status.link.agent
-        agent = self._named.get(name)
-        if agent is None and name not in self._unknown:
-            self._unknown.add(name)
-            _log.warning("sessions of the agent %r are skipped: this worker does not know it; pass it in agents=", name)
-        return agent
+        Raises:
+            InvalidName: a name does not match `[A-Za-z0-9_.-]{1,64}`.
+            DuplicateAgent: two agents have the same name.
+        """
+        self._own = own
+        self._agents: dict[str, Agent] = {name_of(own, default): own}
+        for name, agent in (*agents_below(own).items(), *named.items()):
+            known = self._agents.setdefault(check_agent(name), agent)
+            if known is not agent and (known is own or name not in named):
+                raise DuplicateAgent(name)
+            self._agents[name] = agent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all agents, the worker's own first."""
+        return tuple(self._agents)
+
+    def of(self, name: str) -> Agent:
+        """Return the agent with this name; the worker's own for a session without a name."""
+        return self._agents.get(name, self._own)

@@ -58,6 +58,8 @@ class Assignment:
     def __init__(self, services: WorkerServices) -> None:
         self._services = services
         self.work: Work | None = None
+        self.agent = ""
+        """the agent that the session belonged to when it was delivered"""
         self.granted: Lease | None = None
         """the lease that was delivered with the work and is not used yet"""
         self.woken = asyncio.Event()
@@ -70,7 +72,7 @@ class Assignment:
 
     def add(self, work: Work) -> None:
         """Replace the session's work by newer work."""
-        self.work, self.granted = work, work.lease
+        self.work, self.granted, self.agent = work, work.lease, work.agent
         self.backoff.reset()
         self.woken.set()
 

@@ -19,7 +19,6 @@ from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
-from lanebus.handlers.agent.worker.agent_registry import agent_name
 from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome, error_text
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
 from lanebus.handlers.agent.worker.redrive import reopening
@@ -72,7 +71,7 @@ class SessionRun:
         last_position, ignored = -1, 0  # position of the last call; calls in a row that ignored the oldest command
         oldest: tuple[Command, ...] = ()
         while True:
-            agent = self._services.agents.of(snapshot.status) if snapshot.loop_state.has_work else None
+            agent = self._services.agents.of(run.lease.agent) if snapshot.loop_state.has_work else None
             commands = snapshot.status.commands
             if agent is None:
                 if assignment.woken.is_set():
@@ -106,7 +105,7 @@ class SessionRun:
         """Call the agent once. Return None if the session has to be read again."""
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
-        log_context().agent = agent_name(agent, snapshot.status)
+        log_context().agent = run.lease.agent
         looked_at: int | None = None
         try:
             if isinstance(agent, SnapshotAgent):

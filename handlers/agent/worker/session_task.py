@@ -26,6 +26,7 @@ from lanebus.bus.errors import (
     SessionClosed,
     SessionErased,
     Unavailable,
+    WrongAgent,
 )
 from lanebus.bus.groups.consumer import Work
 from lanebus.bus.groups.retry_policy import Retry
@@ -133,10 +134,13 @@ class SessionTask:
     async def _try(self) -> WorkOutcome:
         """Take the lease and work on the session."""
         try:
-            with self._services.cache.held(self.session) as cache:
+            with self._services.cache.held(self.session, self._assignment.agent or None) as cache:
                 return await self._try_with(cache)
         except (SessionClosed, SessionErased):
             return Done()  # no more messages can follow
+        except WrongAgent as error:
+            _log.info("session %s is left to the agent %s, which it was handed over to", self.session, error.actual)
+            return Done()
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
         except Unavailable as error:
@@ -176,7 +180,10 @@ class SessionTask:
                 await cache.refresh()
             page = cache.first_page()
         answer = await services.leases.take(
-            self.session, services.owner, services.heartbeat_seconds, also_resting=also_resting, page=page
+            *(self.session, services.owner, services.heartbeat_seconds),
+            also_resting=also_resting,
+            page=page,
+            agent=self._assignment.agent,
         )
         return answer, page
 

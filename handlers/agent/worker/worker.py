@@ -31,7 +31,7 @@ from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
-from lanebus.handlers.agent.worker.agent_registry import AgentRegistry, agents_below
+from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.concurrency import ConcurrencyLimiter
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
@@ -81,9 +81,10 @@ class Worker:
         """
         Args:
             bus: the bus.
-            agent: the agent of sessions without a parent session. The agent's sub-agents run too.
-            agents: more agents by name, for child sessions. Sessions of unknown agents are skipped.
-            group: consumer group. The workers of a group share the sessions; use another group for another agent.
+            agent: the agent that runs the sessions of its name, `agent.name`; without a name those of the bus's default
+                agent. Its sub-agents run the sessions of their names.
+            agents: more agents by name. Sessions of other names are left to other workers.
+            group: consumer group. Its workers share the sessions of each agent that they serve.
             name: the worker's name, unique in its group. A restarted worker with the same name gets the unfinished work
                 of that name at once. None makes a name from host and process id.
             start: where a new group begins: "beginning" with every session that ever woke a worker, or "now".
@@ -96,7 +97,8 @@ class Worker:
 
         Raises:
             InvalidArgument: an argument has a wrong type, or a number is too small.
-            InvalidName: `group` or `name` does not match its pattern, see `Bus.consumer`.
+            InvalidName: the name of the group, of the worker or of an agent has other characters, or is too long.
+            DuplicateAgent: two agents have the same name.
         """
         require_instance("bus", bus, Bus, "pass the Bus that `Bus.open` yields")
         require_text("name", name, is_optional=True)
@@ -115,8 +117,16 @@ class Worker:
         # Not the name alone: two processes of the same name would take each other's leases.
         owner = f"{self.name}.{token_urlsafe(6)}"
         cache = SessionCache(partial(bus.session, grouped=True), bounds)
+        registry = AgentRegistry(agent, agents or {}, bus.default_agent)
+        self.agents = registry.names
+        """the names of the agents whose sessions it runs"""
         self._consumer = bus.consumer(
-            group, self.name, heartbeat=heartbeat, start=start, owner=owner, first_page=cache.first_page
+            *(group, self.name),
+            agents=self.agents,
+            heartbeat=heartbeat,
+            start=start,
+            owner=owner,
+            first_page=cache.first_page,
         )
         self._heartbeat = Heartbeat(
             *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.beats, health=self.health
@@ -126,7 +136,7 @@ class Worker:
             worker=self.name,
             owner=owner,
             heartbeat_seconds=heartbeat,
-            agents=AgentRegistry(agent, {**agents_below(agent), **(agents or {})}),
+            agents=registry,
             retry=retry,
             leases=bus.leases,
             consumer=self._consumer,

@@ -22,8 +22,9 @@ __all__ = ("command",)
     help="Last shared entry; default: the last entry of SESSION.",
 )
 @click.option("--id", "name", metavar="ID", help="Id of the new session; default: a random id.")
+@click.option("--agent", metavar="NAME", help="Agent that the new session belongs to; default: that of SESSION.")
 @click.pass_context
-def command(ctx: click.Context, session: str, *, at: int | None, name: str | None) -> None:
+def command(ctx: click.Context, session: str, *, at: int | None, name: str | None, agent: str | None) -> None:
     """Start a session that shares the entries of SESSION up to a position. After it, each continues on its own.
     Entries are not copied.
 
@@ -32,10 +33,10 @@ def command(ctx: click.Context, session: str, *, at: int | None, name: str | Non
     \b
     Example: lanebus fork support-42 --at 12 --id support-42-again
     """
-    head = on_session(ctx, session, partial(_fork, at=at, name=name))
+    head = on_session(ctx, session, partial(_fork, at=at, name=name, agent=agent))
     shared = head.origin.position if head.origin else 0
     Output.of(ctx).answer({"session": head.session, "parent": session, "position": shared}, head.session)
 
 
-async def _fork(session: Session, *, at: int | None, name: str | None) -> SessionHead:
-    return await (await session.fork(at, id=name)).head()
+async def _fork(session: Session, *, at: int | None, name: str | None, agent: str | None) -> SessionHead:
+    return await (await session.fork(at, id=name, agent=agent)).head()

@@ -31,8 +31,9 @@ _LINES_WITH_HEADER = 100
 @click.option(
     "--session", metavar="ID", help="Target session; default: the id in the transcript, else the name of the file."
 )
+@click.option("--agent", metavar="NAME", help="Agent that a new session belongs to; default: the default agent.")
 @click.pass_context
-def command(ctx: click.Context, file: Path, session: str | None) -> int:
+def command(ctx: click.Context, file: Path, session: str | None, agent: str | None) -> int:
     """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of the agents pi,
     Claude Code and the coding agent, a conversation for OpenAI's Chat Completions (one JSON document), and files of
     `lanebus export`.
@@ -44,19 +45,19 @@ def command(ctx: click.Context, file: Path, session: str | None) -> int:
     Example: lanebus import session.jsonl --session pi
     """
     name = session if session is not None else _session_for(file)
-    report = run(partial(_import, Settings.of(ctx), file, name))
+    report = run(partial(_import, Settings.of(ctx), file, name, agent))
     for bad in report.bad:
         tell(f"{report.unit} {bad.number}: {bad.reason}")
     _show(Output.of(ctx), name, report)
     return 1 if report.bad else 0
 
 
-async def _import(settings: Settings, file: Path, session_id: str) -> ImportReport:
+async def _import(settings: Settings, file: Path, session_id: str, agent: str | None) -> ImportReport:
     try:
         async with open_bus(settings) as bus:
             with ProgressBar() as bar:
                 source = sys.stdin.buffer if str(file) == "-" else file
-                return await import_transcript(bus.session(session_id), source, on_progress=bar.show)
+                return await import_transcript(bus.session(session_id, agent=agent), source, on_progress=bar.show)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import click
 
-from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import BusError, DecodeError, MessageError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
 from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import InputLineRefused
 from lanebus.handlers.cli.options import BusCommand
@@ -32,6 +35,11 @@ _ROLES: Mapping[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
     "--extension", "kind", metavar="KIND", help="Publish an extension message of this kind; TEXT is its JSON data."
 )
 @click.option("--json", "is_json", is_flag=True, help="Read messages from stdin, one native JSON object per line.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="Agent of a new session; refused if the session belongs to another. Default: the session's own.",
+)
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
 @click.option(
     "--expected",
@@ -48,6 +56,7 @@ def command(
     role: str | None,
     kind: str | None,
     is_json: bool,
+    agent: str | None,
     key: str | None,
     expected: int | None,
 ) -> None:
@@ -69,12 +78,29 @@ def command(
         messages = [ExtensionMessage.of(kind, parse_json(text if text is not None else _read_stdin()))]
     else:
         messages = [_ROLES[role or "user"].text(_text(text))]
-    receipt = on_bus(ctx, lambda bus: bus.session(session).publish(*messages, key=key, expected=expected))
+    receipt, unserved = on_bus(ctx, partial(_publish, session, messages, agent=agent, key=key, expected=expected))
     first, last = receipt.positions[0], receipt.positions[-1]
     what = "already published under this key at" if receipt.is_duplicate else "published at"
     Output.of(ctx).answer(
         receipt_json(session, receipt), f"{session}: {what} position {first}" + (f" to {last}" if last > first else "")
     )
+    if unserved is not None:
+        tell(f"no worker serves the agent {unserved}: start one, or hand the session over with `lanebus hand-over`")
+
+
+async def _publish(
+    name: str, messages: Sequence[Publishable], bus: Bus, *, agent: str | None, key: str | None, expected: int | None
+) -> tuple[Receipt, str | None]:
+    """Publish. Return the receipt, and the session's agent if no live worker serves it."""
+    session = bus.session(name)
+    receipt = await session.publish(*messages, key=key, expected=expected, agent=agent)
+    if not any(isinstance(message, UserMessage) for message in messages):
+        return receipt, None
+    try:
+        owner, workers = (await session.head()).agent, await bus.live_workers()
+    except BusError:
+        return receipt, None  # the messages are in the log; the hint is not worth an error
+    return receipt, None if owner in workers else owner
 
 
 def _text(text: str | None) -> str:

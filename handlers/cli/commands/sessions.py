@@ -1,5 +1,6 @@
 """`lanebus sessions`: list the sessions."""
 
+from collections.abc import Collection
 from functools import partial
 
 import click
@@ -18,6 +19,7 @@ __all__ = ("command",)
 
 _COLUMNS = (
     Column("session", is_flexible=True),
+    Column("agent", is_flexible=True),
     Column("entries", is_number=True),
     Column("size", is_number=True),
     Column("last entry"),
@@ -26,41 +28,47 @@ _COLUMNS = (
     Column("cost", is_number=True),
     Column("title", is_flexible=True),
 )
-_WITH_STATE = (*_COLUMNS[:1], Column("state", is_flexible=True), *_COLUMNS[1:])
+_WITH_STATE = (*_COLUMNS[:2], Column("state", is_flexible=True), *_COLUMNS[2:])
 """the columns if at least one session is closed, forked, trimmed or archived"""
 
 
 @click.command("sessions", cls=ViewCommand)
+@click.option("--agent", metavar="NAME", help="List only the sessions that belong to this agent.")
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context, *, agent: str | None) -> None:
     """List sessions, most recently active first. The table has a column "state" if a session is closed, forked, trimmed
-    or archived.
+    or archived. An agent without a live worker is marked "no worker".
 
     \b
     Example: lanebus sessions --json | head -1
+    Example: lanebus sessions --agent support
     """
-    lines = on_bus(ctx, _sessions)
+    lines, served = on_bus(ctx, partial(_sessions, agent=agent))
     has_states = any(_state(head) for head, _ in lines)
     Output.of(ctx).items(
         lines,
-        _json,
+        partial(_json, served=served),
         _WITH_STATE if has_states else _COLUMNS,
-        partial(_row, has_state=has_states),
+        partial(_row, has_state=has_states, served=served),
         empty="no sessions yet: create one with `lanebus publish first hello`",
     )
 
 
-async def _sessions(bus: Bus) -> list[tuple[SessionHead, SessionLine]]:
-    heads = {head.session: head for head in await bus.sessions()}
+async def _sessions(bus: Bus, *, agent: str | None) -> tuple[list[tuple[SessionHead, SessionLine]], Collection[str]]:
+    """Return the sessions, and the agents that have a live worker."""
+    heads = {head.session: head for head in await bus.sessions(agent=agent)}
     lines = await session_lines(bus)
-    return [(head, lines[name].state) for name, head in heads.items() if name in lines]
+    served = await bus.live_workers()
+    return [(head, lines[name].state) for name, head in heads.items() if name in lines], served.keys()
 
 
-def _json(found: tuple[SessionHead, SessionLine]) -> dict[str, object]:
+def _json(found: tuple[SessionHead, SessionLine], *, served: Collection[str]) -> dict[str, object]:
     head, line = found
     origin = head.origin
     return {
         "session": head.session,
+        "agent": head.agent,
+        "has_worker": head.agent in served,
         "position": head.position,
         "size_bytes": head.size_bytes,
         "created": head.created,
@@ -77,11 +85,12 @@ def _json(found: tuple[SessionHead, SessionLine]) -> dict[str, object]:
     }
 
 
-def _row(found: tuple[SessionHead, SessionLine], *, has_state: bool) -> tuple[str, ...]:
+def _row(found: tuple[SessionHead, SessionLine], *, has_state: bool, served: Collection[str]) -> tuple[str, ...]:
     head, line = found
     cost = line.usage.cost.total if line.usage.cost else None
     return (
         head.session,
+        head.agent if head.agent in served else f"{head.agent} (no worker)",
         *((_state(head),) if has_state else ()),
         count(head.position),
         size(head.size_bytes),

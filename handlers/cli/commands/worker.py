@@ -30,7 +30,7 @@ _SECONDS = click.FloatRange(min=0.0, min_open=True)
     "named",
     multiple=True,
     metavar="NAME=MODULE:ATTRIBUTE",
-    help="Also run this agent, on child sessions that were started for NAME; may be repeated.",
+    help="Also run this agent, on sessions that belong to NAME; may be repeated.",
 )
 @click.option(
     "--group",
@@ -100,7 +100,8 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session with new user messages.
+    """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session of its name with new user
+    messages: the agent's `name`, or the default agent's (`lanebus agents`).
     Modules are also searched in the current directory.
 
     On SIGTERM, the worker accepts no new sessions and finishes the running ones. On a second SIGTERM or on Ctrl-C, it
@@ -134,6 +135,16 @@ def _named(text: str) -> tuple[str, str]:
     return name, target
 
 
+def _tell_agents(bus: Bus, worker: Worker) -> None:
+    tell(f"it serves the sessions of: {', '.join(worker.agents)}")
+    if bus.default_agent not in worker.agents:
+        own = worker.agents[0]
+        tell(
+            f"new sessions belong to {bus.default_agent} unless another agent is named, and this worker leaves "
+            f"them alone: run `lanebus agents default {own}`, or publish with `--agent {own}`"
+        )
+
+
 async def _work(
     settings: Settings, make: Callable[[Bus], Worker], greeting: str, address: MonitorAddress | None
 ) -> None:
@@ -144,5 +155,6 @@ async def _work(
             with on_sigterm(worker.stop):
                 if greeting:
                     tell(greeting.format(worker.name))
+                    _tell_agents(bus, worker)
                 await worker.run()
     raise Terminated

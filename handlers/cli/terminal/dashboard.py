@@ -31,6 +31,7 @@ _WORKERS = (
     Column("last seen", is_number=True),
     Column("held", is_number=True),
     Column("pending", is_number=True),
+    Column("agents", is_flexible=True),
 )
 _SESSIONS = (
     Column("session", is_flexible=True),
@@ -144,7 +145,8 @@ def _group_tone(group: GroupStatus) -> Tone:
 
 def _worker(worker: ConsumerStatus, group: str) -> tuple[str, ...]:
     seen = "long ago" if worker.seen is None else f"{_span(max(worker.seen, 0.0))} ago"
-    return worker.name, group, seen, count(worker.held) if worker.is_alive else "-", count(worker.pending)
+    held = count(worker.held) if worker.is_alive else "-"
+    return worker.name, group, seen, held, count(worker.pending), ", ".join(worker.agents)
 
 
 def _session(session: SessionStatus, gone: Container[tuple[str, str]]) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "dead": (["list"], 0, ""),
     "projections": (["list", "s"], 0, ""),
     "groups": (["status"], 0, ""),
+    "agents": ([], 0, '"agent":"agent"'),
+    "hand-over": (["s", "billing"], 0, '"agent":"billing"'),
     "trim": (["s", "--before", "1"], 0, '"first_kept":1'),
     "erase": (["s", "--yes"], 0, '"is_erased":true'),
     "close": (["s"], 0, '"is_closed":true'),

@@ -14,7 +14,9 @@ __all__ = ()
 
 
 def worker(name: str, *, is_alive: bool = True, seen: float | None = 0.5) -> ConsumerStatus:
-    return ConsumerStatus(name=name, seen=seen, heartbeat=5.0, is_alive=is_alive, held=2, pending=3, sessions=())
+    return ConsumerStatus(
+        name=name, seen=seen, heartbeat=5.0, is_alive=is_alive, held=2, pending=3, sessions=(), agents=("support",)
+    )
 
 
 def group(name: str, *workers: ConsumerStatus, lag: int = 0, dead: int = 0, is_lag_more: bool = False) -> GroupStatus:
@@ -70,9 +72,9 @@ def test_an_overview_is_the_pace_and_three_tables() -> None:
         "group   alive  silent  lag  pending  retries   next  dead",
         "agents      1       1    0        6        2  4.1 s     0",
         "",
-        "worker  group    last seen  held  pending",
-        "w2      agents  30.0 s ago     -        3",
-        "w1      agents   0.5 s ago     2        3",
+        "worker  group    last seen  held  pending  agents",
+        "w2      agents  30.0 s ago     -        3  support",
+        "w1      agents   0.5 s ago     2        3  support",
         "",
         "session  worker  epoch  lease  position  loop       turn  activity",
         "s1       w1          3  4.0 s     1,234  s1.main.1     2  calls the model",
@@ -125,7 +127,7 @@ def test_a_session_row_shows_its_activity_and_lease(found: SessionStatus, expect
 
 def test_a_worker_that_is_gone_holds_nothing_and_is_marked_in_its_sessions() -> None:
     lines = draw(overview(session("s", given_to="w2"), session("t")))
-    assert row(lines, "w2 ").text.split() == ["w2", "agents", "30.0", "s", "ago", "-", "3"]
+    assert row(lines, "w2 ").text.split() == ["w2", "agents", "30.0", "s", "ago", "-", "3", "support"]
     assert "w2 (gone)" in row(lines, "s ").text
     assert "(gone)" not in row(lines, "t ").text
 

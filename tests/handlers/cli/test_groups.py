@@ -24,7 +24,7 @@ def open_work(lanebus: CommandLine, *, is_away: bool = False, leaves: bool = Tru
                 if leaves:
                     await consumer.deregister()
             if is_away:
-                await bus._log.call("HSET", Keys().consumers("agents"), ":seen", 1)  # pyright: ignore[reportPrivateUsage]  # time
+                await bus.log.call("HSET", Keys().consumers("agents"), ":seen", 1)  # time
 
     anyio.run(work)
 

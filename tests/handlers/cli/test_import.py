@@ -19,6 +19,7 @@ FIGURES = {
     "cache_write": 1685320,
     "total_tokens": 56570579,
     "cost": 42.595908,
+    "is_estimate": False,
     "counted_from": None,
 }
 HEADER = '{"type":"session","id":"head-1","timestamp":"2026-01-01T00:00:00Z"}\n'

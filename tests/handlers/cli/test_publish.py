@@ -98,7 +98,9 @@ def test_wrong_usage_is_reported_before_the_bus_is_opened(unopened: CommandLine,
 
 
 def test_a_terminal_shows_the_position_of_the_message(lanebus: CommandLine) -> None:
-    assert lanebus.at_terminal("publish", "s", "a").out == "s: published at position 1\n"
+    position, hint = lanebus.at_terminal("publish", "s", "a").out.splitlines()
+    assert position == "s: published at position 1"
+    assert hint.startswith("no worker serves the agent agent")
 
 
 def test_large_media_are_stored_in_the_named_store(lanebus: CommandLine, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ __all__ = ()
 
 LOOKING = (
     "sessions",
+    "agents",
     "tail s",
     "tail s -n 1",
     "turns s",

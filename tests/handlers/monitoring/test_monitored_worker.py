@@ -30,8 +30,8 @@ FAILED: list[Step] = [Status(500, {"type": "error", "error": {"type": "api_error
 TURNS = 'lanebus_turns_total{agent="support",model="claude-test",outcome="stop"}'
 
 
-async def ask(bus: Bus, session: str) -> None:
-    await bus.session(session).publish(UserMessage.text(SECRET))
+async def ask(bus: Bus, session: str, agent: str | None = "support") -> None:
+    await bus.session(session, agent=agent).publish(UserMessage.text(SECRET))
 
 
 def worker(url: str, agent: str = AGENT, *options: str) -> list[str]:
@@ -132,7 +132,7 @@ async def test_an_agent_that_raises_shows_as_a_retry_and_a_dead_letter(
 ) -> None:
     options = worker(valkey.url, "tests.support.agent.api_agent:broken", "--attempts", "2", "--retry-base", "0.01")
     async with monitored_command(lanebus, *options) as process, valkey.bus() as bus:
-        await ask(bus, "s")
+        await ask(bus, "s", agent=None)
         await process.event("work.retried", session="s", attempt=1, error="ValueError")
         dead = await process.event("work.dead", session="s", attempts=2, error="ValueError")
         assert [letter.id async for letter in bus.dead_letters("agents").read()] == [dead["letter"]]

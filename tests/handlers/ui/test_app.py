@@ -102,7 +102,7 @@ async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers(
         def __init__(self) -> None:
             pass
 
-        def session(self, session_id: str, *, grouped: bool = False) -> Session:
+        def session(self, session_id: str, *, agent: str | None = None, grouped: bool = False) -> Session:
             raise RuntimeError(f"secret-{session_id}")
 
     app = create_app(Broken(), token=TOKEN, allowed_hosts=local_hosts(8420))

@@ -238,14 +238,14 @@ async def test_a_stored_state_that_cannot_be_folded_leaves_its_session_unproven(
 
 
 def dead_letter(say: Talk) -> None:
-    say("HSET", KEYS.groups(BUCKET), "g", "0 0")
+    say("HSET", KEYS.groups(BUCKET), "agent:g", "0 0")
     say("XADD", KEYS.dead(BUCKET, "g"), "*", "s", "nowhere at all", "z", "1")
 
 
 def open_work(session: str, work: str) -> Plant:
     def plant(say: Talk) -> None:
-        say("HSET", KEYS.groups(BUCKET), "g", "0 0")
-        say("HSET", KEYS.open(BUCKET, "g"), session, work)
+        say("HSET", KEYS.groups(BUCKET), "agent:g", "0 0")
+        say("HSET", KEYS.open(BUCKET, "agent", "g"), session, work)
 
     return plant
 
@@ -275,7 +275,7 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a session that is no session and was woken": (command("HSET", KEYS.woken(BUCKET), "elsewhere", "1"), "pointer"),
     "a session that was woken nowhere": (woken("s", "y"), "pointer"),
     "a session that was woken beyond its end": (woken("s", "99"), "pointer"),
-    "a session that was woken and does not wait": (command("DEL", KEYS.order(BUCKET)), "pointer"),
+    "a session that was woken and does not wait": (command("DEL", KEYS.order(BUCKET, "agent")), "pointer"),
     "woken of another type": (replaced(KEYS.woken(BUCKET)), "wrong_type"),
     "a dead letter of no session": (dead_letter, "pointer"),
 }
@@ -516,9 +516,9 @@ def test_entries_trimmed_during_the_check_are_no_hole() -> None:
         ("n:{3}:index", (3, "", "index")),
         ("n:{3}:live", (3, "", "live")),
         ("n:{3}:dead:workers", (3, "", "dead:workers")),
-        ("n:{3}:open:workers", (3, "", "open:workers")),
-        ("n:{3}:due:workers", (3, "", "due:workers")),
-        ("n:{3}:order", (3, "", "order")),
+        ("n:{3}:open:support:workers", (3, "", "open:support:workers")),
+        ("n:{3}:due:support:workers", (3, "", "due:support:workers")),
+        ("n:{3}:order:support", (3, "", "order:support")),
         ("n:{3}:woken", (3, "", "woken")),
         ("n:{3}:wakeups", (3, "", "wakeups")),
         ("n:{3}:groups", (3, "", "groups")),

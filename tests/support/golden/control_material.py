@@ -15,6 +15,7 @@ from lanebus.bus.messages.events import (
     MessageEnded,
     MessageStarted,
     RequestDefined,
+    SessionAssigned,
     SessionLinked,
     ToolDefinition,
     ToolWaiting,
@@ -98,6 +99,7 @@ CONTROLLED: Sequence[Publishable] = (
         ),
         TurnStarted(turn_id=_NEXT, prompts=(1,), request="5d6f1c2a"),
         MessageStarted(turn_id=_NEXT, message_id="next", shown=24, held=(24,)),
+        SessionAssigned(agent="billing", previous="support", by="ada", reason="money"),
     ),
 )
 """Two calls that wait for a person, the commands sent meanwhile, and commands without an answer."""

@@ -92,13 +92,14 @@ class Crew:
         """process ids not yet waited for"""
         self.hands: list[Hand] = []
 
-    def start(self, name: str, *, mutant: str = "", gated: str = "") -> Hand:
+    def start(self, name: str, *, mutant: str = "", gated: str = "", agent: str = "") -> Hand:
         """Start a worker. If the server is tiny, every second worker has tiny bounds.
 
         Args:
             name: its name; it may be that of a killed worker.
             mutant: a fault of `worker_mutants` to plant in it.
             gated: the kind of outside calls that last until `Hand.open_gate`.
+            agent: the agent that it serves; "" for the default agent.
         """
         gate = Path(f"{self._book}.gate.{len(self.hands)}")
         order = Order(
@@ -109,6 +110,7 @@ class Crew:
             mutant=mutant,
             gate=str(gate),
             gated=gated,
+            agent=agent,
             is_tiny=self._server.bounds is not None and is_tiny(len(self.hands)),
         )
         self.hands.append(Hand(name, self._fork(order), gate))

@@ -27,6 +27,7 @@ from typing import Literal
 
 from lanebus import Bus
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
+from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
@@ -56,8 +57,20 @@ class Order:
     session: str = ""
     at: int = 0
     pid: int = 0
+    agent: str = ""
+    """name of the agent that the worker serves; "" for the default agent"""
     is_tiny: bool = False
     """True gives its bus and its runs tiny bounds"""
+
+
+class _Named:
+    """An agent with a name."""
+
+    def __init__(self, name: str, agent: Agent) -> None:
+        self.name, self._agent = name, agent
+
+    async def __call__(self, run: Run) -> None:
+        await self._agent(run)
 
 
 def _open(order: Order) -> AbstractAsyncContextManager[Bus]:
@@ -68,6 +81,8 @@ async def _work(order: Order) -> None:
     async with _open(order) as bus:
         gate = Gate(order.gated, Path(order.gate)) if order.gated else None
         agent = clerk(Book(Path(order.book)), gate=gate)
+        if order.agent:
+            agent = _Named(order.agent, agent)
         bounds = WORKER_TINY if order.is_tiny else DEFAULT_WORKER_BOUNDS
         await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT, bounds=bounds).run()
 

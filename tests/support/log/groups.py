@@ -61,7 +61,7 @@ async def begin(server: AnyServer, consumer: Consumer, group: str) -> None:
 
     def has_begun() -> bool:
         with server.talk() as say:
-            return all(say("HEXISTS", keys.groups(bucket), group) for bucket in range(keys.buckets))
+            return all(say("HEXISTS", keys.groups(bucket), f"agent:{group}") for bucket in range(keys.buckets))
 
     async with taking_nothing(consumer):
         await eventually(has_begun)
@@ -82,7 +82,7 @@ def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     keys = Keys()
     for bucket in range(keys.buckets):
-        reply = cast("list[str]", server.do("HGETALL", keys.open(bucket, group)))
+        reply = cast("list[str]", server.do("HGETALL", keys.open(bucket, "agent", group)))
         works = dict(zip(reply[::2], reply[1::2], strict=True))
         found += [(session, work.split(" ")[0]) for session, work in works.items() if not work.startswith(" ")]
     return found

@@ -46,7 +46,7 @@ export function Sessions({ heads, selected, position, onSelect, now }) {
         : html`<ul>
             ${rows.map(
               (head) => html`<li key=${head.id}>
-                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "no entries yet"}>
+                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${head.agent} · ${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "no entries yet"}>
                   <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
                   <span class="name">${head.id}</span>
                   <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>

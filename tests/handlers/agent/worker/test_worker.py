@@ -106,7 +106,7 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
     """Sessions with delivered work that is not acked, with or without a delay."""
     found = 0
     with Resp(socket) as server:
-        names = server("KEYS", f"{namespace}:*:open:{group}")
+        names = server("KEYS", f"{namespace}:*:open:*:{group}")
         assert isinstance(names, list)
         for name in names:
             works = server("HVALS", str(name))

@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import Bus, ExtensionMessage, UserMessage
+from lanebus import Bus, UserMessage
 from lanebus.bus.messages.control import Pause as PauseCommand
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, SessionLinked
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.errors import TryAgain
@@ -142,30 +141,10 @@ async def test_a_session_that_was_begun_for_a_named_agent_is_run_by_it() -> None
     async with fresh_bus() as bus:
         own, named = Faulty(), Faulty()
         async with working(bus, own, agents={"scout": named}):
-            session = bus.session("child")
-            await session.publish(linked("child", "scout"), UserMessage.text("hello?"))
+            session = bus.session("child", agent="scout")
+            await session.publish(UserMessage.text("hello?"))
             await wait_for(session, "agent.ended")
         assert (own.calls, named.calls) == (0, 1)
-
-
-async def test_a_session_of_an_unknown_agent_is_skipped_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with fresh_bus() as bus:
-        own = Faulty()
-        async with working(bus, own):
-            for number in range(3):
-                session = bus.session(f"child-{number}")
-                await session.publish(linked(session.id, "stranger"), UserMessage.text("hello?"))
-            mine = bus.session("mine")
-            await mine.publish(UserMessage.text("hello?"))
-            await wait_for(mine, "agent.ended")
-        assert await said(bus.session("child-0")) == ["agent.session.linked", "user: hello?"]
-        assert caplog.text.count("'stranger'") == 1
-        assert (await bus.group_status("agents")).retries == 0
-
-
-def linked(child: str, agent: str) -> ExtensionMessage:
-    turn = TurnId(loop_id="parent.main.1", turn_index=0)
-    return SessionLinked(parent="parent", child=child, turn_id=turn, tool_call_id="c1", agent=agent).as_extension()
 
 
 async def test_while_an_agent_only_waits_another_session_uses_its_slot() -> None:

@@ -1,0 +1,68 @@
+"""Methods of `Bus` about agents: list them, count their workers, and set the default one."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from lanebus.bus.groups.agents import (
+    AgentStatus,
+    read_agents,
+    read_default_agent,
+    read_live_workers,
+    store_default_agent,
+)
+from lanebus.bus.log.log import Log
+from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_group
+
+__all__ = ("agents", "live_workers", "set_default_agent")
+
+
+class HasLog(Protocol):
+    """The type of `self` in the functions that are methods of `Bus`."""
+
+    default_agent: str
+    log: Log
+
+
+async def agents(self: HasLog, group: str = "agents") -> list[AgentStatus]:
+    """Return the agents of this bus, sorted by name: those with sessions or workers, and the default agent.
+
+    Args:
+        group: the consumer group whose workers and waiting sessions are counted.
+
+    Raises:
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    default = await read_default_agent(self.log) or DEFAULT_AGENT
+    return await read_agents(self.log, check_group(group), default)
+
+
+async def live_workers(self: HasLog, group: str = "agents") -> Mapping[str, int]:
+    """Return how many live workers of a group serve each agent, by the server's clock. Agents with none are absent.
+
+    The cost does not depend on the number of sessions.
+
+    Args:
+        group: the consumer group.
+
+    Raises:
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    return await read_live_workers(self.log, check_group(group))
+
+
+async def set_default_agent(self: HasLog, agent: str) -> None:
+    """Store the agent of sessions that are begun without one. It is `agent` in a new namespace.
+
+    This bus uses it at once, other buses when they are opened the next time. Existing sessions keep their agent.
+
+    Args:
+        agent: its name.
+
+    Raises:
+        InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    await store_default_agent(self.log, check_agent(agent))
+    self.default_agent = agent

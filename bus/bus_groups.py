@@ -1,0 +1,65 @@
+"""Methods of `Bus` about consumer groups: list them, show their work, remove them, and read their dead letters."""
+
+from lanebus.bus.bus_agents import HasLog
+from lanebus.bus.groups import status
+from lanebus.bus.groups.dead_letters import DeadLetters
+from lanebus.bus.groups.names import all_group_names
+from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.wire.keys import check_group
+
+__all__ = ("dead_letters", "group_status", "groups", "remove_group")
+
+
+def dead_letters(self: HasLog, group: str) -> DeadLetters:
+    """Return the dead letters of a group. No I/O.
+
+    Args:
+        group: name of the group.
+
+    Raises:
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    return DeadLetters(self.log, check_group(group))
+
+
+async def groups(self: HasLog) -> tuple[str, ...]:
+    """Return the names of all groups that have ever fetched work and were not removed, sorted.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    return await all_group_names(self.log)
+
+
+async def group_status(self: HasLog, group: str) -> GroupStatus:
+    """Return a group's consumers, their work, and the waiting work. If there is no such group, all numbers are 0.
+
+    Args:
+        group: name of the group.
+
+    Raises:
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    return await status.read_group(self.log, check_group(group), self.log.work)
+
+
+async def remove_group(self: HasLog, group: str, *, force: bool = False) -> bool:
+    """Remove a group: its pending work, its dead letters and its position. The group no longer blocks trims.
+
+    Sessions do not change. A later consumer with the same group name creates a new group. If the call is cancelled
+    or fails, a part of the group may already be removed; repeat the call.
+
+    Args:
+        group: name of the group.
+        force: remove the group even if it has live consumers.
+
+    Returns:
+        Whether the group existed.
+
+    Raises:
+        GroupInUse: the group has live consumers, by the server's clock. Nothing was removed.
+        InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    return await status.remove_group(self.log, check_group(group), force=force)

@@ -1,0 +1,81 @@
+"""Method of `Session` that hands it over to another agent."""
+
+from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent
+from lanebus.bus.groups.names import parts_of
+from lanebus.bus.log.script import Script
+from lanebus.bus.messages.events import SessionAssigned
+from lanebus.bus.publishing.encoded_publish import AppendConditions
+from lanebus.bus.session.publishing import append
+from lanebus.bus.session.resources import HasResources
+from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.wire.receipt import Receipt
+
+__all__ = ("hand_over",)
+
+_WITHDRAW = Script("withdraw")
+
+
+async def hand_over(
+    self: HasResources, agent: str, *, by: str | None = None, reason: str | None = None, expected: int | None = None
+) -> Receipt:
+    """Hand the session over to another agent, which continues its loop from the log.
+
+    One step appends a `SessionAssigned` event, gives the session to the agent, wakes the agent's workers, and ends the
+    lease of the old agent's worker: its later appends raise `Fenced`, and its loop ends quietly.
+
+    A call that is cancelled may have handed the session over. A repeat changes nothing.
+
+    Args:
+        agent: name of the new agent.
+        by: the person or program that hands the session over; for readers of the log.
+        reason: why, for people.
+        expected: hand over only if this is the session's last position. None means any.
+
+    Returns:
+        The position of the event. If the session belongs to the agent already, `is_duplicate` is True, and the position
+        is that of the last handover, 0 if there was none.
+
+    Raises:
+        InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+        NoSuchPosition: the session has no entries. Its first message gives it an agent.
+        Conflict: `expected` is not the last position.
+        SessionClosed: the session is closed.
+        SessionErased: the session was erased.
+        BusError: the other errors of `publish`.
+    """
+    check_agent(agent)
+    log, session = self.resources.log, self.resources.id
+    while True:
+        head = await log.head(session)
+        if head.is_erased:
+            raise SessionErased(session)
+        if not head.position:
+            raise NoSuchPosition(session, 1, 0)
+        event = SessionAssigned(agent=agent, previous=head.agent or None, by=by, reason=reason)
+        # `agent=` keeps `previous` true: another handover in between is refused, and read again.
+        conditions = AppendConditions(expected=expected, wake=True, agent=head.agent or None, assign=agent)
+        try:
+            receipt = await append(self, (event.as_extension(),), conditions)
+        except WrongAgent:
+            continue
+        if not receipt.is_duplicate:
+            await _withdraw(self, head.agent)
+        return receipt
+
+
+async def _withdraw(self: HasResources, agent: str) -> None:
+    """Delete the session's open work of the old agent, so that its workers notice at their next heartbeat.
+
+    It is only tidier so: work of a session that left the agent is dropped wherever it is found.
+    """
+    log, session = self.resources.log, self.resources.id
+    keys, bucket = log.keys, log.keys.bucket(session)
+    groups = parts_of(await log.call("HKEYS", keys.groups(bucket)))
+    names = [
+        name
+        for served, group in groups
+        if served == agent
+        for name in (keys.open(bucket, agent, group), keys.due(bucket, agent, group))
+    ]
+    if names:
+        await log.run(_WITHDRAW, (keys.order(bucket, agent), *names), (session,))

@@ -1,0 +1,69 @@
+"""`lanebus agents`: list agents, and set the default one."""
+
+import click
+
+from lanebus.bus.groups.agents import AgentStatus
+from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.options import ViewCommand, ViewGroup
+from lanebus.handlers.cli.terminal.output import Output
+from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.terminal.text import count
+
+__all__ = ("command",)
+
+_COLUMNS = (
+    Column("agent", is_flexible=True),
+    Column("sessions", is_number=True),
+    Column("waiting", is_number=True),
+    Column("workers", is_number=True),
+    Column("", is_flexible=True),
+)
+
+
+@click.group("agents", cls=ViewGroup, invoke_without_command=True)
+@click.option("--group", default="agents", metavar="NAME", help="Consumer group of the workers.", show_default=True)
+@click.pass_context
+def command(ctx: click.Context, *, group: str) -> None:
+    """List agents, with the number of their sessions, of sessions that wait for a worker, and of live workers. Each
+    session belongs to one agent by name, from its first message on. A worker runs the sessions of the agents that it
+    serves.
+
+    \b
+    Example: lanebus agents --json
+    Example: lanebus agents default support
+    """
+    if ctx.invoked_subcommand is None:
+        Output.of(ctx).items(on_bus(ctx, lambda bus: bus.agents(group)), _json, _COLUMNS, _row, empty="no agents yet")
+
+
+@command.command("default", cls=ViewCommand)
+@click.argument("name")
+@click.pass_context
+def default(ctx: click.Context, name: str) -> None:
+    """Set the agent of sessions that are begun without one to NAME. Existing sessions keep their agent. Programs use it
+    from their next start on.
+
+    \b
+    Example: lanebus agents default support
+    """
+    on_bus(ctx, lambda bus: bus.set_default_agent(name))
+    Output.of(ctx).answer({"default": name}, f"new sessions belong to {name} unless another agent is named")
+
+
+def _json(agent: AgentStatus) -> dict[str, object]:
+    return {
+        "agent": agent.name,
+        "sessions": agent.sessions,
+        "waiting": agent.waiting,
+        "is_waiting_more": agent.is_waiting_more,
+        "workers": agent.workers,
+        "is_default": agent.is_default,
+    }
+
+
+def _row(agent: AgentStatus) -> tuple[str, ...]:
+    notes = ("default" if agent.is_default else "", "no worker" if agent.sessions and not agent.workers else "")
+    return (
+        *(agent.name, count(agent.sessions), f"{count(agent.waiting)}{'+' if agent.is_waiting_more else ''}"),
+        *(count(agent.workers), ", ".join(filter(None, notes))),
+    )

@@ -1,0 +1,34 @@
+"""`lanebus hand-over`: give a session to another agent."""
+
+import click
+
+from lanebus.handlers.cli.access import on_session
+from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.terminal.output import Output
+from lanebus.handlers.cli.terminal.receipt import receipt_json
+
+__all__ = ("command",)
+
+
+@click.command("hand-over", cls=BusCommand)
+@click.argument("session")
+@click.argument("agent")
+@click.option("--by", metavar="NAME", help="Who hands it over; recorded in the log.")
+@click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
+@click.option(
+    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."
+)
+@click.pass_context
+def command(
+    ctx: click.Context, session: str, agent: str, *, by: str | None, reason: str | None, expected: int | None
+) -> None:
+    """Hand SESSION over to the agent named AGENT. A worker that serves AGENT continues its loop from the log. The
+    worker that runs the session now stops, and can append nothing more to it. A repeat changes nothing.
+
+    \b
+    Example: lanebus hand-over support-42 billing --by anna
+    """
+    receipt = on_session(ctx, session, lambda it: it.hand_over(agent, by=by, reason=reason, expected=expected))
+    what = "belongs to" if receipt.is_duplicate else "handed over to"
+    again = ", nothing changed" if receipt.is_duplicate else f" at position {receipt.position}"
+    Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")

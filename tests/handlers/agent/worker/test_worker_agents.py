@@ -1,0 +1,139 @@
+"""Workers serve agents by name: each session is answered by its own agent, also after a handover."""
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from lanebus import Bus, Session, ToolCallBlock, UserMessage
+from lanebus.agent import SubAgent
+from lanebus.errors import InvalidName
+from lanebus.handlers.agent.errors import DuplicateAgent
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, fresh_bus, said, wait_for
+
+__all__ = ()
+
+
+class Says(ScriptedModel):
+    """Answers with its own name each time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(*[answer(f"I am {name}.")] * 100)
+
+
+def loop(name: str, model: ScriptedModel | None = None, tools: Sequence[SubAgent] = ()) -> AgentLoop:
+    return AgentLoop(model or Says(name), tools, name=name)
+
+
+async def _answers(session: Session) -> list[str]:
+    return [text for text in await said(session) if text.startswith("assistant")]
+
+
+async def test_each_session_is_answered_by_its_own_agent() -> None:
+    agents = ("support", "billing", "triage")
+    async with fresh_bus() as bus:
+        names = {f"s{number}": agents[number % 3] for number in range(12)}
+        async with (
+            Worker(bus, loop("support"), name="w1"),
+            Worker(bus, loop("billing"), name="w2"),
+            Worker(bus, loop("triage"), agents={"support": loop("support")}, name="w3"),
+            Worker(bus, loop("billing"), name="w4"),
+        ):
+            for name, agent in names.items():
+                await bus.session(name, agent=agent).publish(UserMessage.text("Who are you?"))
+            for name in names:
+                await wait_for(bus.session(name), "agent.ended")
+            for name, agent in names.items():
+                assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
+
+
+async def test_a_worker_leaves_sessions_of_other_agents_alone() -> None:
+    async with fresh_bus() as bus:
+        own, other = bus.session("own"), bus.session("other", agent="files")
+        for session in (other, own):
+            await session.publish(UserMessage.text("hello?"))
+        async with Worker(bus, AgentLoop(Says("agent"))) as worker:
+            assert worker.agents == ("agent",)
+            await wait_for(own, "agent.ended")
+            await own.publish(UserMessage.text("again?"))
+            await wait_for(own, "agent.ended", 2)
+        assert await said(other) == ["user: hello?"]
+        assert (await other.head()).epoch == 0
+
+
+async def test_a_function_serves_the_default_agent_of_the_namespace() -> None:
+    async def echo(run: Run) -> None:
+        snapshot = await run.refresh()
+        await run.publish(*answer_to(snapshot.context.position))
+
+    async with fresh_bus() as bus:
+        assert Worker(bus, echo).agents == ("agent",)
+        await bus.set_default_agent("support")
+        assert Worker(bus, echo).agents == ("support",)
+        assert Worker(bus, loop("billing"), agents={"triage": echo}).agents == ("billing", "triage")
+
+
+def answer_to(position: int) -> list[UserMessage]:
+    return [UserMessage.text(f"after {position}")]
+
+
+async def test_names_of_agents_are_checked_when_they_are_made() -> None:
+    for make in (lambda: loop("two words"), lambda: SubAgent("two words", None, "x")):
+        with pytest.raises(InvalidName):
+            make()
+    async with fresh_bus() as bus:
+        with pytest.raises(InvalidName):
+            Worker(bus, loop("a"), agents={"two words": loop("b")})
+        with pytest.raises(DuplicateAgent):
+            Worker(bus, loop("a"), agents={"a": loop("a")})
+
+
+async def test_a_handover_while_a_worker_runs_the_session_ends_its_loop_and_the_other_agent_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pause = Pause()
+    held = ScriptedModel([pause, *answer("too late")], *[answer("too late")] * 10)
+    async with fresh_bus() as bus, Worker(bus, loop("support", held), name="w1", heartbeat=0.4):
+        session = bus.session("s", agent="support")
+        await session.publish(UserMessage.text("My invoice?"))
+        with anyio.fail_after(120):
+            await pause.reached.wait()
+        await session.hand_over("billing", by="anna")
+        caplog.set_level(logging.WARNING)
+        async with Worker(bus, loop("billing"), name="w2", heartbeat=0.4):
+            await wait_for(session, "agent.ended")
+            pause.over.set()
+            await session.publish(UserMessage.text("And now?"))
+            await wait_for(session, "agent.ended", 2)
+        answers = await _answers(session)
+        assert [each for each in answers if "too late" in each] == []
+        assert answers[-1] == "assistant stop: I am billing."
+        assert [each.name for each in await bus.agents() if each.sessions] == ["billing"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_the_session_of_a_sub_agent_belongs_to_the_sub_agent() -> None:
+    manager = ScriptedModel(
+        calls(ToolCallBlock(id="c1", name="clerk", arguments={"task": "Who are you?"})), answer("Done.")
+    )
+    clerk = SubAgent("clerk", loop("clerk-model"), "Knows all.")
+    async with fresh_bus() as bus:
+        session = bus.session("s", agent="manager")
+        await session.publish(UserMessage.text("Ask the clerk."))
+        async with Worker(bus, loop("manager", manager, (clerk,))) as worker:
+            assert worker.agents == ("manager", "clerk")
+            await wait_for(session, "agent.ended")
+        assert await _by_agent(bus) == {"manager": ["s"], "clerk": [await _child(bus)]}
+
+
+async def _by_agent(bus: Bus) -> dict[str, list[str]]:
+    return {name: [head.session for head in await bus.sessions(agent=name)] for name in ("manager", "clerk")}
+
+
+async def _child(bus: Bus) -> str:
+    (name,) = [head.session for head in await bus.sessions() if head.session != "s"]
+    return name

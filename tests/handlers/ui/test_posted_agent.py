@@ -1,0 +1,31 @@
+"""Agents over HTTP: a message to an agent's session, and a handover."""
+
+from tests.support.page.serving import client_of, serving, temporary_bus
+
+__all__ = ()
+
+PATH = "/api/sessions/s1"
+
+
+async def test_a_message_names_the_agent_of_a_new_session_and_is_refused_for_another_agents() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        first = await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "support"})
+        assert first.status_code == 201
+        assert (await client.get(PATH)).json()["agent"] == "support"
+        refused = await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "billing"})
+        assert (refused.status_code, refused.json()["error"]) == (409, "wrong_agent")
+        for wrong in ("two words", "", 7):
+            assert (await client.post(f"{PATH}/messages", json={"text": "hi", "agent": wrong})).status_code == 400
+
+
+async def test_a_handover_is_answered_with_its_position_and_a_repeat_with_the_same() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await client.post(f"{PATH}/messages", json={"text": "hi"})
+        done = await client.post(f"{PATH}/agent", json={"agent": "billing", "by": "anna"})
+        assert (done.status_code, done.json()) == (201, {"positions": [2], "duplicate": False})
+        again = await client.post(f"{PATH}/agent", json={"agent": "billing"})
+        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True})
+        assert (await bus.session("s1").head()).agent == "billing"
+        wrong: list[dict[str, object]] = [{}, {"agent": ""}, {"agent": "x", "other": 1}]
+        for body in wrong:
+            assert (await client.post(f"{PATH}/agent", json=body)).status_code == 400
