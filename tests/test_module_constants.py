@@ -82,6 +82,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "bus/following/subscription.py:BUFFER_BYTES",
             "handlers/agent/models/model.py:DEFAULT_MAX_TOKENS",
             "handlers/agent/models/model.py:SILENCE_SECONDS",
+            "handlers/agent/recording/recorder.py:WAIT_SECONDS",
             "handlers/agent/tools/subagent.py:MAX_CHILDREN",
             "handlers/agent/tools/subagent.py:MAX_DEPTH",
             "handlers/agent/tools/tool.py:TOOL_SECONDS",

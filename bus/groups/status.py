@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.keys import Keys
 
 __all__ = (
+    "AgentWork",
     "ConsumerStatus",
     "GroupStatus",
     "PlaceStatus",
@@ -61,6 +62,21 @@ class ConsumerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentWork:
+    """A group's work for one agent, over all buckets."""
+
+    agent: str
+    lag: int
+    """number of sessions that wait for a consumer"""
+    pending: int
+    """number of sessions delivered to a consumer and not finished"""
+    retries: int
+    """number of waiting sessions that `nack` delayed"""
+    longest_wait: float | None
+    """as `GroupStatus.longest_wait`"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
     """State of one group over all buckets. `Bus.group_status` reads it."""
 
@@ -86,6 +102,8 @@ class GroupStatus:
     """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was a heartbeat"""
     longest_wait: float | None = None
     """seconds since the last append to the session that waits for a consumer for longest; None if none waits"""
+    agents: tuple[AgentWork, ...] = ()
+    """the same counts by agent, sorted by name; only agents whose work the group has ever fetched"""
     is_away: bool = False
     """whether no consumer sent a heartbeat for `WorkBounds.away` seconds. The group's open work still blocks trims: see
     `Bus.remove_group`"""
@@ -184,8 +202,7 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     newest = heartbeats.pop(_SEEN_FIELD, None)
     consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
-    heads = await log.heads([place.longest.decode() for place in buckets if place.longest])
-    oldest = min((head.updated for head in heads if not head.is_erased), default=None)
+    agents = await _by_agent(log, replies, now)
     since = None if newest is None else max(now - newest.seen, 0) / 1000
     return GroupStatus(
         name=group,
@@ -199,8 +216,31 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         dropped=sum(counts[keys.buckets :]),
         seen=since,
         is_away=since is not None and since >= bounds.away,
-        longest_wait=None if oldest is None else max(now / 1000 - oldest, 0.0),
+        longest_wait=max((each.longest_wait for each in agents if each.longest_wait is not None), default=None),
+        agents=agents,
     )
+
+
+async def _by_agent(log: Log, places: Mapping[AgentBucket, PlaceStatus], now: int) -> tuple[AgentWork, ...]:
+    """Sum the work over the buckets of each agent. `now` is the server's clock in milliseconds."""
+    heads = await log.heads([place.longest.decode() for place in places.values() if place.longest])
+    updated = {head.session: head.updated for head in heads if not head.is_erased}
+    by_agent: dict[str, list[PlaceStatus]] = defaultdict(list)
+    for key, place in places.items():
+        by_agent[key.agent].append(place)
+    works: list[AgentWork] = []
+    for agent, found in sorted(by_agent.items()):
+        oldest = min((updated[name] for place in found if (name := place.longest.decode()) in updated), default=None)
+        works.append(
+            AgentWork(
+                agent=agent,
+                lag=sum(place.waiting for place in found),
+                pending=sum(int(count) for place in found for _, count in _pairs(place.pending)),
+                retries=sum(place.delayed for place in found),
+                longest_wait=None if oldest is None else max(now / 1000 - oldest, 0.0),
+            )
+        )
+    return tuple(works)
 
 
 async def remove_group(log: Log, group: str, *, force: bool) -> bool:

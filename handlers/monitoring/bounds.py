@@ -19,6 +19,8 @@ class MonitorBounds:
     """scrapes within this time share one reading of the server, so that scraping often does not load it"""
     groups: int = 20
     """most consumer groups in one scrape, by name"""
+    agents: int = 100
+    """most agents in one scrape, those with most sessions"""
     grace: int = 1
     """longest wait for running requests when the monitor ends"""
 

@@ -42,6 +42,8 @@ METRICS: Mapping[str, MetricRow] = {
     ),
     "lanebus_work_pending": MetricRow("gauge", "Sessions that a worker has", _GROUP),
     "lanebus_work_delayed": MetricRow("gauge", "Sessions that wait for their next attempt", _GROUP),
+    "lanebus_agent_sessions": MetricRow("gauge", "Sessions that belong to an agent", ("agent",)),
+    "lanebus_agent_workers": MetricRow("gauge", "Live workers of a group that serve an agent; 0 if none does", _GROUP),
     "lanebus_dead_letters": MetricRow("gauge", "Dead letters", ("group",)),
     "lanebus_dead_letters_dropped_total": MetricRow(
         "counter", "Dead letters that were deleted to make room", ("group",)

@@ -85,17 +85,23 @@ def _of_server(reading: Reading) -> Mapping[str, Samples | Histogram]:
         return {}
     servers = [(str(at), server) for at, server in enumerate(reading.servers)]
     groups = reading.groups
-    # The label `agent` is empty until work is queued by agent.
+    works = [(group.name, work) for group in groups for work in group.agents]
     return {
         "lanebus_server_info": [
             ((node, server.product, server.version, server.fsync), 1.0) for node, server in servers
         ],
         "lanebus_server_memory_bytes": [((node,), server.memory_bytes) for node, server in servers],
         "lanebus_server_memory_limit_bytes": [((node,), server.memory_limit_bytes) for node, server in servers],
-        "lanebus_work_waiting": [((group.name, ""), group.lag) for group in groups],
-        "lanebus_work_waiting_age_seconds": [((group.name, ""), group.longest_wait or 0.0) for group in groups],
-        "lanebus_work_pending": [((group.name, ""), group.pending) for group in groups],
-        "lanebus_work_delayed": [((group.name, ""), group.retries) for group in groups],
+        "lanebus_work_waiting": [((name, work.agent), work.lag) for name, work in works],
+        "lanebus_work_waiting_age_seconds": [((name, work.agent), work.longest_wait or 0.0) for name, work in works],
+        "lanebus_work_pending": [((name, work.agent), work.pending) for name, work in works],
+        "lanebus_work_delayed": [((name, work.agent), work.retries) for name, work in works],
+        "lanebus_agent_sessions": [((agent,), count) for agent, count in reading.sessions.items()],
+        "lanebus_agent_workers": [
+            ((group, agent), workers[agent])
+            for group, workers in reading.workers.items()
+            for agent in {**reading.sessions, **workers}
+        ],
         "lanebus_dead_letters": [((group.name,), group.dead) for group in groups],
         "lanebus_dead_letters_dropped_total": [((group.name,), group.dropped) for group in groups],
         "lanebus_consumers": [

@@ -1,7 +1,8 @@
 """Read the state of a bus's server for one scrape: groups, memory and settings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -19,6 +20,10 @@ class Reading:
     """The state of the server at one moment; empty if it did not answer."""
 
     groups: tuple[GroupStatus, ...] = ()
+    sessions: Mapping[str, int] = field(default_factory=dict[str, int])
+    """by agent, the number of its sessions; the agents with most sessions"""
+    workers: Mapping[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
+    """by group and agent, the number of live workers"""
     servers: tuple[PrimaryStatus, ...] = ()
     is_answered: bool = False
 
@@ -51,6 +56,14 @@ class ServerReader:
             with anyio.fail_after(self._bounds.read):
                 names = self._groups or (await self._bus.groups())[: self._bounds.groups]
                 groups = [await self._bus.group_status(name) for name in names]
-                return Reading(groups=tuple(groups), servers=await self._bus.monitor.servers(), is_answered=True)
+                sessions = Counter(await self._bus.log.agents()).most_common(self._bounds.agents)
+                workers = {name: Counter(await self._bus.live_workers(name)) for name in names}
+                return Reading(
+                    groups=tuple(groups),
+                    sessions=dict(sessions),
+                    workers=workers,
+                    servers=await self._bus.monitor.servers(),
+                    is_answered=True,
+                )
         except (BusError, TimeoutError):
             return Reading()

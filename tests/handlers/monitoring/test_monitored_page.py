@@ -28,9 +28,11 @@ async def test_the_page_is_not_ready_during_an_outage_and_shows_all_groups(
     async with monitored_command(lanebus, "serve", "--url", valkey.url, "--port", "0") as process:
         await has_reason(process, None)
         samples = await process.metrics()
-        assert samples['lanebus_work_waiting{agent="",group="shop"}'] == 1
-        assert samples['lanebus_work_pending{agent="",group="shop"}'] == 2
+        assert samples['lanebus_work_waiting{agent="agent",group="shop"}'] == 1
+        assert samples['lanebus_work_pending{agent="agent",group="shop"}'] == 2
         assert samples['lanebus_consumers{group="shop",state="alive"}'] == 1
+        assert samples['lanebus_agent_sessions{agent="agent"}'] == 3
+        assert samples['lanebus_agent_workers{agent="agent",group="shop"}'] == 1
         assert "lanebus_worker_draining" not in samples
 
         valkey.stop()

@@ -76,7 +76,8 @@ async def test_an_outage_of_the_server_shows_in_the_log_in_readyz_and_in_the_met
         await has_reason(process, None)
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"], samples[TURNS]) == (1, 1, 1)
-        assert samples['lanebus_work_waiting{agent="",group="agents"}'] == 0
+        assert samples['lanebus_work_waiting{agent="support",group="agents"}'] == 0
+        assert samples['lanebus_agent_workers{agent="support",group="agents"}'] == 1
         assert samples['lanebus_prompts_total{cache="hit",model="claude-test"}'] == 1
         assert samples['lanebus_tokens_total{kind="output",model="claude-test"}'] == 7
 
@@ -86,7 +87,7 @@ async def test_an_outage_of_the_server_shows_in_the_log_in_readyz_and_in_the_met
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"], samples[TURNS]) == (0, 0, 1)
         await until(
-            partial(is_without, process, 'lanebus_work_waiting{agent="",group="agents"}')
+            partial(is_without, process, 'lanebus_work_waiting{agent="support",group="agents"}')
         )  # the last is kept a second
         assert (await process.get("/healthz")).status_code == 200
 

@@ -65,8 +65,15 @@ class RealCluster:
             return say.integer("CLUSTER", "KEYSLOT", key)
 
     def owner(self, slot: int) -> int:
-        """Return the index in `nodes` of the owner of a slot."""
-        return next(index for index, node in enumerate(self.nodes) if self._holds(node, slot))
+        """Return the index in `nodes` of the owner of a slot.
+
+        The servers are asked one after the other, so while a slot moves, all may deny it. Then they are asked again.
+        """
+        while (
+            found := next((index for index, node in enumerate(self.nodes) if self._holds(node, slot)), None)
+        ) is None:
+            pass
+        return found
 
     def node_id(self, index: int) -> str:
         return str(self.nodes[index].do("CLUSTER", "MYID"))
