@@ -104,7 +104,7 @@ async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed
         assert await rest(session, Cursor(6)) == ["7", "8", "9", "10"]
         await assert_sound(bus, server, "s", "t")
         # Again, and further down than what is gone: nothing happens.
-        for position in (7, 3, 0, -(10**30)):
+        for position in (7, 3, 0):
             assert await session.trim(position) == Trimmed(0, 0, 7, {})
         await assert_sound(bus, server, "s", "t")
 
