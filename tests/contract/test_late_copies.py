@@ -153,7 +153,7 @@ async def test_session_that_cannot_be_settled_does_not_hold_up_others(process: R
         session = bus.session("s")
 
         def forbid() -> None:
-            of_all = (f"~*:{name}" for name in ("config", "sessions", "index", "order", "woken", "wakeups"))
+            of_all = (f"~*:{name}" for name in ("config", "sessions", "index", "order:*", "woken", "wakeups"))
             process.do("ACL", "SETUSER", "default", "resetkeys", "~*:s:t:*", *of_all)
 
         way.on_delayed = forbid

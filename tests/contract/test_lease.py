@@ -59,7 +59,7 @@ async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(server
 async def test_an_expired_lease_may_append_until_it_is_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
-        mine = await session.acquire_lease("me", 0)
+        mine = await session.acquire_lease("me", 0.001)
         assert mine is not None
         assert (
             await session.publish(said("a"), epoch=mine.epoch)

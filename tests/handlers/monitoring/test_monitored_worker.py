@@ -7,7 +7,7 @@ import pytest
 
 from lanebus import Bus, UserMessage
 from tests.support.agent.agents import Pause, until
-from tests.support.agent.api_agent import API_KEY
+from tests.support.agent.api_key import API_KEY
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
 from tests.support.models.messages_api import Status, Step, block, delta, finish, frame, start

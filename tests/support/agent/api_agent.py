@@ -7,10 +7,9 @@ from anthropic import AsyncAnthropic
 from lanebus.agent import AgentLoop, Run
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
+from tests.support.agent.api_key import API_KEY
 
-__all__ = ("API_KEY", "agent", "broken")
-
-API_KEY = "sk-ant-no-line-may-have-this"
+__all__ = ("agent", "broken")
 
 agent = AgentLoop(
     AnthropicModel(
