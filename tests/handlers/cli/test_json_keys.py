@@ -16,8 +16,8 @@ KEYS = {
     "publish s1 hello": RECEIPT,
     "publish s2 hello": RECEIPT,
     "control s1 pause": f"{RECEIPT} outcome reason",
-    "sessions": "session agent has_worker position size_bytes created updated is_closed first_kept archived origin title "
-    "llm extension turns usage",
+    "sessions": "session agent has_worker position size_bytes created updated is_closed first_kept archived origin "
+    "title llm extension turns usage",
     "agents": "agent sessions waiting is_waiting_more workers is_default",
     "usage s1": f"{USAGE} is_estimate counted_from",
     "usage s1 --tree": "session agent is_erased counted_from usage total children",
