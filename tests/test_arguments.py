@@ -173,7 +173,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
     one = bus.session("s1")
     return {
         **{
-            f"{command.__name__} session": (OBJECTS, lambda bad, command=command: command(bad))
+            f"{command.__name__} session": (OBJECTS, command)
             for command in (abort, pause, handoff, resume, compact_now)
         },
         "abort loop_id": (TEXTS, lambda bad: abort(one, loop_id=bad)),
@@ -207,7 +207,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "label": ((None, "1", 1.5), lambda bad: label(one, bad, "x")),
         "label name": (TEXTS, lambda bad: label(one, 1, bad)),
         **{
-            f"{function.__name__} session": (OBJECTS, lambda bad, function=function: function(bad, USAGE))
+            f"{function.__name__} session": (OBJECTS, partial(function, projection=USAGE))
             for function in (project, look, rebuild)
         },
         "project projection": ((None, "usage"), partial(project, one)),

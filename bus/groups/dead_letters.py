@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("DeadLetter", "DeadLetters")
@@ -163,8 +164,8 @@ class DeadLetters:
             heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]
             agents = cast("list[bytes | None]", await call_all(self._log, heads))
             shares: dict[str, list[DeadLetter]] = defaultdict(list)
-            for letter, agent in zip(letters, agents, strict=True):
-                shares[(agent or b"").decode(errors="replace")].append(letter)
+            for letter, name in zip(letters, agents, strict=True):
+                shares[(name or b"").decode(errors="replace")].append(letter)
             missed: set[str] = set()
             for agent, share in shares.items():
                 redriven, others = await self._redrive_share(AgentBucket(bucket, agent), share)
@@ -179,7 +180,7 @@ class DeadLetters:
         names = (*keys.group_work(*place, self.group), keys.dead(place.bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
         arguments = [word for letter in letters for word in (self._parse_id(letter.id)[1], letter.session)]
-        words = (f"{place.agent}:{self.group}", "", *work.wake_up_trim, work.error_length, *arguments)
+        words: list[Argument] = [f"{place.agent}:{self.group}", "", *work.wake_up_trim, work.error_length, *arguments]
         count, *others = cast("list[int | bytes]", await self._log.run(_REDRIVE, (*names, *heads), words))
         return cast("int", count), {cast("bytes", each).decode() for each in others}
 

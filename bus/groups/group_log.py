@@ -214,8 +214,8 @@ class GroupLog:
 
     async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
         forget = int(self.bounds.forget * 1000)
-        arguments = (self._name, self._heartbeat_ms, sessions, forget, "1" if is_leaving else "")
-        arguments = (*arguments, ",".join(self.agents))
+        leaving = "1" if is_leaving else ""
+        arguments = (self._name, self._heartbeat_ms, sessions, forget, leaving, ",".join(self.agents))
         names = (self._keys.consumers(self._group),)
         return cast("list[bytes]", await run_script(self._pool, _BEAT, names, arguments))
 
