@@ -18,10 +18,11 @@ from lanebus.bus.errors import require_count
 from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
-from lanebus.bus.groups.consumer import Consumer, Start
+from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer, Start
 from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
 from lanebus.bus.groups.wake_ups import WakeUps
 from lanebus.bus.inspection import Inspector
+from lanebus.bus.log.catalog import SessionCatalog
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
@@ -36,20 +37,20 @@ from lanebus.bus.publishing.limits import Limits, Quota
 from lanebus.bus.publishing.outboxes import Outboxes
 from lanebus.bus.publishing.publish_counts import PublishCounts
 from lanebus.bus.publishing.publisher import Publisher
+from lanebus.bus.publishing.traced_publisher import TracedPublisher
 from lanebus.bus.resources import BusResources, check_options, open_resources
 from lanebus.bus.servers.durability import DurabilityWarning
 from lanebus.bus.servers.grouped_pool import GroupedPool
 from lanebus.bus.session.resources import SessionResources
 from lanebus.bus.session.session import Session
 from lanebus.bus.shards import Shards
+from lanebus.bus.tracing import NO_TRACING, Tracing
 from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Route
 
 __all__ = ("Bus", "DurabilityWarning")
-
-HEARTBEAT_SECONDS = 15.0  # the default heartbeat timeout of a consumer
 
 
 class Bus:
@@ -58,17 +59,20 @@ class Bus:
     def __init__(
         self,
         resources: BusResources,
-        *,
-        archive: ArchiveStore | None = None,
+        archive: ArchiveStore | None,
         inline_limit_bytes: int | None,
+        *,
         limits: Limits,
         bounds: Bounds,
+        tracing: Tracing,
     ) -> None:
         topology, pool, keys, media, agent = resources
         self.default_agent = agent
         """the agent of sessions that are begun without one"""
         self.media = media
         """the media store of all sessions"""
+        self.tracing = tracing
+        """records the bus's operations; workers and `serve` use it too"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
@@ -79,6 +83,7 @@ class Bus:
         self._archive = Archive(self.log, archive, keys.namespace, bounds.archive) if archive is not None else None
         self.inspector = Inspector(pool, self.log, self._archive)
         """internal: raw reads of the stored keys, for `lanebus verify`. It may change"""
+        self.catalog = SessionCatalog(self.log)  # pages of sessions, the most recently changed first
         producer = token_urlsafe(9)
         self._previews = Previews(self.log, bounds.live)
         self._preview_writer = PreviewWriter(self.log, producer, self._previews)
@@ -86,9 +91,8 @@ class Bus:
         quota, outboxes = Quota(self.log, limits), Outboxes(producer, bounds.publish.sessions)
 
         def publisher(route: Route) -> Publisher:
-            offload = Offload(media, inline_limit_bytes)
             return Publisher(
-                *(route, keys, self.log, offload),
+                *(route, keys, self.log, Offload(media, inline_limit_bytes)),
                 outboxes=outboxes,
                 limits=limits,
                 quota=quota,
@@ -119,6 +123,7 @@ class Bus:
         inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
         limits: Limits | None = None,
         bounds: Bounds | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> AsyncGenerator[Self, None]:
         """Open a bus for the duration of an `async with` block.
 
@@ -141,6 +146,7 @@ class Bus:
                 all media in their messages.
             limits: limits on what this process publishes. None limits only the size of each message.
             bounds: sizes of buffers and pages, periods and time-outs. None means the defaults.
+            tracing: records traces, see `lanebus.telemetry`. The default records none.
 
         Raises:
             SetupError: a setting cannot work; the error names the one to change.
@@ -149,7 +155,7 @@ class Bus:
         check_options(media, archive, inline_limit_bytes, limits, bounds)
         bounds, limits = bounds or Bounds(), limits or Limits()
         async with open_resources(url, data_dir, namespace, media, bounds) as resources:
-            bus = cls(resources, archive=archive, inline_limit_bytes=inline_limit_bytes, limits=limits, bounds=bounds)
+            bus = cls(resources, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
             async with bus._running():
                 yield bus
 
@@ -197,12 +203,14 @@ class Bus:
         resources = SessionResources(
             session_id,
             self._grouped_log if grouped else self.log,
-            *shard,
+            shard.publisher if self.tracing is NO_TRACING else TracedPublisher(shard.publisher, self.tracing),
+            *shard[1:],
             self._previews,
             self._preview_writer,
             self.media,
             self._archive,
             named,
+            self.tracing,
         )
         return Session(resources, self.session)
 
@@ -240,9 +248,7 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         require_count("bucket", bucket, most=self._keys.buckets - 1, is_optional=True)
-        named = None if agent is None else check_agent(agent)
-        heads = await self.log.heads(await self.log.sessions(bucket, named))
-        return sorted(heads, key=lambda head: head.updated, reverse=True)
+        return await self.catalog.all(bucket, None if agent is None else check_agent(agent))
 
     def consumer(
         self,
@@ -287,6 +293,7 @@ class Bus:
             start=start,
             owner=owner,
             first_page=first_page,
+            tracing=self.tracing,
         )
 
     async def activity(self, since: Activity | None = None) -> Activity:

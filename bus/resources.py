@@ -99,6 +99,9 @@ async def open_resources(
         yield BusResources(topology, pool, keys, media, agent)
 
 
+_LOGIN = "correct both in the URL: redis://user:password@host:port"
+
+
 async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> tuple[int, str]:
     """Check the servers, and return the namespace's number of buckets and its default agent.
 
@@ -111,10 +114,12 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: Conne
         try:
             return await _try_prepare(topology, pool, namespace, bounds.loading_pause_seconds)
         except LoginRefused as refusal:
-            raise SetupError(str(refusal)) from None
+            raise SetupError(refusal.fault, _LOGIN) from None
         except Refused as refusal:
-            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            if refusal.code in {"NOAUTH", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}", _LOGIN) from None
+            if refusal.code == "NOPERM":
+                raise SetupError(refusal.fault, refusal.remedy) from None
             raise
         except Unavailable:
             if not pool.has_connected or not await backoff.wait():

@@ -37,7 +37,7 @@ def load_object(target: str, *, example: str) -> object:
     require_text("target", target)
     module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:
-        raise TargetNotFound(f"write module:attribute or path/to/file.py:attribute, such as {example}")
+        raise TargetNotFound(f"this is neither module:attribute nor path/to/file.py:attribute, as in {example}")
     found: object = _load_file(module_name) if module_name.endswith(".py") else _load_module(module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):

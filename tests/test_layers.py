@@ -22,6 +22,7 @@ BUS = (
     "storage",
     "messages",
     "wire",
+    "tracing",
     "servers",
     "embedded",
     "log",
@@ -50,6 +51,7 @@ HANDLERS = (
     "persistent_list",
     "timestamps",
     "load",
+    "trace_id",
     "context",
     "projections",
     "monitoring",
@@ -57,12 +59,13 @@ HANDLERS = (
     "codecs",
     "transcripts",
     "agent",
+    "telemetry",
     "mcp",
     "verify",
     "ui",
     "cli",
 )
-REDIS = {Path("bus/servers/connection.py"), Path("bus/servers/endpoint.py")}
+REDIS = {Path("bus/servers/connect_fault.py"), Path("bus/servers/connection.py"), Path("bus/servers/endpoint.py")}
 HTTP = {
     "starlette",
     "uvicorn",

@@ -40,11 +40,6 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/turn/request_definition.py:_HASH_LENGTH",
             "handlers/agent/models/provider_model.py:_KEY_LENGTH",
             "handlers/agent/decide/turn_numbers.py:_MOST_DIGITS",
-            "handlers/cli/exits.py:FAILED",
-            "handlers/cli/exits.py:INTERRUPTED",
-            "handlers/cli/exits.py:READER_GONE",
-            "handlers/cli/exits.py:SETTINGS",
-            "handlers/cli/exits.py:TERMINATED",
             "handlers/codecs/coding_agent/writer.py:_FAR",
             "handlers/codecs/json_object.py:_FAR",
             "handlers/codecs/json_object.py:_LIMIT",
@@ -67,13 +62,14 @@ NUMBERS: dict[str, frozenset[str]] = {
     "of the operating system or of another program": frozenset(
         {
             "bus/resources.py:_OLDEST_REDIS",
+            "handlers/cli/doctor/installation.py:_REDIS",
             "bus/servers/topology.py:SENTINEL_PORT",
             "bus/embedded/data_dir.py:SOCKET_PATH_BYTES",
         }
     ),
     "the default of an argument, an option or a field: a test passes its own": frozenset(
         {
-            "bus/bus.py:HEARTBEAT_SECONDS",
+            "bus/groups/consumer.py:HEARTBEAT_SECONDS",
             "bus/publishing/limits.py:RESERVE_BYTES",
             "bus/media/resolve.py:RESOLVE_LIMIT_BYTES",
             "bus/messages/media.py:INLINE_LIMIT_BYTES",
@@ -89,6 +85,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/worker/worker.py:DRAIN_SECONDS",
             "handlers/agent/worker/worker.py:HEARTBEAT_SECONDS",
             "handlers/cli/commands/serve.py:PORT",
+            "handlers/cli/commands/sessions.py:_LIMIT",
             "handlers/projections/following.py:STORE_EVERY",
             "handlers/cli/terminal/values.py:INPUT_LIMIT_BYTES",
             "handlers/providers/anthropic/form.py:MAX_TOKENS",
@@ -113,6 +110,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/decide/command_outcome.py:_REASON_CHARACTERS",
             "handlers/cli/commands/dead.py:_LOOK",
             "handlers/cli/commands/import_.py:_LINES_WITH_HEADER",
+            "handlers/cli/commands/sessions.py:_LOOKED_INTO",
             "handlers/cli/demo_question.py:_WIDTH",
             "handlers/monitoring/pace.py:WINDOW_SECONDS",
             "handlers/cli/terminal/dashboard.py:FEWEST",

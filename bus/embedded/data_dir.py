@@ -76,7 +76,7 @@ class DataDir:
             raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
         except OSError as error:
             raise ServerFailed(
-                f"cannot create the data directory {self.path}: {error.strerror}. Free space, or choose another one"
+                f"cannot create the data directory {self.path}: {error.strerror}", "free space, or choose another one"
             ) from error
 
     def check(self) -> bool:

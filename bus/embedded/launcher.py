@@ -136,7 +136,7 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
                 launch = None
                 killed += _judge(directory, ending)
                 if killed == ATTEMPTS:
-                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started. See the log {directory.log}")
+                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started", f"see the log {directory.log}")
             if launch is None:
                 launch = await Launch.attempt(directory, binary)
             if (connection := await _greet(directory)) is not None:
@@ -157,7 +157,9 @@ def _judge(directory: DataDir, ending: str) -> bool:
     if how == "adopted":
         return False
     if how.startswith("exit ") and how != "exit 0":  # 0 means that the server was shut down by a command
-        raise ServerFailed(f"{_last_words(tail) or how} (data directory {directory.path}, log {directory.log})")
+        raise ServerFailed(
+            f"{_last_words(tail) or how} (data directory {directory.path})", f"see the log {directory.log}"
+        )
     return True
 
 

@@ -210,7 +210,7 @@ async def _take_shared(openers: int) -> None:
             await backoff.wait()
     except OSError as error:
         raise ServerFailed(
-            f"the data directory cannot be locked: {error.strerror}. Choose one on a local file system"
+            f"the data directory cannot be locked: {error.strerror}", "choose one on a local file system"
         ) from error
 
 

@@ -12,5 +12,5 @@ class Closed(BusError):
     """
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is closed: open another")
+        super().__init__(f"{what} is closed", "open another")
         self.what = what

@@ -74,7 +74,7 @@ class UnknownVersion(MessageError):
     """
 
     def __init__(self, version: int, newest: int) -> None:
-        super().__init__(f"entry has version {version}, this lanebus reads up to {newest}: install a newer lanebus")
+        super().__init__(f"entry has version {version}, this lanebus reads up to {newest}", "install a newer lanebus")
         self.version, self.newest = version, newest
 
 
@@ -86,8 +86,8 @@ class MessageTooLarge(MessageError):
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes: shorten it, or move large "
-            "content to the media store"
+            f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes",
+            "shorten it, or move large content to the media store",
         )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
@@ -99,7 +99,9 @@ class KeyTooLong(MessageError):
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes: use its SHA-256 instead")
+        super().__init__(
+            f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes", "use its SHA-256 instead"
+        )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
@@ -116,7 +118,7 @@ class InvalidArgument(MessageError):
 
     def __init__(self, name: str, value: object, advice: str) -> None:
         given = f"{value!r:.60}" if value is None or isinstance(value, int | float | str) else _type_of(value)
-        super().__init__(f"`{name}` is {given}: {advice}")
+        super().__init__(f"`{name}` is {given}", advice)
         self.name, self.given, self.advice = name, given, advice
 
 
@@ -132,7 +134,7 @@ class NotAMessage(MessageError, TypeError):
     """
 
     def __init__(self, given: str, advice: str) -> None:
-        super().__init__(f"want a message to publish, not {given}: {advice}")
+        super().__init__(f"want a message to publish, not {given}", advice)
         self.given = given
 
 
@@ -143,9 +145,9 @@ class MediaTooLarge(MessageTooLarge):
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(size_bytes, limit_bytes)
-        text = f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes: use smaller ones, or a URL"
-        self.args = (text,)
+        fault = f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes"
+        MessageError.__init__(self, fault, "use smaller ones, or a URL")
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
 class MediaRefused(MessageError):
@@ -168,7 +170,7 @@ class MediaMissing(MessageError):
     """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"media not found: {key}; they were deleted, or the bus was opened with another media store")
+        super().__init__(f"media not found: {key}", "they were deleted, or the bus was opened with another media store")
         self.key = key
 
 
@@ -179,7 +181,7 @@ class MediaDamaged(MessageError):
     """
 
     def __init__(self, sha256: str, found: str) -> None:
-        super().__init__(f"media {sha256} are damaged, their SHA-256 is {found}: delete them and put them again")
+        super().__init__(f"media {sha256} are damaged, their SHA-256 is {found}", "delete them and put them again")
         self.sha256, self.found = sha256, found
 
 
@@ -190,7 +192,7 @@ class InvalidMediaKey(MessageError):
     """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"invalid storage key {key[:80]!r}: use a SHA-256, 64 lower-case hex digits")
+        super().__init__(f"invalid storage key {key[:80]!r}", "use a SHA-256, 64 lower-case hex digits")
         self.key = key
 
 
@@ -212,7 +214,10 @@ class InvalidSessionId(MessageError):
     """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}")
+        super().__init__(
+            f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}",
+            "use letters, digits, _ and -, at most 64",
+        )
         self.session = session
 
 
@@ -223,7 +228,7 @@ class InvalidName(MessageError):
     """
 
     def __init__(self, name: str, pattern: str = "[A-Za-z0-9_.-]{1,64}") -> None:
-        super().__init__(f"name {name[:80]!r} does not match {pattern}")
+        super().__init__(f"name {name[:80]!r} does not match {pattern}", "use another name")
         self.name, self.pattern = name, pattern
 
 
@@ -231,14 +236,16 @@ class NoLanes(MessageError):
     """A reader selected no lane, so it would never receive anything."""
 
     def __init__(self) -> None:
-        super().__init__("no lanes to read: give at least one, such as lanes={Lane.LLM}, or omit `lanes` to read both")
+        super().__init__(
+            "no lanes to read", "give at least one, such as lanes={Lane.LLM}, or omit `lanes` to read both"
+        )
 
 
 class NoKinds(MessageError):
     """A reader selected no kind, so it would never receive anything."""
 
     def __init__(self) -> None:
-        super().__init__('no kinds to read: give at least one, such as kinds={"user"}, or omit `kinds` to read all')
+        super().__init__("no kinds to read", 'give at least one, such as kinds={"user"}, or omit `kinds` to read all')
 
 
 class InvalidCursor(MessageError):
@@ -248,7 +255,7 @@ class InvalidCursor(MessageError):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not a cursor: use <position> or <position>-<k>, as str(cursor) writes it")
+        super().__init__(f"{text[:80]!r} is not a cursor", "use <position> or <position>-<k>, as str(cursor) writes it")
         self.text = text
 
 
@@ -259,7 +266,7 @@ class InvalidLetterId(MessageError):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not the id of a dead letter: use <bucket>:<milliseconds>-<number>")
+        super().__init__(f"{text[:80]!r} is not the id of a dead letter", "use <bucket>:<milliseconds>-<number>")
         self.text = text
 
 
@@ -284,7 +291,7 @@ class EntryDamaged(MessageError):
 
     def __init__(self, session: str, lane: str, position: int) -> None:
         super().__init__(
-            f"entry {position} of the {lane} lane of session {session!r} does not match its checksum: restore the "
-            "server's data from a backup"
+            f"entry {position} of the {lane} lane of session {session!r} does not match its checksum",
+            "restore the server's data from a backup",
         )
         self.session, self.lane, self.position = session, lane, position

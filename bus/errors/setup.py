@@ -32,7 +32,8 @@ class InvalidNamespace(SetupError):
 
     def __init__(self, namespace: str) -> None:
         super().__init__(
-            f"namespace {namespace[:80]!r} is not allowed: use 1 to 64 letters, digits and characters of _ . : -"
+            f"namespace {namespace[:80]!r} is not allowed",
+            "use 1 to 64 letters, digits and characters of _ . : -",
         )
         self.namespace = namespace
 
@@ -44,7 +45,7 @@ class MissingExtra(SetupError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
+        super().__init__(f"the package {package!r} is not installed", f"pip install 'lanebus[{extra}]'")
         self.package, self.extra = package, extra
 
 
@@ -56,8 +57,8 @@ class MissingUpcaster(SetupError):
 
     def __init__(self, version: int, newest: int) -> None:
         super().__init__(
-            f"entries of version {version} cannot be read as version {newest}, because an upcaster is missing: "
-            "reinstall lanebus"
+            f"entries of version {version} cannot be read as version {newest}, because an upcaster is missing",
+            "reinstall lanebus",
         )
         self.version, self.newest = version, newest
 
@@ -69,7 +70,7 @@ class NoMediaStore(SetupError):
     """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"no MediaStore configured for {key!r}: give the one that holds it")
+        super().__init__(f"no MediaStore configured for {key!r}", "give the one that holds it")
         self.key = key
 
 
@@ -80,7 +81,7 @@ class NoArchive(SetupError):
     """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"the bus has no archive for session {session!r}: pass one to Bus.open(archive=…)")
+        super().__init__(f"the bus has no archive for session {session!r}", "pass one to Bus.open(archive=…)")
         self.session = session
 
 
@@ -92,7 +93,8 @@ class NoEmbeddedServer(SetupError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"no embedded server: {reason}; give a server with --url or LANEBUS_URL, such as redis://localhost:6379"
+            f"no embedded server: {reason}",
+            "give a server with --url or LANEBUS_URL, such as redis://localhost:6379",
         )
         self.reason = reason
 
@@ -105,7 +107,7 @@ class SocketPathTooLong(SetupError):
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         size = len(str(path).encode())
-        super().__init__(f"socket path {path} has {size} bytes, the limit is {limit_bytes}: use a shorter directory")
+        super().__init__(f"socket path {path} has {size} bytes, the limit is {limit_bytes}", "use a shorter directory")
         self.path, self.limit_bytes = path, limit_bytes
 
 
@@ -130,8 +132,11 @@ class ReplyTooLarge(SetupError):
 
     def __init__(self, session: str, position: int, size_bytes: int) -> None:
         super().__init__(
-            f"entry {position} of session {session!r} has {size_bytes} bytes, more than the server sends in one reply: "
-            "raise its client-output-buffer-limit for normal clients"
+            (
+                f"entry {position} of session {session!r} has {size_bytes} bytes, more than the server sends in one "
+                "reply"
+            ),
+            "raise its client-output-buffer-limit for normal clients",
         )
         self.session, self.position, self.size_bytes = session, position, size_bytes
 
@@ -144,9 +149,11 @@ class OldNamespace(SetupError):
 
     def __init__(self, namespace: str, schema: int, needed: int) -> None:
         super().__init__(
-            f"namespace {namespace!r} has schema {schema} and this version of lanebus needs {needed}: export its "
-            "sessions with the version that wrote it (lanebus export), then import them into a new directory or "
-            "namespace"
+            f"namespace {namespace!r} has schema {schema} and this version of lanebus needs {needed}",
+            (
+                "export its sessions with the version that wrote it (lanebus export), then import them into a new "
+                "directory or namespace"
+            ),
         )
         self.namespace, self.schema, self.needed = namespace, schema, needed
 
@@ -158,5 +165,5 @@ class UnsafeServer(SetupError):
     """
 
     def __init__(self, setting: str, found: str, wanted: str) -> None:
-        super().__init__(f"server has {setting} = {found}, the bus needs {wanted}")
+        super().__init__(f"server has {setting} = {found}", f"the bus needs {wanted}")
         self.setting, self.found, self.wanted = setting, found, wanted

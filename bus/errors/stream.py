@@ -38,7 +38,7 @@ class Conflict(StreamError):
     """
 
     def __init__(self, session: str, expected: int, found: int) -> None:
-        super().__init__(f"session {session!r} is at position {found}, expected {expected}: read on and decide anew")
+        super().__init__(f"session {session!r} is at position {found}, expected {expected}", "read on and decide anew")
         self.session, self.expected, self.found = session, expected, found
 
 
@@ -50,8 +50,8 @@ class Fenced(StreamError):
 
     def __init__(self, session: str, epoch: int, found: int) -> None:
         super().__init__(
-            f"lease epoch {epoch} of session {session!r} is over, the session is at epoch {found}: stop, because "
-            "another worker has taken over"
+            f"lease epoch {epoch} of session {session!r} is over, the session is at epoch {found}",
+            "stop, because another worker has taken over",
         )
         self.session, self.epoch, self.found = session, epoch, found
 
@@ -64,8 +64,8 @@ class WrongAgent(StreamError):
 
     def __init__(self, session: str, given: str, actual: str) -> None:
         super().__init__(
-            f"session {session!r} belongs to the agent {actual!r}, not to {given!r}: leave out the agent, or hand the "
-            "session over first"
+            f"session {session!r} belongs to the agent {actual!r}, not to {given!r}",
+            "leave out the agent, or hand the session over first",
         )
         self.session, self.given, self.actual = session, given, actual
 
@@ -78,8 +78,8 @@ class LeaseHeld(StreamError):
 
     def __init__(self, session: str, seconds: float) -> None:
         super().__init__(
-            f"session {session!r}: another holder has the lease for {seconds:.1f} s: wait longer, or leave the session "
-            "to it"
+            f"session {session!r}: another holder has the lease for {seconds:.1f} s",
+            "wait longer, or leave the session to it",
         )
         self.session, self.seconds = session, seconds
 
@@ -88,7 +88,7 @@ class LeaseNotHeld(StreamError):
     """A lease was used outside of its `async with` block. Fields: `session`."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r}: the lease is not held: enter it with `async with` first")
+        super().__init__(f"session {session!r}: the lease is not held", "enter it with `async with` first")
         self.session = session
 
 
@@ -99,7 +99,7 @@ class SessionClosed(StreamError):
     """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} is closed: reopen it to publish more")
+        super().__init__(f"session {session!r} is closed", "reopen it to publish more")
         self.session = session
 
 
@@ -110,7 +110,7 @@ class SessionErased(StreamError):
     """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} was erased: use another session id")
+        super().__init__(f"session {session!r} was erased", "use another session id")
         self.session = session
 
 
@@ -123,7 +123,7 @@ class SessionExists(StreamError):
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:
         what = f"as a fork of {parent!r} at position {at}" if parent else "and is not a fork"
-        super().__init__(f"session {session!r} exists {what}: choose another id")
+        super().__init__(f"session {session!r} exists {what}", "choose another id")
         self.session, self.parent, self.at = session, parent, at
 
 
@@ -134,7 +134,7 @@ class NoSuchPosition(StreamError):
     """
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        super().__init__(f"session {session!r} has no position {position}: name one from 1 to its last, {last}")
+        super().__init__(f"session {session!r} has no position {position}", f"name one from 1 to its last, {last}")
         self.session, self.position, self.last = session, position, last
 
 
@@ -146,8 +146,11 @@ class OverLimit(StreamError):
 
     def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"publish to session {session!r} would exceed the limit of {limit_bytes} bytes, the {scope} holds "
-            f"{size_bytes}: trim or erase data that is no longer needed, or raise the limit"
+            (
+                f"publish to session {session!r} would exceed the limit of {limit_bytes} bytes, the {scope} holds "
+                f"{size_bytes}"
+            ),
+            "trim or erase data that is no longer needed, or raise the limit",
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
 
@@ -160,8 +163,11 @@ class PreviewFull(StreamError):
 
     def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"live deltas of session {session!r} have {used_bytes} bytes, the limit is {limit_bytes} bytes "
-            "(`LogBounds.live_bytes`): publish the whole messages, which removes their deltas"
+            (
+                f"live deltas of session {session!r} have {used_bytes} bytes, the limit is {limit_bytes} bytes "
+                "(`LogBounds.live_bytes`)"
+            ),
+            "publish the whole messages, which removes their deltas",
         )
         self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
@@ -178,8 +184,11 @@ class LogRolledBack(StreamError):
 
     def __init__(self, session: str, seen: int, found: int) -> None:
         super().__init__(
-            f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}: read "
-            "again from there, or publish the lost messages again; a cursor of another server or session looks the same"
+            f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}",
+            (
+                "read again from there, or publish the lost messages again; a cursor of another server or session "
+                "looks the same"
+            ),
         )
         self.session, self.seen, self.found = session, seen, found
 
@@ -192,8 +201,8 @@ class GroupInUse(StreamError):
 
     def __init__(self, group: str, consumers: tuple[str, ...]) -> None:
         super().__init__(
-            f"consumer group {group!r} has running consumers ({', '.join(consumers)}): stop them, or remove the group "
-            "by force"
+            f"consumer group {group!r} has running consumers ({', '.join(consumers)})",
+            "stop them, or remove the group by force",
         )
         self.group, self.consumers = group, consumers
 
@@ -206,8 +215,8 @@ class CursorTrimmed(StreamError):
 
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(
-            f"entries of session {session!r} after {cursor} were trimmed, the first kept is {first_kept}: begin there, "
-            "or open the bus with the archive that has them"
+            f"entries of session {session!r} after {cursor} were trimmed, the first kept is {first_kept}",
+            "begin there, or open the bus with the archive that has them",
         )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
 
@@ -219,12 +228,12 @@ class ParentErased(CursorTrimmed):
     """
 
     def __init__(self, session: str, cursor: str, first_kept: int, parent: str) -> None:
-        super().__init__(session, cursor, first_kept)
-        self.args = (
-            f"session {session!r} shares entries with {parent!r}, which was erased: begin at {first_kept}, the first "
-            "entry that is left",
+        StreamError.__init__(
+            self,
+            f"session {session!r} shares entries with {parent!r}, which was erased",
+            f"begin at {first_kept}, the first entry that is left",
         )
-        self.parent = parent
+        self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent
 
 
 _RELEASES = {"p": "projections remove SESSION NAME@VERSION", "g": "groups remove GROUP", "f": "erase FORK"}
@@ -246,8 +255,8 @@ class TrimRefused(StreamError):
         kinds = {name.partition(":")[0] for name in holders}
         commands = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in sorted(kinds & _RELEASES.keys()))
         super().__init__(
-            f"entries of session {session!r} before position {before} are still needed by {needed_by}: trim less, "
-            f"{f'release them with {commands}, ' if commands else ''}or trim by force"
+            f"entries of session {session!r} before position {before} are still needed by {needed_by}",
+            f"trim less, {f'release them with {commands}, ' if commands else ''}or trim by force",
         )
         self.session, self.before, self.holders = session, before, holders
 
@@ -260,8 +269,8 @@ class EraseRefused(StreamError):
 
     def __init__(self, session: str, forks: tuple[str, ...]) -> None:
         super().__init__(
-            f"session {session!r} shares its entries with the forks {', '.join(sorted(forks))}: erase these first, "
-            "or erase it by force"
+            f"session {session!r} shares its entries with the forks {', '.join(sorted(forks))}",
+            "erase these first, or erase it by force",
         )
         self.session, self.forks = session, forks
 
@@ -273,5 +282,5 @@ class ArchiveDamaged(StreamError):
     """
 
     def __init__(self, session: str, segment: str, reason: str) -> None:
-        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}; restore it from a backup")
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}", "restore it from a backup")
         self.session, self.segment, self.reason = session, segment, reason

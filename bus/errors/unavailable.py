@@ -37,8 +37,8 @@ class OutcomeUnknown(Unavailable):
 
     def __init__(self, session: str, seconds: float) -> None:
         super().__init__(
-            f"the outcome of a publish to session {session!r} is unknown, no answer came within {seconds:g} s: publish "
-            "again with the same key"
+            f"the outcome of a publish to session {session!r} is unknown, no answer came within {seconds:g} s",
+            "publish again with the same key",
         )
         self.session, self.seconds = session, seconds
 
@@ -48,13 +48,14 @@ class Refused(Unavailable):
 
     The server's text is left out, because it may quote the data of the command.
 
-    Fields: `code`, the first word of the error, such as OOM or NOSCRIPT.
+    Fields: `code`, the first word of the error, such as OOM or NOSCRIPT; `command`, the name of the command that the
+    user may not run, if the code is NOPERM and the server names it; else "".
     """
 
-    def __init__(self, code: str) -> None:
-        remedy = _REMEDIES.get(code)
-        super().__init__(f"the server refused the command with {code}" + (f", {remedy}" if remedy else ""))
-        self.code = code
+    def __init__(self, code: str, command: str = "") -> None:
+        remedy = f"allow it with ACL SETUSER <user> +{command}" if command else _REMEDIES.get(code, "")
+        super().__init__(f"the server refused the command {f'{command!r} ' if command else ''}with {code}", remedy)
+        self.code, self.command = code, command
 
     @property
     def is_transient(self) -> bool:
@@ -75,7 +76,7 @@ class Refused(Unavailable):
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _REMEDIES = {
     "MISCONF": "it cannot write to its disk: see its log",
-    "NOPERM": "its user may not do this: allow it with ACL SETUSER",
+    "NOPERM": "its user may not use this key: allow the keys with ACL SETUSER <user> ~<namespace>:*",
     "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
     "OOM": "its memory is full: raise maxmemory, or trim sessions",
 }
@@ -92,8 +93,9 @@ class LoginRefused(Refused):
     """
 
     def __init__(self, code: str = "WRONGPASS", where: str = "the server") -> None:
-        super().__init__(code)
-        self.args = (f"{where} refused the user or password ({code}): correct it there, the bus keeps trying",)
+        fault = f"{where} refused the user or password ({code})"
+        Unavailable.__init__(self, fault, "correct it there, the bus keeps trying")
+        self.code, self.command = code, ""
 
 
 class Redirected(Refused):
@@ -114,8 +116,8 @@ class ServerFailed(Unavailable):
     Fields: `reason`.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"embedded server: {reason}")
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"embedded server: {reason}", remedy)
         self.reason = reason
 
 
@@ -127,5 +129,5 @@ class ServerInUse(Unavailable):
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:
         by = f" by process {', '.join(map(str, openers))}" if openers else ""
-        super().__init__(f"data directory {path} is held open{by}: end the processes that use it to stop the server")
+        super().__init__(f"data directory {path} is held open{by}", "end the processes that use it to stop the server")
         self.path, self.openers = path, openers

@@ -12,6 +12,7 @@ Consumer groups are for workers; a UI follows sessions instead.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Self
@@ -29,6 +30,7 @@ from lanebus.bus.errors import (
 from lanebus.bus.groups.fetcher import Fetcher
 from lanebus.bus.groups.group_log import GroupLog, Start
 from lanebus.bus.groups.work import InFlight, Work
+from lanebus.bus.tracing import NO_TRACING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,9 +40,13 @@ if TYPE_CHECKING:
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.work_bounds import WorkBounds
     from lanebus.bus.servers.topology import Pool, Topology
+    from lanebus.bus.tracing import Settlement, Tracing
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("Consumer", "Start", "Work")
+__all__ = ("HEARTBEAT_SECONDS", "Consumer", "Start", "Work")
+
+HEARTBEAT_SECONDS = 15.0
+"""The default heartbeat timeout of a consumer."""
 
 
 class Consumer:
@@ -68,6 +74,7 @@ class Consumer:
         start: Start = "beginning",
         owner: str = "",
         first_page: Callable[[str], FirstPage | None] | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """See `Bus.consumer`."""
         require_instance("heartbeat", heartbeat, (int, float), "pass seconds, as a number above 0")
@@ -75,9 +82,9 @@ class Consumer:
         if start not in {"beginning", "now"}:
             raise InvalidArgument("start", start, 'pass "beginning" or "now"')
         if not isfinite(heartbeat) or heartbeat <= 0:
-            raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
+            raise SetupError(f"consumer: heartbeat is {heartbeat}", "use more than 0 seconds")
         if not agents:
-            raise SetupError("consumer: agents is empty, want the name of at least one agent to fetch work for")
+            raise SetupError("consumer: agents is empty", "pass the name of at least one agent to fetch work for")
         self.group, self.name, self.heartbeat_seconds = group, name, heartbeat
         self.agents = tuple(dict.fromkeys(agents))
         """the agents whose sessions are fetched"""
@@ -90,7 +97,7 @@ class Consumer:
             owner=owner,
             first_page=first_page,
         )
-        self._in_flight = InFlight()
+        self._in_flight, self._tracing = InFlight(), tracing
         self._fetcher = Fetcher(topology, keys, self._log, self._in_flight, name=name, heartbeat=heartbeat)
 
     async def __aenter__(self) -> Self:
@@ -121,25 +128,30 @@ class Consumer:
         """
         require_instance("free", free, int, "pass an integer of 1 or more")
         if free < 1:
-            raise SetupError(f"fetch: free is {free}, want 1 or more")
+            raise SetupError(f"fetch: free is {free}", "use 1 or more")
+        began_ns = time.time_ns()
         while not (works := await self._fetcher.poll(free)):
-            pass
+            began_ns = time.time_ns()
+        self._tracing.received(self.group, self.name, [work.session for work in works], began_ns)
         return works
 
-    async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
+    async def ack(
+        self, *works: Work, seen: Mapping[str, int] | None = None, traces: Mapping[str, str] | None = None
+    ) -> None:
         """Finish work items. A finished session is delivered again only after a new entry wakes it.
 
         Args:
             works: work items from `fetch`. A work item that another consumer has claimed is ignored.
             seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
                 makes the session available at once, to any consumer.
+            traces: by session, the trace context in which the work was processed, see `Tracing.processing`.
 
         Raises:
             Unavailable: the server did not answer; the work items may be delivered again.
         """
         _require_works(works)
         if works:
-            with self._releasing(works):
+            with self._releasing("ack", works, traces):
                 await self._log.ack(works, seen or {})
 
     async def heartbeat(self, *works: Work) -> list[Work]:
@@ -175,7 +187,12 @@ class Consumer:
         return self._fetcher.fetch_fault
 
     async def nack(
-        self, *works: Work, delay: float | None = None, error: str = "", attempts: int | None = None
+        self,
+        *works: Work,
+        delay: float | None = None,
+        error: str = "",
+        attempts: int | None = None,
+        traces: Mapping[str, str] | None = None,
     ) -> None:
         """Give work items back to the group. A session that is woken before the delay is over is delivered at once.
 
@@ -186,6 +203,7 @@ class Consumer:
             error: what went wrong. The next delivery has it in `Work.error`, cut to `WorkBounds.error_length`
                 characters. Used only with a delay.
             attempts: number of attempts so far; None means `Work.attempt`. Used only with a delay.
+            traces: as for `ack`.
 
         Raises:
             SetupError: `delay` is negative or not finite.
@@ -197,22 +215,36 @@ class Consumer:
         require_count("attempts", attempts, is_optional=True)
         if delay is None:
             for work in works:
-                await self._retry((work,), 0.0, work.error, work.attempt - 1)
+                await self._retry((work,), 0.0, work.error, work.attempt - 1, traces)
             return
         require_instance("delay", delay, (int, float), "pass seconds, as a number of 0 or more")
         if not isfinite(delay) or delay < 0:
-            raise SetupError(f"nack: delay is {delay}, want 0 seconds or more")
-        await self._retry(works, delay, error, attempts)
+            raise SetupError(f"nack: delay is {delay}", "use 0 seconds or more")
+        await self._retry(works, delay, error, attempts, traces)
 
-    async def _retry(self, works: Sequence[Work], delay: float, error: str, attempts: int | None) -> None:
+    async def _retry(
+        self,
+        works: Sequence[Work],
+        delay: float,
+        error: str,
+        attempts: int | None,
+        traces: Mapping[str, str] | None,
+    ) -> None:
         tried = [(work, work.attempt if attempts is None else attempts) for work in works]
         if tried:
-            with self._releasing(works):
+            with self._releasing("nack", works, traces):
                 await self._log.put_off(tried, delay, error)
         self._fetcher.sweep_by(anyio.current_time() + delay, {work.place for work in works})
 
     async def dead_letter(
-        self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"", seen: int = 0
+        self,
+        work: Work,
+        *,
+        reason: str,
+        attempts: int | None = None,
+        raw: bytes = b"",
+        seen: int = 0,
+        traces: Mapping[str, str] | None = None,
     ) -> str:
         """Turn a work item into a dead letter. The work item is not delivered again unless the letter is redriven.
 
@@ -222,6 +254,7 @@ class Consumer:
             attempts: number of attempts so far; None means `Work.attempt`.
             raw: the data that caused the failure, such as an entry; cut to `WorkBounds.raw_bytes` bytes.
             seen: the last position read in the session, if it is above `Work.position`.
+            traces: as for `ack`.
 
         Returns:
             The id of the letter for `Bus.dead_letters`. "" if another consumer has claimed the work item, or if the
@@ -235,7 +268,7 @@ class Consumer:
         require_count("attempts", attempts, is_optional=True)
         require_instance("raw", raw, bytes, "pass bytes")
         require_count("seen", seen)
-        with self._releasing((work,)):
+        with self._releasing("dead_letter", (work,), traces):
             return await self._log.dead_letter(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
     async def deregister(self) -> int:
@@ -259,14 +292,18 @@ class Consumer:
         await self._fetcher.close()
 
     @contextmanager
-    def _releasing(self, works: Sequence[Work]) -> Generator[None, None, None]:
+    def _releasing(
+        self, settlement: Settlement, works: Sequence[Work], traces: Mapping[str, str] | None
+    ) -> Generator[None, None, None]:
         """Hold work items until the block ends, so that a concurrent sweep does not fetch the same work items again.
 
         If the block raises, its outcome is unknown. The next fetch then asks the server which work items this consumer
         has.
         """
+        sessions = [work.session for work in works]
         try:
-            yield
+            with self._tracing.settling(settlement, self.group, sessions, traces or {}):
+                yield
         except BaseException:
             self._fetcher.recover()
             raise

@@ -69,10 +69,10 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         """Check the numbers. Raises SetupError, as the class says."""
         if self.attempts < 1:
-            raise SetupError(f"retry policy: attempts is {self.attempts}, want 1 or more")
+            raise SetupError(f"retry policy: attempts is {self.attempts}", "use 1 or more")
         for name, value, least in (("base", self.base, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
             if not isfinite(value) or value < least:
-                raise SetupError(f"retry policy: {name} is {value}, want {least} or more")
+                raise SetupError(f"retry policy: {name} is {value}", f"use {least} or more")
 
     def delay(self, attempt: int, chance: float) -> float:
         """Return the seconds to pause after an attempt.

@@ -66,7 +66,7 @@ class PreviewWriter:
                 shown = await self._show(session, bodies, epoch=epoch, is_end=is_end)
         if shown is None:
             what = f"preview in session {session!r}: no answer within {seconds:g} s"
-            raise Unavailable(f"{what}. The deltas may have been shown: continue with the next ones")
+            raise Unavailable(f"{what}; the deltas may have been shown", "continue with the next ones")
         step = self._bounds.trim_bytes
         if shown.bytes_before // step < shown.bytes_after // step:
             await self._trim_if_possible(session)

@@ -45,7 +45,7 @@ class Limits:
         for name in ("message_bytes", "session_bytes", "namespace_bytes", "reserve_bytes"):
             value: int | None = getattr(self, name)
             if value is not None and value < 0:
-                raise SetupError(f"limits: {name} is {value}, want 0 or more")
+                raise SetupError(f"limits: {name} is {value}", "use 0 or more")
         if self.message_bytes > MESSAGE_LIMIT_BYTES:
             raise SetupError(f"limits: message_bytes is {self.message_bytes}, the most is {MESSAGE_LIMIT_BYTES}")
 

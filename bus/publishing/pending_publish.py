@@ -57,7 +57,7 @@ class PendingPublish:
             self.fail(OutcomeUnknown(self.session, self.seconds))
         else:
             what = f"publish to session {self.session!r}: not sent within {self.seconds:g} s"
-            unsent = Unavailable(f"{what}. Nothing was appended: publish again, or allow more `seconds`")
+            unsent = Unavailable(f"{what}; nothing was appended", "publish again, or allow more `seconds`")
             self.fail(self.reason or unsent)
 
     @property

@@ -170,7 +170,7 @@ class Publisher:
                 self._put(publish)
                 return publish
         what = f"publish to session {session!r}: its media were not stored within {seconds:g} s"
-        raise Unavailable(f"{what}. Nothing was appended: publish again, or allow more `seconds`")
+        raise Unavailable(f"{what}; nothing was appended", "publish again, or allow more `seconds`")
 
     def _put(self, publish: PendingPublish) -> None:
         """Queue a publish. If nothing is in flight, also write it to the connection before returning."""

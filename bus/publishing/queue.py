@@ -104,8 +104,7 @@ class _Entrant:
     def expire(self) -> None:
         """See `Waiting`."""
         what = f"publish to session {self.session!r}: no room in the queue for {self.seconds:g} s"
-        text = f"{what}. Publish less at a time, or raise `PublishBounds.queue_bytes`"
-        self.admitted.set_exception(Unavailable(text))
+        self.admitted.set_exception(Unavailable(what, "publish less at a time, or raise `PublishBounds.queue_bytes`"))
 
 
 class PublishQueue:

@@ -131,7 +131,7 @@ class Cluster:
                     self._owners[first : last + 1] = [self.server(host, port)] * (last + 1 - first)
                 self._is_stale, self._read_at = False, anyio.current_time()
                 return
-            raise fault or Unavailable(f"cluster: none of {len(self._seeds)} servers answers. Check that they run")
+            raise fault or Unavailable(f"cluster: none of {len(self._seeds)} servers answers", "check that they run")
 
 
 async def _ask_map(server: Endpoint) -> list[tuple[int, int, str, int]]:
@@ -141,7 +141,7 @@ async def _ask_map(server: Endpoint) -> list[tuple[int, int, str, int]]:
     except Refused as refusal:
         if refusal.code == "ERR":
             raise SetupError(
-                f"server URL: {server.host}:{server.port} is not in a cluster. Use redis:// for it"
+                f"server URL: {server.host}:{server.port} is not in a cluster", "use redis:// for it"
             ) from None
         raise
     ranges: list[tuple[int, int, str, int]] = []

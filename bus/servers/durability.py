@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Argument, Pool
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos")
+__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos", "write_examples")
 
 
 class DurabilityWarning(UserWarning):
@@ -150,7 +150,7 @@ async def _loads_truncated(pool: Pool) -> bool:
 async def _check_default_user(pool: Pool, keys: Keys, version: ServerVersion) -> None:
     what = "the default user's rights"
     try:
-        for command in _writes(keys):
+        for command in write_examples(keys.sessions(0)):  # any key: DRYRUN does not check its type
             for reply in await pool.call_each("ACL", "DRYRUN", "default", *command):
                 if reply != b"OK":
                     raise UnsafeServer(
@@ -167,9 +167,8 @@ async def _check_default_user(pool: Pool, keys: Keys, version: ServerVersion) ->
         )
 
 
-def _writes(keys: Keys) -> Sequence[Sequence[Argument]]:
+def write_examples(key: str) -> Sequence[tuple[Argument, ...]]:
     """Return an example of each write command that the scripts use."""
-    key = keys.sessions(0)  # any key: DRYRUN does not check its type
     return (
         ("XADD", key, "1-1", "f", "v"),
         ("XDEL", key, "1-1"),

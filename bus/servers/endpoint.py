@@ -3,22 +3,22 @@
 Retries, timeouts and other automatic behaviour of the client library are switched off.
 """
 
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Self, cast
 
 import anyio
-from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection, parse_url
+from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.servers.connect_fault import connect_fault
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.replies import Argument, Reply, answered
 from lanebus.bus.servers.route_state import FixedRouteState, RouteState
@@ -119,13 +119,13 @@ class Endpoint:
             with anyio.CancelScope(shield=True):
                 await connection.disconnect(nowait=True)
             if isinstance(error, TimeoutError):
-                raise Unavailable(f"server at {_address(self._options)}: no answer. Check that it runs") from None
+                raise Unavailable(f"server at {_address(self._options)}: no answer", "check that it runs") from None
             # The client library wraps this error if it comes from an unauthenticated greeting.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
-                place, reason = _address(self._options), _reason(error)
-                raise Unavailable(f"server at {place}: {reason}. Check its address, and that it runs") from None
+                reason, remedy = connect_fault(error, is_tls=issubclass(self._class, SSLConnection))
+                raise Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)
 
@@ -149,7 +149,7 @@ class Endpoint:
             with anyio.fail_after(self.bounds.lookup_seconds):
                 (reply,) = await self.ask(command)
         except TimeoutError:
-            raise Unavailable(f"server at {_address(self._options)}: no answer. Check that it runs") from None
+            raise Unavailable(f"server at {_address(self._options)}: no answer", "check that it runs") from None
         if isinstance(reply, Refused) and reply.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
             raise LoginRefused(reply.code)
         return answered(reply)
@@ -159,18 +159,6 @@ def _socket_options(dead_seconds: float) -> dict[int, int]:
     """Return the socket options that make the kernel detect a dead connection. Unsupported options are left out."""
     options = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
     return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
-
-
-def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in the words of the system or the server, without the URL and its password."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ResponseError):
-            return str(cause)
-        if isinstance(cause, OSError) and cause.errno is not None:
-            return str(cause.strerror) if isinstance(cause, socket.gaierror) else os.strerror(cause.errno)
-        cause = cause.__cause__ or cause.__context__
-    return type(error).__name__
 
 
 def _address(options: Mapping[str, object]) -> str:

@@ -86,7 +86,7 @@ class Pipeline(asyncio.Protocol):
             while (reply := reader.gets()) is not False:
                 self._take(reply)
         except hiredis.HiredisError:
-            self.fail(Unavailable("server: the reply is not RESP. Is it Redis or Valkey?"))
+            self.fail(Unavailable("server: the reply is not RESP", "check that the URL names a Redis or Valkey server"))
 
     def _take(self, reply: object) -> None:
         if not self._requests:  # a reply without a request: the server says why it closes the connection

@@ -1,5 +1,6 @@
 """Types of command arguments and replies, and the handling of error replies."""
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -58,4 +59,14 @@ def refusal_of(text: str) -> Refused:
         return Redirected(code, int(slot), host.strip("[]?"), int(port))
     if code == "ERR" and "unauthenticated" in rest:  # the reply to a long request before the login
         code = "NOAUTH"
+    if code == "NOPERM" or _SCRIPT_FORBIDDEN.search(rest):
+        command = _FORBIDDEN.search(rest)
+        return Refused("NOPERM", command[1] if command else "")
     return Refused(code if code.isupper() and code.isalpha() else "ERR")
+
+
+_SCRIPT_FORBIDDEN = re.compile("ACL failure in script|The user executing the script can't")
+"""Servers report a forbidden command of a script with the code ERR."""
+
+_FORBIDDEN = re.compile(r"run the '([a-z|_-]+)' command")
+"""The name in the error NOPERM. It is the server's word, never data of the command."""

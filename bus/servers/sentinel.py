@@ -77,6 +77,6 @@ class SentinelRoute:
             raise fault
         if unreachable or self._address is not None:  # a known service that is gone: Sentinels are being reconfigured
             raise Unavailable(
-                f"no Sentinel of {len(self._sentinels)} names the primary of {self._service!r}. Check that they run"
+                f"no Sentinel of {len(self._sentinels)} names the primary of {self._service!r}", "check that they run"
             )
-        raise SetupError(f"the Sentinels know no service {self._service!r}. Check the name in the server URL")
+        raise SetupError(f"the Sentinels know no service {self._service!r}", "check the name in the server URL")

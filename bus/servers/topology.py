@@ -105,7 +105,9 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     """
     scheme, slashes, _ = url.partition("://")
     if not slashes or scheme.lower() not in SCHEMES:
-        raise SetupError(f"server URL: unknown scheme. Begin with one of {', '.join(f'{each}://' for each in SCHEMES)}")
+        raise SetupError(
+            "server URL: unknown scheme", f"begin with one of {', '.join(f'{each}://' for each in SCHEMES)}"
+        )
     match scheme.lower():
         case "redis+cluster" | "rediss+cluster":
             return ManyServers(_cluster(url, bounds))
@@ -119,7 +121,7 @@ def _cluster(url: str, bounds: ConnectionBounds | None) -> Cluster:
     parts = _split(url)
     seeds = _servers(parts, 6379, _query(parts), bounds)
     if parts.path.strip("/") not in {"", "0"} or seeds[0].database:
-        raise SetupError("server URL: a cluster has only database 0. Leave out what follows the hosts")
+        raise SetupError("server URL: a cluster has only database 0", "leave out what follows the hosts")
     return Cluster(seeds)
 
 
@@ -129,7 +131,7 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
     service = parts.path.strip("/")
     if not service or "/" in service:
         raise SetupError(
-            "server URL: one service has to follow the hosts. Write redis+sentinel://host:port,host:port/service"
+            "server URL: one service has to follow the hosts", "write redis+sentinel://host:port,host:port/service"
         )
     user, password = (query.pop(f"sentinel_{part}", "") for part in ("username", "password"))
     primary = _servers(parts, SENTINEL_PORT, query, bounds)[0]
@@ -170,7 +172,7 @@ def _servers(
     found: list[Endpoint] = []
     for host in hosts.split(","):
         if not host.partition(":")[0]:
-            raise SetupError("server URL: a host is missing. Write host:port, separated by commas")
+            raise SetupError("server URL: a host is missing", "write host:port, separated by commas")
         address = host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
         found.append(
             Endpoint(f"{scheme}://{own + at if login is None else login}{address}/?{urlencode(query)}", bounds)

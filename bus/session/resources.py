@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lanebus.bus.media.store import MediaStore
     from lanebus.bus.previews.previews import Previews
     from lanebus.bus.previews.writer import PreviewWriter
-    from lanebus.bus.publishing.publisher import Publisher
+    from lanebus.bus.publishing.traced_publisher import SessionPublisher
+    from lanebus.bus.tracing import Tracing
 
 __all__ = ("HasResources", "SessionResources")
 
@@ -22,7 +23,7 @@ class SessionResources(NamedTuple):
 
     id: str
     log: Log
-    publisher: Publisher
+    publisher: SessionPublisher
     hub: Hub
     wake_ups: WakeUps
     previews: Previews
@@ -31,6 +32,7 @@ class SessionResources(NamedTuple):
     archive: Archive | None
     agent: str
     """the agent that the session gets with its first message"""
+    tracing: Tracing
 
 
 class HasResources(Protocol):

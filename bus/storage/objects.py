@@ -44,7 +44,7 @@ def object_store_at(url: str, what: str) -> ObjectStore:
     try:
         return from_url(url)
     except (BaseError, ValueError):
-        raise SetupError(f"{what}: not a supported URL; give one such as s3://bucket/prefix") from None
+        raise SetupError(f"{what}: not a supported URL", "give one such as s3://bucket/prefix") from None
 
 
 class Objects:

@@ -19,6 +19,8 @@ GROUPS = (
     "lanebus.groups",
     "lanebus.bounds",
     "lanebus.mcp",
+    "lanebus.telemetry",
+    "lanebus.testing",
 )
 
 

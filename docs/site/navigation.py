@@ -38,11 +38,13 @@ MENU: dict[str, dict[str, str]] = {
         "Run on a cluster": "how-to/cluster.md",
         "Run behind Sentinel": "how-to/sentinel.md",
         "Monitor workers": "how-to/monitor-workers.md",
+        "Record traces": "how-to/traces.md",
         "Back up": "how-to/back-up.md",
     },
     "Reference": {
         **{group: f"reference/{group}.md" for group in GROUPS},
         "Command line": "reference/command-line.md",
+        "Settings": "reference/settings.md",
         "HTTP": "reference/http.md",
         "Message JSON": "reference/message-json.md",
         "Events and commands": "reference/events.md",

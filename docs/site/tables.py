@@ -17,9 +17,12 @@ from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content import Block
 from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.events import AgentEvent
+from lanebus.bus.tracing import NO_TRACING
 from lanebus.bus.wire import keys
 from lanebus.handlers.agent import commands
 from lanebus.handlers.cli.group import COMMANDS, lanebus
+from lanebus.handlers.cli.settings_model import load_configuration
+from lanebus.handlers.cli.topics import exit_codes, shared_options
 from lanebus.handlers.monitoring.log_events import EVENTS, FIELD_MEANINGS
 from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.ui.routes import Api
@@ -73,8 +76,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {usage}\n```"
     yield from _help(command)
-    shared = {option.name for option in _options(lanebus, click.Context(lanebus))}
-    rows = [option.get_help_record(context) for option in _options(command, context) if option.name not in shared]
+    rows = [option.get_help_record(context) for option in _options(command, context)]
     if found := [row for row in rows if row is not None]:
         yield _table(("Option", "Meaning"), ((f"`{name}`", _escaped(text)) for name, text in found))
     if isinstance(command, click.Group):
@@ -107,14 +109,38 @@ def _help(command: click.Command) -> Iterator[str]:
 
 
 def _shared_options() -> str:
-    context = click.Context(lanebus)
-    rows = [option.get_help_record(context) for option in _options(lanebus, context)]
-    return _table(("Option", "Meaning"), ((f"`{row[0]}`", _escaped(row[1])) for row in rows if row is not None))
+    return _table(("Option", "Meaning"), ((f"`{name}`", _escaped(text)) for name, text in shared_options()))
+
+
+def _settings() -> str:
+    _, settings = load_configuration(None)
+    return _table(
+        ("Key", "Default", "Meaning"),
+        (
+            (f"`{each.key}`", _default(each.value), _escaped(each.help))
+            for each in settings
+            if not each.key.startswith("bounds.")
+        ),
+    )
+
+
+def _bounds() -> str:
+    _, settings = load_configuration(None)
+    rows = ((f"`{each.key}`", _default(each.value)) for each in settings if each.key.startswith("bounds."))
+    return _table(("Key", "Default"), rows)
+
+
+def _default(value: object) -> str:
+    return "none" if value in (None, ()) else f"`{value}`"
+
+
+def _exit_codes() -> str:
+    return _table(("Code", "Meaning"), ((f"`{code}`", meaning) for code, meaning in exit_codes()))
 
 
 def _routes() -> str:
     api = Api.__new__(Api)  # only the table of routes is used, which needs no bus
-    rows = [route for route in api.routes() if isinstance(route, Route) and route.path.startswith("/api")]
+    rows = [route for route in api.routes(NO_TRACING) if isinstance(route, Route) and route.path.startswith("/api")]
     return _table(
         ("Request", "Answer"),
         (
@@ -217,6 +243,9 @@ def _metrics() -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "commands": _commands,
+    "bounds": _bounds,
+    "exit codes": _exit_codes,
+    "settings": _settings,
     "shared options": _shared_options,
     "routes": _routes,
     "events": _events,

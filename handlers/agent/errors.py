@@ -39,7 +39,9 @@ class AgentNotFound(SetupError):
     """
 
     def __init__(self, target: str, reason: str) -> None:
-        super().__init__(f"no agent at {target!r}: {reason}")
+        super().__init__(
+            f"no agent at {target!r}: {reason}", "write module:attribute or path/to/file.py:attribute of an agent"
+        )
         self.target, self.reason = target, reason
 
 
@@ -70,7 +72,7 @@ class DuplicateTool(SetupError):
     """Two tools of one agent have the same name, so a call would be ambiguous. Fields: `name`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two tools are called {name!r}: rename one, for example with @tool(name=…)")
+        super().__init__(f"two tools are called {name!r}", "rename one, for example with @tool(name=…)")
         self.name = name
 
 
@@ -82,8 +84,8 @@ class ParameterRefused(SetupError):
 
     def __init__(self, tool: str, parameter: str) -> None:
         super().__init__(
-            f"tool {tool!r} has the parameter {parameter}, but a model passes arguments by name: name each parameter, "
-            "and use functools.wraps in decorators"
+            f"tool {tool!r} has the parameter {parameter}, but a model passes arguments by name",
+            "name each parameter, and use functools.wraps in decorators",
         )
         self.tool, self.parameter = tool, parameter
 
@@ -108,7 +110,7 @@ class OptionUnknown(SetupError):
     def __init__(self, tool: str, option: str, known: tuple[str, ...]) -> None:
         near = get_close_matches(option, known)
         hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(known)}"
-        super().__init__(f"tool {tool!r} has the unknown option {option!r}: {hint}")
+        super().__init__(f"tool {tool!r} has the unknown option {option!r}", hint)
         self.tool, self.option = tool, option
         self.known = (*near, *(each for each in known if each not in near))
 
@@ -119,8 +121,8 @@ class CostUnknown(SetupError):
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"the cost limit needs the price of model {model!r}, which is unknown: pass `rates` to the model, or "
-            "install the price lists if they have it (pip install 'lanebus[cost]')"
+            f"the cost limit needs the price of model {model!r}, which is unknown",
+            "pass `rates` to the model, or install the price lists if they have it (pip install 'lanebus[cost]')",
         )
         self.model = model
 
@@ -132,7 +134,7 @@ class ModelNotFound(SetupError):
     """
 
     def __init__(self, target: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"no model at {target!r}: write api/name, where api is one of {', '.join(known)}")
+        super().__init__(f"no model at {target!r}", f"write api/name, where api is one of {', '.join(known)}")
         self.target, self.known = target, known
 
 
@@ -140,7 +142,7 @@ class DuplicateAgent(SetupError):
     """Two agents of one tree have the same name, so a child session would be ambiguous. Fields: `name`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two agents are called {name!r}: rename one")
+        super().__init__(f"two agents are called {name!r}", "rename one")
         self.name = name
 
 
@@ -164,7 +166,7 @@ class NoProgress(BusError):
 
     def __init__(self, session: str, step: str) -> None:
         super().__init__(
-            f"session {session!r}: step {step} did not change the log: check the agent's compaction, guards and tools"
+            f"session {session!r}: step {step} did not change the log", "check the agent's compaction, guards and tools"
         )
         self.session, self.step = session, step
 
@@ -177,7 +179,7 @@ class LoopHalted(BusError):
 
     def __init__(self, session: str, halted: str) -> None:
         super().__init__(
-            f"session {session!r} is halted ({halted}): wait for work, which begins again once it is resumed"
+            f"session {session!r} is halted ({halted})", "wait for work, which begins again once it is resumed"
         )
         self.session, self.halted = session, halted
 
@@ -210,8 +212,8 @@ class Unanswered(BusError):
     Fields: `session`; `position`, the position of the question.
     """
 
-    def __init__(self, session: str, position: int, text: str) -> None:
-        super().__init__(f"session {session!r}: the message at position {position} {text}")
+    def __init__(self, session: str, position: int, text: str, remedy: str) -> None:
+        super().__init__(f"session {session!r}: the message at position {position} {text}", remedy)
         self.session, self.position = session, position
 
 
@@ -223,7 +225,7 @@ class LoopFailed(Unanswered):
     """
 
     def __init__(self, session: str, position: int, stop_reason: StopReason, reason: str) -> None:
-        super().__init__(session, position, f"got no answer: {reason}; ask again under a new key once that is fixed")
+        super().__init__(session, position, f"got no answer: {reason}", "ask again under a new key once that is fixed")
         self.stop_reason, self.reason = stop_reason, reason
 
 
@@ -231,7 +233,7 @@ class LoopAborted(Unanswered):
     """The loop that had to answer was aborted by a command. Fields: the fields of `Unanswered`."""
 
     def __init__(self, session: str, position: int) -> None:
-        super().__init__(session, position, "was aborted: ask again under a new key if you still want an answer")
+        super().__init__(session, position, "was aborted", "ask again under a new key if you still want an answer")
 
 
 class PersonNeeded(Unanswered):
@@ -244,7 +246,7 @@ class PersonNeeded(Unanswered):
     def __init__(self, session: str, position: int, waiting: tuple[ToolWaiting, ...]) -> None:
         names = ", ".join(f"{each.tool_name} ({each.tool_call_id})" for each in waiting)
         todo = f"approve or deny {names}" if waiting else "resume the session"
-        super().__init__(session, position, f"waits for a person: {todo}, then ask again with the same key")
+        super().__init__(session, position, "waits for a person", f"{todo}, then ask again with the same key")
         self.waiting = waiting
 
 
@@ -252,6 +254,6 @@ class AnswerTimeout(Unanswered):
     """The answer did not come in time. The loop continues. Fields: the fields of `Unanswered`; `seconds`, the limit."""
 
     def __init__(self, session: str, position: int, seconds: float) -> None:
-        text = f"was not answered within {seconds:g} s: ask again with the same key, and check that a worker runs"
-        super().__init__(session, position, text)
+        remedy = "ask again with the same key, and check that a worker runs"
+        super().__init__(session, position, f"was not answered within {seconds:g} s", remedy)
         self.seconds = seconds

@@ -169,7 +169,8 @@ class AgentLoop:
         try:
             if await record_lost(run) or snapshot is None:
                 snapshot = await run.refresh()
-            looked_at = await self._work(run, snapshot)
+            with run.tracing.invoking(self.name, run.session.id, self.settings.model):
+                looked_at = await self._work(run, snapshot)
             await self._reconciler.reconcile_open(run)
         except Fenced as error:
             _log.info("session %s: another worker continues the loop: %s", run.session.id, error)

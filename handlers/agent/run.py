@@ -16,6 +16,7 @@ from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run_observer import RunObserver
+from lanebus.handlers.agent.tracing import AgentTracing, agent_tracing
 from lanebus.handlers.agent.turn.preview import Preview
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts
@@ -58,6 +59,8 @@ class Run:
         self._others = 0
         """position up to which entries of other clients are known; this run appended every known entry after it"""
         self._preview: Preview | None = None
+        self.tracing: AgentTracing = agent_tracing(session.resources.tracing)
+        """records what the agent does"""
         self.is_lease_lost = False
         """an append was refused because the lease was lost"""
         if is_read:

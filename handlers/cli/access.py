@@ -22,6 +22,7 @@ from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
 from lanebus.handlers.cli.options import Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.traces import tracing_of
 
 __all__ = ("on_bus", "on_session", "open_bus", "open_session")
 
@@ -57,6 +58,8 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
             namespace=settings.namespace,
             media=media_store_at(settings.media) if settings.media else None,
             archive=archive_store_at(settings.archive) if settings.archive else None,
+            bounds=settings.bounds,
+            tracing=tracing_of(is_wanted=settings.is_traced),
         )
         async with AsyncExitStack() as stack:
             with _warnings_of_server():

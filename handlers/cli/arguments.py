@@ -7,6 +7,7 @@ import click
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("read_turn", "user_messages")
 
@@ -27,12 +28,12 @@ def user_messages(texts: Sequence[str]) -> list[UserMessage]:
     """Make a user message of each text.
 
     Raises:
-        click.UsageError: a text is empty.
+        WrongUsage: a text is empty.
         DecodeError: a text is not UTF-8.
     """
     for text in texts:
         if not text.strip():
-            raise click.UsageError("a message is empty: write its text")
+            raise WrongUsage("a message is empty", "write its text")
         try:
             text.encode()
         except UnicodeError:

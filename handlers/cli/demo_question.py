@@ -47,7 +47,7 @@ class NoAnswer(Unavailable):
     """The demo agent did not answer in time."""
 
     def __init__(self, session: str, seconds: float) -> None:
-        super().__init__(f"session {session!r}: the agent did not answer within {seconds:g} s: try again")
+        super().__init__(f"session {session!r}: the agent did not answer within {seconds:g} s", "try again")
         self.session, self.seconds = session, seconds
 
 

@@ -8,9 +8,10 @@ from typing import TextIO, cast
 
 import click
 
-from lanebus.handlers.cli.exits import INTERRUPTED, exit_code
+from lanebus.handlers.cli.exits import ExitCode, exit_code
 from lanebus.handlers.cli.group import lanebus
 from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.usage import show_usage_error
 
 __all__ = ("run_command_line",)
 
@@ -34,10 +35,9 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
             code = cast("int | None", lanebus.main(arguments, prog_name="lanebus", standalone_mode=False))
             sys.stdout.flush()
         except click.ClickException as error:
-            error.show()
-            return error.exit_code
+            return show_usage_error(error)
         except click.Abort:
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
         except (Exception, KeyboardInterrupt) as error:
             error_code = exit_code(error)
             if error_code is None:

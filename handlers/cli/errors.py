@@ -2,14 +2,19 @@
 
 from pathlib import Path
 
-from lanebus.bus.errors import MessageError, StreamError, Unavailable
+from lanebus.bus.errors import BusError, MessageError, StreamError, Unavailable
 
 __all__ = (
     "BeyondEnd",
+    "CommandRefused",
+    "Declined",
     "FileUnread",
     "FileUnwritten",
     "InputLineRefused",
+    "ModuleRaised",
+    "NoSuchGroup",
     "NoSuchLetter",
+    "NoSuchProjection",
     "NotAnswered",
     "ServerSilent",
     "SessionEmpty",
@@ -20,7 +25,7 @@ class SessionEmpty(StreamError):
     """The session has no entries. The usual reason is a misspelt name."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} has no entries: `lanebus sessions` lists the sessions that exist")
+        super().__init__(f"session {session!r} has no entries", "`lanebus sessions` lists the sessions that exist")
         self.session = session
 
 
@@ -28,7 +33,7 @@ class BeyondEnd(StreamError):
     """The session has not reached this position."""
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        super().__init__(f"session {session!r} has no entry {position}: use a position up to {last}")
+        super().__init__(f"session {session!r} has no entry {position}", f"use a position up to {last}")
         self.session, self.position, self.last = session, position, last
 
 
@@ -36,8 +41,58 @@ class NoSuchLetter(StreamError):
     """No group has a dead letter with this id. It may have been redriven or dropped."""
 
     def __init__(self, letter: str) -> None:
-        super().__init__(f"there is no dead letter {letter}: `lanebus dead list` lists the ids")
+        super().__init__(f"there is no dead letter {letter}", "`lanebus dead list` lists the ids")
         self.letter = letter
+
+
+class NoSuchGroup(StreamError):
+    """There is no consumer group of this name."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"there is no consumer group {group!r}", "`lanebus groups status` lists the groups")
+        self.group = group
+
+
+class NoSuchProjection(StreamError):
+    """The session stores no projection of this name and version."""
+
+    def __init__(self, session: str, projection: str) -> None:
+        super().__init__(
+            f"session {session!r} stores no projection {projection!r}",
+            f"`lanebus projections list {session}` lists the stored ones",
+        )
+        self.session, self.projection = session, projection
+
+
+class Declined(BusError):
+    """The user did not confirm, so nothing was done."""
+
+    def __init__(self, done: str) -> None:
+        super().__init__(f"nothing was {done}", "answer y, or confirm with --yes")
+        self.done = done
+
+
+class CommandRefused(StreamError):
+    """A worker answered a command, and did not apply it."""
+
+    def __init__(self, session: str, command: str, outcome: str, reason: str | None) -> None:
+        why = f": {reason}" if reason else ""
+        super().__init__(
+            f"session {session!r}: the answer to {command} is {outcome!r}{why}",
+            f"`lanebus tail {session}` shows what the agent did meanwhile",
+        )
+        self.session, self.command, self.outcome, self.reason = session, command, outcome, reason
+
+
+class ModuleRaised(BusError):
+    """A module of the user raised an error while it was imported.
+
+    Fields: `target`, the text that names the module; `trace`, the traceback from the module on.
+    """
+
+    def __init__(self, target: str, error: str, trace: str) -> None:
+        super().__init__(f"{target} raised {error} while it was imported", "correct the line that the traceback names")
+        self.target, self.trace = target, trace
 
 
 class InputLineRefused(MessageError):
@@ -60,7 +115,7 @@ class FileUnwritten(Unavailable):
     """A file could not be written. An earlier file of this name is unchanged."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+        super().__init__(f"{path}: {reason}", "choose another place to write to")
         self.path, self.reason = path, reason
 
 
@@ -69,7 +124,7 @@ class ServerSilent(Unavailable):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the server did not answer within {seconds:g} s: check that it runs, or wait until it has loaded its log"
+            f"the server did not answer within {seconds:g} s", "check that it runs, or wait until it has loaded its log"
         )
         self.seconds = seconds
 
@@ -79,7 +134,7 @@ class NotAnswered(Unavailable):
 
     def __init__(self, session: str, position: int, seconds: float) -> None:
         super().__init__(
-            f"session {session!r}: no worker answered the command at position {position} within {seconds:g} s: start "
-            "one with `lanebus worker`, the command stays in the log"
+            f"session {session!r}: no worker answered the command at position {position} within {seconds:g} s",
+            "start one with `lanebus worker`, the command stays in the log",
         )
         self.session, self.position, self.seconds = session, position, seconds

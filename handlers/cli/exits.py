@@ -1,22 +1,44 @@
-"""Exit codes. An expected error becomes one line on stderr and an exit code, never a traceback."""
+"""Exit codes. An expected error becomes `error: …`, a line with the next step, and a code; never a traceback."""
 
 import errno
 import os
 import sys
 from contextlib import suppress
-from typing import cast
+from enum import IntEnum
+from typing import TYPE_CHECKING, cast
 
 from lanebus.handlers.cli.terminal.text import plain
 
-__all__ = ("FAILED", "INTERRUPTED", "READER_GONE", "SETTINGS", "TERMINATED", "Terminated", "exit_code", "silence")
+if TYPE_CHECKING:
+    from lanebus.bus.errors import BusError
 
-FAILED = 1
-SETTINGS = 2
-"""settings that cannot work; also click's code for wrong usage"""
-INTERRUPTED = 130
-READER_GONE = 141
-"""128 + SIGPIPE, as for programs that SIGPIPE ends, so that a shell with `pipefail` treats lanebus like these"""
-TERMINATED = 143
+__all__ = ("ExitCode", "Terminated", "exit_code", "print_error", "silence")
+
+
+class ExitCode(IntEnum):
+    """The exit codes of `lanebus`. The reference and `lanebus help exit-codes` print this table."""
+
+    def __new__(cls, code: int, meaning: str) -> "ExitCode":
+        self = int.__new__(cls, code)
+        self._value_ = code
+        self.meaning = meaning
+        return self
+
+    meaning: str
+    """when a command exits with the code, in words"""
+
+    DONE = 0, "Success. Also a worker that SIGTERM ended, once its sessions are finished or returned to the group."
+    FAILED = 1, "Failed for another reason: a module of yours raised an error, or the output could not be written."
+    USAGE = 2, "Wrong usage or settings: an unknown option, an id that cannot be one, a server that is not safe to use."
+    NOT_FOUND = 3, "Not found: there is no such session, entry, dead letter, group or projection."
+    REFUSED = 4, "Refused: the log, the agent or you said no. Nothing was changed."
+    UNAVAILABLE = 5, "Unreachable: the server or a worker did not answer, or cannot now. Trying again may help."
+    INVALID = 6, "Invalid input: a message or a file cannot be read. Nothing was changed."
+    FAULTS = 7, "Faults found: by verify, replay, import or doctor; or stored data is damaged."
+    INTERRUPTED = 130, "Ended by Ctrl-C."
+    READER_GONE = 141, "The reader of the output closed the pipe, as 128 + SIGPIPE of other programs."
+    TERMINATED = 143, "Ended by SIGTERM."
+
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -32,24 +54,60 @@ def exit_code(error: BaseException) -> int | None:
     bus, `bus` is already imported.
     """
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     if isinstance(error, Terminated):
-        return TERMINATED
+        return ExitCode.TERMINATED
     if isinstance(error, BrokenPipeError):
         silence()
-        return READER_GONE
+        return ExitCode.READER_GONE
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         silence()
-        _tell(f"the output could not be written: {error.strerror}")
-        return FAILED
+        print_error(f"the output could not be written: {error.strerror}", "free space, or write to another place")
+        return ExitCode.FAILED
     if isinstance(error, BaseExceptionGroup):
         return _of_group(cast("BaseExceptionGroup[BaseException]", error))
-    from lanebus.bus.errors import BusError, SetupError  # noqa: PLC0415
+    from lanebus.bus.errors import BusError  # noqa: PLC0415
 
     if isinstance(error, BusError):
-        _tell(str(error))
-        return SETTINGS if isinstance(error, SetupError) else FAILED
+        from lanebus.handlers.cli.errors import ModuleRaised  # noqa: PLC0415
+        from lanebus.handlers.cli.next_step import next_step  # noqa: PLC0415
+
+        if isinstance(error, ModuleRaised):
+            with suppress(BrokenPipeError):
+                print(error.trace, file=sys.stderr, end="")
+        print_error(error.fault, next_step(error))
+        return code_of(error)
     return None
+
+
+def code_of(error: "BusError") -> ExitCode:
+    """Return the exit code of an error of the bus."""
+    from lanebus.bus import errors  # noqa: PLC0415
+    from lanebus.handlers.agent.errors import RequestUnknown  # noqa: PLC0415
+    from lanebus.handlers.cli import errors as own  # noqa: PLC0415
+    from lanebus.handlers.context.errors import UnknownLeaf  # noqa: PLC0415
+
+    match error:
+        case own.ModuleRaised():
+            return ExitCode.FAILED
+        case own.SessionEmpty() | own.BeyondEnd() | own.NoSuchLetter() | own.NoSuchGroup() | own.NoSuchProjection():
+            return ExitCode.NOT_FOUND
+        case errors.NoSuchPosition() | errors.MediaMissing() | UnknownLeaf() | RequestUnknown():
+            return ExitCode.NOT_FOUND
+        case errors.SetupError() | errors.InvalidSessionId() | errors.InvalidName():
+            return ExitCode.USAGE
+        case errors.InvalidCursor() | errors.InvalidLetterId():
+            return ExitCode.USAGE
+        case errors.EntryDamaged() | errors.MediaDamaged() | errors.ArchiveDamaged() | errors.ForgedEntry():
+            return ExitCode.FAULTS
+        case own.FileUnwritten():
+            return ExitCode.FAILED
+        case errors.Unavailable():
+            return ExitCode.UNAVAILABLE
+        case errors.MessageError():
+            return ExitCode.INVALID
+        case _:
+            return ExitCode.REFUSED
 
 
 def silence() -> None:
@@ -60,9 +118,10 @@ def silence() -> None:
         os.close(devnull)
 
 
-def _tell(text: str) -> None:
+def print_error(fault: str, next_step: str) -> None:
+    """Print an error to stderr in two lines: what is wrong, and what to do next."""
     with suppress(BrokenPipeError):
-        print(f"error: {plain(text)}", file=sys.stderr, flush=True)
+        print(f"error: {plain(fault)}\nhint: {plain(next_step)}", file=sys.stderr, flush=True)
 
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:

@@ -13,7 +13,11 @@ from lanebus.handlers.cli.options import WithBusOptions
 __all__ = ("COMMANDS", "lanebus", "module_of")
 
 COMMANDS: dict[str, dict[str, str]] = {
-    "Start here": {"demo": "Run a small agent and its web page. Needs no API key."},
+    "Start here": {
+        "demo": "Run a small agent and its web page. Needs no API key.",
+        "help": "Show the help of a command or a topic: options, exit-codes.",
+        "completion": "Print a script for a shell that completes commands and ids.",
+    },
     "Read": {
         "sessions": "List sessions, most recently active first.",
         "tail": "Show the entries of a session, and follow new ones.",
@@ -37,6 +41,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "convert": "Convert messages between the formats of several systems.",
     },
     "Maintain": {
+        "doctor": "Look for what loses messages or makes commands fail.",
         "verify": "Check that stored sessions are complete and undamaged.",
         "replay": "Recompute projections, and compare them with the stored ones.",
         "archive": "Copy entries of sessions to compressed files.",
@@ -50,6 +55,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "worker": "Run an agent on all sessions that need an answer.",
         "serve": "Serve the web page that shows sessions live.",
         "server": "Show or stop the embedded server.",
+        "config": "Show the settings, and where each comes from.",
     },
 }
 """one-line description of each command, by heading and command name"""
@@ -129,12 +135,5 @@ def lanebus() -> None:
       lanebus publish first "What is 17 × 23?"
       lanebus tail first
 
-    \b
-    Exit codes:
-      0    success
-      1    refused or failed; stderr says why
-      2    wrong usage or settings
-      130  ended by Ctrl-C
-      141  the reader of the output is gone
-      143  ended by SIGTERM
+    An error prints its reason and the next step. `lanebus help exit-codes` lists the exit codes.
     """

@@ -10,6 +10,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import MissingExtra
 from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
 from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
 
@@ -33,15 +34,15 @@ class MonitorAddress(NamedTuple):
         """Read HOST:PORT; an IPv6 address stands in brackets. Return None for None.
 
         Raises:
-            click.BadParameter: the text is no address.
+            WrongUsage: the text is no address.
         """
         if text is None:
             return None
         host, colon, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-            raise click.BadParameter(
-                f"{text!r}: write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464", param_hint="--monitor"
+            raise WrongUsage(
+                f"--monitor {text!r} is no address", "write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
             )
         return cls(host, int(port), allowed)
 

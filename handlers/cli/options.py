@@ -1,12 +1,29 @@
 """Options of every command: which bus to open, and how to print. They may precede or follow the command's name."""
 
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 from click.core import ParameterSource
 
-__all__ = ("BusCommand", "BusGroup", "Settings", "ViewCommand", "ViewGroup", "WithBusOptions")
+from lanebus.handlers.cli.configuration import apply_defaults, configured
+from lanebus.handlers.cli.usage import WrongUsage
+
+if TYPE_CHECKING:
+    from lanebus.bus.bounds import Bounds
+    from lanebus.handlers.cli.settings_model import Configuration
+
+__all__ = (
+    "SHARED_OPTIONS",
+    "BusCommand",
+    "BusGroup",
+    "Settings",
+    "SharedOption",
+    "ViewCommand",
+    "ViewGroup",
+    "WithBusOptions",
+    "typed_values",
+)
 
 _BUS = "lanebus.handlers.cli.bus"
 
@@ -14,7 +31,9 @@ _BUS = "lanebus.handlers.cli.bus"
 class _Value(NamedTuple):
     text: str
     is_typed: bool
-    """the value was typed on the command line; else it comes from the environment"""
+    """the value was typed on the command line"""
+    is_of_file: bool = False
+    """it comes from the settings file; if neither, it comes from the environment"""
 
 
 def _values(ctx: click.Context) -> dict[str, _Value]:
@@ -22,10 +41,88 @@ def _values(ctx: click.Context) -> dict[str, _Value]:
     return cast("dict[str, _Value]", ctx.meta.setdefault(_BUS, {}))
 
 
-def _store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
+def typed_values(ctx: click.Context) -> dict[str, str]:
+    """Return the options that were typed on the command line, by name, such as `data_dir`."""
+    return {name: value.text for name, value in _values(ctx).items() if value.is_typed}
+
+
+def _store(ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
+    if value is not None and value is not False:
         source = ctx.get_parameter_source(param.name)
-        _values(ctx)[param.name] = _Value(value, source is ParameterSource.COMMANDLINE)
+        _values(ctx)[param.name] = _Value(str(value), source is ParameterSource.COMMANDLINE)
+
+
+class SharedOption(NamedTuple):
+    """An option of many commands. Only `lanebus help options` explains it."""
+
+    name: str
+    metavar: str
+    """"" for a flag"""
+    help: str
+    variable: str = ""
+    """the environment variable that sets it, or \"\""""
+
+    @property
+    def usage(self) -> str:
+        """The option as it is written."""
+        return f"--{self.name} {self.metavar}".rstrip()
+
+    @property
+    def help_with_variable(self) -> str:
+        """The help, with the environment variable if there is one."""
+        return f"{self.help}  [env var: {self.variable}]" if self.variable else self.help
+
+
+_BUS_OPTIONS = (
+    SharedOption(
+        "url",
+        "URL",
+        "Redis or Valkey server, such as redis://localhost:6379, redis+sentinel://… or redis+cluster://…; "
+        "default: the embedded server.",
+        "LANEBUS_URL",
+    ),
+    SharedOption(
+        "data-dir",
+        "DIRECTORY",
+        "Log of the embedded server; default: lanebus in the user's data directory, such as ~/.local/share.",
+        "LANEBUS_DATA_DIR",
+    ),
+    SharedOption("namespace", "NAME", "Prefix of every key on the server; default: lanebus.", "LANEBUS_NAMESPACE"),
+    SharedOption(
+        "media",
+        "PLACE",
+        "Store of large media: a directory or s3://bucket; default: the server.",
+        "LANEBUS_MEDIA",
+    ),
+    SharedOption(
+        "archive", "PLACE", "Archive of sessions: a directory or s3://bucket; default: none.", "LANEBUS_ARCHIVE"
+    ),
+    SharedOption(
+        "config",
+        "FILE",
+        "Settings file; default: lanebus.toml in this directory or the nearest parent that has one.",
+        "LANEBUS_CONFIG",
+    ),
+    SharedOption(
+        "traces", "", "Record OpenTelemetry traces, with an SDK set up from OTEL_… variables.", "LANEBUS_TRACES"
+    ),
+)
+
+_VIEW_OPTIONS = (
+    SharedOption("json", "", "Print JSON, one object per line, even to a terminal."),
+    SharedOption("table", "", "Print tables, even to a file or a pipe."),
+    SharedOption("wide", "", "Cut no column of a table, even if lines are longer than the terminal is wide."),
+)
+
+SHARED_OPTIONS = (*_BUS_OPTIONS, *_VIEW_OPTIONS)
+"""the options of many commands, for `lanebus help options` and the reference"""
+
+
+class _Shared(click.Option):
+    """An option that the help of a command only names: see `format_epilog`."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        del ctx
 
 
 def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
@@ -33,31 +130,28 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
 
     Only the outermost group reads the environment: a variable must not override an option typed before the command.
     """
-    texts = {
-        "url": (
-            "URL",
-            "Redis or Valkey server, such as redis://localhost:6379, redis+sentinel://… or redis+cluster://…; "
-            "default: the embedded server.",
-        ),
-        "data_dir": (
-            "DIRECTORY",
-            "Log of the embedded server; default: lanebus in the user's data directory, such as ~/.local/share.",
-        ),
-        "namespace": ("NAME", "Prefix of every key on the server; default: lanebus."),
-        "media": ("PLACE", "Store of large media: a directory or s3://bucket; default: the server."),
-        "archive": ("PLACE", "Archive of sessions: a directory or s3://bucket; default: none."),
-    }
     return [
-        click.Option(
-            [f"--{name.replace('_', '-')}"],
-            metavar=metavar,
-            help=f"{text}  [env var: LANEBUS_{name.upper()}]",
-            envvar=f"LANEBUS_{name.upper()}" if with_environment else None,
+        _Shared(
+            [f"--{option.name}"],
+            metavar=option.metavar,
+            help=option.help,
+            envvar=option.variable if with_environment else None,
+            is_flag=not option.metavar,
+            default=None,
             expose_value=False,
             callback=_store,
         )
-        for name, (metavar, text) in texts.items()
+        for option in _BUS_OPTIONS
     ]
+
+
+def _from_file(configuration: "Configuration | None") -> dict[str, _Value]:
+    if configuration is None:
+        return {}
+    found = {
+        name: getattr(configuration, name) for name in ("url", "data_dir", "namespace", "media", "archive", "traces")
+    }
+    return {name: _Value(str(value), is_typed=False, is_of_file=True) for name, value in found.items() if value}
 
 
 class Settings(NamedTuple):
@@ -70,42 +164,70 @@ class Settings(NamedTuple):
     """a directory or a URL; None stores media on the server"""
     archive: str | None = None
     """a directory or a URL; None means no archive"""
+    bounds: "Bounds | None" = None
+    """bounds of the bus; None means the defaults"""
+    is_traced: bool = False
+    """set up the OpenTelemetry SDK if it is not set up"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
-        """Read the settings from the command line, else from the environment.
+        """Read the settings from the command line, else from the environment, else from the settings file.
 
-        A typed directory overrides a URL from the environment. If the environment names both, the URL is used, so that
-        a container image can set a default directory.
+        Of a URL and a directory, the one from the earlier of these places is used. If both come from one place, the URL
+        is used, so that a container image can set a default directory.
 
         Raises:
-            click.UsageError: both a URL and a directory were typed.
+            WrongUsage: both a URL and a directory were typed.
+            SettingsRefused: the settings file cannot be read, or a setting is wrong.
         """
-        values = _values(ctx)
+        configuration = configured(ctx)
+        values = {**_from_file(configuration), **_values(ctx)}
         url, data_dir, namespace = values.get("url"), values.get("data_dir"), values.get("namespace")
         media, archive = values.get("media"), values.get("archive")
-        if url and data_dir and data_dir.is_typed:
-            if url.is_typed:
-                raise click.UsageError(
-                    "--url and --data-dir exclude each other: --url names your server, --data-dir the embedded one"
+        if url and data_dir:
+            if url.is_typed and data_dir.is_typed:
+                raise WrongUsage(
+                    "--url and --data-dir exclude each other",
+                    "use --url for a server of your own, --data-dir for the embedded one",
                 )
-            url = None
+            if data_dir.is_typed or (url.is_of_file and not data_dir.is_of_file):
+                url = None
         return cls(
             url.text if url else None,
             Path(data_dir.text) if data_dir and not url else None,
             namespace.text if namespace else "lanebus",
             media.text if media else None,
             archive.text if archive else None,
+            configuration.bounds if configuration is not None else None,
+            is_traced="traces" in values,
         )
 
 
 class WithBusOptions(click.Command):
-    """A command or group with `--url`, `--data-dir`, `--namespace`, `--media` and `--archive`, for `Settings.of`."""
+    """A command or group with `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`, for
+    `Settings.of`."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
         # Keep --help last.
         return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Each error names its command, also where click leaves it out."""
+        apply_defaults(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Name the shared options at the end of the help."""
+        super().format_epilog(ctx, formatter)
+        names = [f"--{option.name}" for option in SHARED_OPTIONS]
+        own = {name for param in self.get_params(ctx) if isinstance(param, _Shared) for name in param.opts}
+        formatter.write_paragraph()
+        formatter.write_text(f"Also: {', '.join(name for name in names if name in own)}; see `lanebus help options`.")
 
 
 class BusCommand(WithBusOptions):
@@ -118,18 +240,17 @@ class BusGroup(WithBusOptions, click.Group):
 
 def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        ctx.meta["lanebus.handlers.cli.form"] = param.name
+        ctx.meta["lanebus.handlers.cli.wide" if param.name == "wide" else "lanebus.handlers.cli.form"] = param.name
 
 
 class ViewCommand(BusCommand):
-    """A command that prints a table or JSON, with `--table` and `--json`. `Output.of` chooses."""
+    """A command that prints a table or JSON, with `--json`, `--table` and `--wide`. `Output.of` chooses."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        texts = {"json": "Print JSON, even to a terminal.", "table": "Print tables, even to a file or a pipe."}
         options = [
-            click.Option([f"--{name}"], is_flag=True, help=text, expose_value=False, callback=_choose)
-            for name, text in texts.items()
+            _Shared([f"--{option.name}"], is_flag=True, help=option.help, expose_value=False, callback=_choose)
+            for option in _VIEW_OPTIONS
         ]
         own = len(self.params)
         return [*params[:own], *options, *params[own:]]

@@ -25,7 +25,7 @@ class Unsayable(MessageError):
     """
 
     def __init__(self, codec: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{codec} cannot represent {'; '.join(losses)}. Change the messages, or write them lossy")
+        super().__init__(f"{codec} cannot represent {'; '.join(losses)}", "change the messages, or write them lossy")
         self.codec, self.losses = codec, losses
 
 

@@ -35,6 +35,6 @@ class UnknownLeaf(MessageError):
 
     def __init__(self, session: str, leaf: int) -> None:
         super().__init__(
-            f"session {session!r} has no entry {leaf} in its LLM lane. Name the position of an entry of that lane."
+            f"session {session!r} has no entry {leaf} in its LLM lane", "name the position of an entry of that lane"
         )
         self.session, self.leaf = session, leaf

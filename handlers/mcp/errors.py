@@ -16,7 +16,7 @@ class McpToolMissing(SetupError):
     def __init__(self, server: str, names: Iterable[str]) -> None:
         self.server, self.names = server, tuple(sorted(names))
         missing = ", ".join(map(repr, self.names))
-        super().__init__(f"the MCP server {server} has no tool {missing}: ask only for tools that it lists")
+        super().__init__(f"the MCP server {server} has no tool {missing}", "ask only for tools that it lists")
 
 
 class McpUnavailable(Unavailable):
@@ -26,5 +26,5 @@ class McpUnavailable(Unavailable):
     """
 
     def __init__(self, server: str, reason: str) -> None:
-        super().__init__(f"the MCP server {server} is not available: {reason}. Check that it runs")
+        super().__init__(f"the MCP server {server} is not available: {reason}", "check that it runs")
         self.server, self.reason = server, reason

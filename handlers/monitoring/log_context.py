@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-__all__ = ("COMMON_FIELDS", "LogContext", "log_context", "within")
+from lanebus.handlers.trace_id import trace_id
+
+__all__ = ("COMMON_FIELDS", "LogContext", "common_fields", "log_context", "within")
 
 COMMON_FIELDS = ("session", "agent", "turn", "worker", "trace_id")
 """The fields of every event, in the order in which they are printed."""
@@ -24,7 +26,7 @@ class LogContext:
     worker: str = ""
     """name of the worker"""
     trace_id: str = ""
-    """id of the trace; "" while nothing traces"""
+    """id of the trace of the agent's newest run; "" means the trace of the task that writes the line"""
 
 
 _current: ContextVar[LogContext | None] = ContextVar("lanebus_log_context", default=None)
@@ -33,6 +35,18 @@ _current: ContextVar[LogContext | None] = ContextVar("lanebus_log_context", defa
 def log_context() -> LogContext:
     """Return the fields of the current task. Without `within`, they are all empty, and changes are not kept."""
     return _current.get() or LogContext()
+
+
+def common_fields(context: LogContext | None = None) -> dict[str, str]:
+    """Return the common fields by name. A context without a trace gets the id of the current one, if there is any.
+
+    Args:
+        context: the fields; None takes those of the current task.
+    """
+    common = context or log_context()
+    values: dict[str, str] = {name: getattr(common, name) for name in COMMON_FIELDS}
+    values["trace_id"] = values["trace_id"] or trace_id()
+    return values
 
 
 @contextmanager

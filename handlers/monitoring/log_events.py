@@ -9,7 +9,7 @@ import logging
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
-from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, log_context
+from lanebus.handlers.monitoring.log_context import LogContext, common_fields
 
 __all__ = (
     "EVENTS",
@@ -244,9 +244,6 @@ def write_event(logger: logging.Logger, event: LogEvent, context: LogContext | N
     """
     if not logger.isEnabledFor(event.LEVEL):
         return
-    common = context or log_context()
-    values: dict[str, Value] = {"event": event.NAME}
-    values |= {name: getattr(common, name) for name in COMMON_FIELDS}
-    values |= asdict(event)
+    values: dict[str, Value] = {"event": event.NAME, **common_fields(context), **asdict(event)}
     shown = (f"{name}={value}" for name, value in values.items() if name != "event" and value not in {"", None})
     logger.log(event.LEVEL, "%s", " ".join((event.NAME, *shown)), extra=values, stacklevel=2)

@@ -170,7 +170,7 @@ class _Totals(Generic[S]):
             raise InvalidProjection(
                 self.projection.name,
                 "over all sessions, the entries that a fork shares would count again",
-                "Give @projection(forked=…), the initial state of a fork's own entries",
+                "give @projection(forked=…), the initial state of a fork's own entries",
             )
 
     async def refresh(self, buckets: Iterable[int], *, is_anew: bool = False) -> None:

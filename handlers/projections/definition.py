@@ -93,11 +93,11 @@ def projection(
             the function is decorated, and its text says what to change.
     """
     if isinstance(version, bool) or version < 1:
-        raise InvalidProjection(name, f"its version is {version!r}", "Use a whole number from 1 on")
+        raise InvalidProjection(name, f"its version is {version!r}", "use a whole number from 1 on")
     try:
         check_name(name)
     except InvalidName:
-        raise InvalidProjection(name, "the name is not allowed", "Use 1 to 64 letters, digits and _ . -") from None
+        raise InvalidProjection(name, "the name is not allowed", "use 1 to 64 letters, digits and _ . -") from None
 
     def define(function: Callable[..., S]) -> Projection[S]:
         definition = _Definition[S](name, function)
@@ -107,7 +107,7 @@ def projection(
         try:
             selection = Selection.of(chosen, wanted)
         except MessageError as error:
-            raise InvalidProjection(name, str(error), "Leave out `lanes` and `kinds` to read all of them") from None
+            raise InvalidProjection(name, error.fault, "leave out `lanes` and `kinds` to read all of them") from None
         is_plain = given.is_envelope and lanes is None and kinds is None
         return Projection(
             name=name,
@@ -131,18 +131,18 @@ class _Definition(Generic[S]):
         if name in OWN_NAMES and not function.__module__.startswith("lanebus."):
             raise self._fault("lanebus has a projection of this name", "Choose another name")
         if _is_async(function):
-            raise self._fault("its fold is async", "Make it a plain def; a fold does no I/O")
+            raise self._fault("its fold is async", "make it a plain def; a fold does no I/O")
         if len(names := self._parameters()) not in {2, 3}:
             found = ", ".join(names) or "none"
             raise self._fault(f"its parameters are: {found}", "Declare evolve(state, event), or a third one: envelope")
         hints = self._hints(names)
         self._wants_envelope = len(names) == 3
         if self._wants_envelope and hints[names[2]] is not Envelope:
-            raise self._fault(f"the third parameter, {names[2]}, is no Envelope", "Annotate it with Envelope")
+            raise self._fault(f"the third parameter, {names[2]}, is no Envelope", "annotate it with Envelope")
         if "return" in hints and hints["return"] != hints[names[0]]:
             raise self._fault(
                 f"it takes a state of {_text(hints[names[0]])} and returns {_text(hints['return'])}",
-                "Give the first parameter and the return value the same annotation",
+                "give the first parameter and the return value the same annotation",
             )
         self.given = self._given(names[1], hints[names[1]])
         self._hint = hints[names[0]]
@@ -159,7 +159,7 @@ class _Definition(Generic[S]):
         except (TypeError, ValueError):
             made = _UNSET
         if made is _UNSET or not self._allows(made):
-            raise self._fault(f"{_text(self._hint)} has no default", "Give @projection(initial=…)")
+            raise self._fault(f"{_text(self._hint)} has no default", "give @projection(initial=…)")
         return self.checked(made, "initial")
 
     def checked(self, value: object, argument: str) -> S:
@@ -169,7 +169,7 @@ class _Definition(Generic[S]):
         """
         if not self._allows(value):
             raise self._fault(
-                f"its {argument} state {value!r:.80} is no {_text(self._hint)}", f"Give {argument} a value of that type"
+                f"its {argument} state {value!r:.80} is no {_text(self._hint)}", f"give {argument} a value of that type"
             )
         state = cast("S", value)
         unused = Projection(name=self._name, version=1, state=self.state, initial=state, evolve=self._function)
@@ -199,7 +199,7 @@ class _Definition(Generic[S]):
                 return state
             new = function(state, event, envelope) if wants_envelope else function(state, event)
             if new is None and not allows_none:
-                raise self._fault("the fold returned None", "Return the state from every branch")
+                raise self._fault("the fold returned None", "return the state from every branch")
             return new
 
         return evolve
@@ -221,7 +221,7 @@ class _Definition(Generic[S]):
             raise self._fault(f"an annotation cannot be resolved: {error}", "Define the class in the module") from None
         for name in names:
             if name not in hints:
-                raise self._fault(f"its parameter {name} has no annotation", "Annotate state and event")
+                raise self._fault(f"its parameter {name} has no annotation", "annotate state and event")
         return hints
 
     def _given(self, name: str, hint: object) -> FoldInput:
@@ -230,7 +230,7 @@ class _Definition(Generic[S]):
         if given is None or given.foreign:
             raise self._fault(
                 f"no entry of a log is {_text(hint)}, as its parameter {name} is annotated",
-                "Use message classes, event classes, DecodeFailure, or Envelope alone",
+                "use message classes, event classes, DecodeFailure, or Envelope alone",
             )
         return given
 
@@ -243,11 +243,11 @@ class _Definition(Generic[S]):
             adapter.json_schema(mode="serialization")
         except PydanticUserError as error:
             fault = f"its state, {_text(hint)}, cannot be stored as JSON: {error.message.splitlines()[0]}"
-            raise self._fault(fault, "Use a frozen dataclass, a pydantic model or builtin types") from None
+            raise self._fault(fault, "use a frozen dataclass, a pydantic model or builtin types") from None
         if (key := structured_key(adapter.core_schema)) is not None:
             raise self._fault(
                 f"its state, {_text(hint)}, has a mapping whose keys are of type {key}, which JSON does not give back",
-                "Use text or numbers as keys",
+                "use text or numbers as keys",
             )
         return adapter
 

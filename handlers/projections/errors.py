@@ -8,12 +8,12 @@ __all__ = ("InvalidProjection", "ProjectionNotFound")
 class InvalidProjection(SetupError):
     """The definition of a projection cannot work. The text says what to change.
 
-    Fields: `projection`, the projection's name; `fault` and `remedy`, texts for people.
+    Fields: `projection`, the projection's name; those of `BusError`.
     """
 
     def __init__(self, projection: str, fault: str, remedy: str) -> None:
-        super().__init__(f"projection {projection[:80]!r}: {fault}. {remedy}.")
-        self.projection, self.fault, self.remedy = projection, fault, remedy
+        super().__init__(f"projection {projection[:80]!r}: {fault}", remedy)
+        self.projection = projection
 
 
 class ProjectionNotFound(SetupError):
@@ -23,5 +23,8 @@ class ProjectionNotFound(SetupError):
     """
 
     def __init__(self, target: str, reason: str) -> None:
-        super().__init__(f"no projection at {target!r}: {reason}")
+        super().__init__(
+            f"no projection at {target!r}: {reason}",
+            "write module:attribute or path/to/file.py:attribute of a projection",
+        )
         self.target, self.reason = target, reason

@@ -136,7 +136,7 @@ class Projection(Generic[S]):
         return InvalidProjection(
             self.name,
             f"its state is not what JSON stores and gives back: {fault}",
-            "Return a state of the annotated type, of values that JSON keeps, from every branch of the fold",
+            "return a state of the annotated type, of values that JSON keeps, from every branch of the fold",
         )
 
 

@@ -1,10 +1,11 @@
 """Fold a summary of each session, for a list of sessions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import MessageError, SessionErased
+from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
@@ -49,7 +50,9 @@ class SessionLine(Frozen):
     """loop id → highest known turn index plus one, for loops that have not ended"""
 
 
-async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Projected[SessionLine]]:
+async def session_lines(
+    bus: Bus, views: Views | None = None, *, heads: Sequence[SessionHead] | None = None
+) -> dict[str, Projected[SessionLine]]:
     """Return the summary of every session by session id, newest activity first. Erased sessions are left out.
 
     If the first entries of a session were trimmed before they were counted, the summary covers the remaining entries.
@@ -58,12 +61,13 @@ async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Proje
     Args:
         bus: the bus whose sessions to list.
         views: cache of the summaries, for a process that lists the sessions repeatedly. None uses no cache.
+        heads: only these sessions, in their order. None means all.
 
     Raises:
         BusError: a log could not be read.
     """
     lines: dict[str, Projected[SessionLine]] = {}
-    for head in await bus.sessions():
+    for head in await bus.sessions() if heads is None else heads:
         with suppress(SessionErased):  # erased since the list was read
             lines[head.session] = await (views.look if views else look)(bus.session(head.session), SESSIONS)
     return lines

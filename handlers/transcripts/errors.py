@@ -9,7 +9,7 @@ class CyclicTree(MessageError):
     """The parents of an entry lead back to the entry itself. Fields: `entry`, the entry's id."""
 
     def __init__(self, entry: str) -> None:
-        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it: correct its parent in the transcript")
+        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it", "correct its parent in the transcript")
         self.entry = entry
 
 

@@ -42,7 +42,7 @@ class OwnLog(StreamError):
     """The file is an export of the same session as the import's target. Nothing was published."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"the file is an export of session {session!r} itself: import it into another session")
+        super().__init__(f"the file is an export of session {session!r} itself", "import it into another session")
         self.session = session
 
 

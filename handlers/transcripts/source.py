@@ -23,7 +23,7 @@ class DocumentTooLarge(MessageError):
     """The file is one JSON document and too large to be read as a whole. Nothing was published."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes: import a smaller one")
+        super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes", "import a smaller one")
         self.limit_bytes = limit_bytes
 
 

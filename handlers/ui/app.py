@@ -43,7 +43,7 @@ def create_app(
     """
     page = load_page()
     app = Starlette(
-        routes=Api(bus, page, closing or anyio.Event(), bounds).routes(),
+        routes=Api(bus, page, closing or anyio.Event(), bounds).routes(bus.tracing),
         middleware=[
             Middleware(Guard, token=token, reader_token=reader_token, allowed_hosts=allowed_hosts, headers=page.headers)
         ],

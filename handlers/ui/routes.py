@@ -1,8 +1,11 @@
 """The HTTP API that the page uses. Other clients may use it too."""
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -12,6 +15,7 @@ from lanebus.bus.errors import InvalidCursor, SessionErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
+from lanebus.bus.tracing import Tracing
 from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.commands import follow_up, send
@@ -23,6 +27,7 @@ from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer, envelope_json
 from lanebus.handlers.ui.stream import EventStream, session_frames
+from lanebus.handlers.ui.tracing import TracedRoute
 from lanebus.handlers.ui.views import status_view, turns_view, usage_view
 
 __all__ = ("Api",)
@@ -35,9 +40,18 @@ class Api:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
         self._views = Views(bounds.views)
 
-    def routes(self) -> list[BaseRoute]:
-        """Return all routes. The guard checks each request before a route handles it."""
+    def routes(self, tracing: Tracing) -> list[BaseRoute]:
+        """Return all routes. The guard checks each request before a route handles it.
+
+        Args:
+            tracing: records the requests that publish.
+        """
         session = "/api/sessions/{session}"
+
+        def posted(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+            traced = Middleware(TracedRoute, route=path, tracing=tracing)
+            return Route(path, endpoint, methods=["POST"], middleware=[traced])
+
         return [
             Route("/", self.index),
             Route("/static/{path:path}", self.static),
@@ -47,9 +61,9 @@ class Api:
             Route(session, self.head),
             Route(f"{session}/entries", self.entries),
             Route(f"{session}/events", self.events),
-            Route(f"{session}/messages", self.post_message, methods=["POST"]),
-            Route(f"{session}/commands", self.post_command, methods=["POST"]),
-            Route(f"{session}/agent", self.post_agent, methods=["POST"]),
+            posted(f"{session}/messages", self.post_message),
+            posted(f"{session}/commands", self.post_command),
+            posted(f"{session}/agent", self.post_agent),
             Route(f"{session}/status", self.status),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),

@@ -9,6 +9,7 @@
 - `models`: local servers that implement the providers' APIs
 - `providers`: checks of request bodies
 - `mcp`: MCP servers
+- `telemetry`: recorded OpenTelemetry spans
 - `page`: the page in a browser, server-sent events
 - `cli`: the command line as a process
 - `docs`: the code blocks of the README and the documentation

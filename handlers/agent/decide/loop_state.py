@@ -22,7 +22,7 @@ from lanebus.handlers.context.fold import Context
 from lanebus.handlers.context.read_marks import is_prompt, left_over, read_position
 from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status
 
-__all__ = ("LoopState", "SessionSnapshot", "derive_loop_state")
+__all__ = ("LoopState", "SessionSnapshot", "derive_loop_state", "unread_prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,11 @@ def derive_loop_state(context: Context, status: Status) -> LoopState:
         is_halted=status.halted is not None,
         commands=status.commands,
     )
+
+
+def unread_prompts(path: Sequence[Envelope], end: int) -> tuple[Envelope, ...]:
+    """Return the user messages among the first `end` entries of a path that no model had answered there."""
+    return _read(path[:end]).unread
 
 
 class _Read(NamedTuple):

@@ -224,9 +224,12 @@ class _Batch:
             run=run,
         )
         try:
-            self._results[call.id] = await invoke_tool(
-                self._tools[call.name], call, context, clean_up_seconds=run.bounds.clean_up
-            )
+            tool = self._tools[call.name]
+            with run.tracing.executing(call, tool.spec.description) as record:
+                result = await invoke_tool(tool, call, context, clean_up_seconds=run.bounds.clean_up)
+                if record is not None:
+                    record.ended(result)
+            self._results[call.id] = result
         finally:
             progress.is_over = True
         self._done[call.id].set()

@@ -9,10 +9,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 
+from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
@@ -20,6 +22,7 @@ from lanebus.handlers.agent.interrupt import until_interrupted
 from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.task_end import end_task
+from lanebus.handlers.agent.tracing import CallRecord
 from lanebus.handlers.agent.turn.partial_response import PartialResponse
 from lanebus.handlers.agent.turn.preview import Preview
 from lanebus.handlers.providers.common.answer import ModelEvent, Piece
@@ -59,6 +62,31 @@ async def stream_response(
         deadline: cuts the stream. Each event of the stream restarts the deadline's time-out for silence.
         preview: shows the pieces as they arrive; None shows nothing.
     """
+    stream = partial(_stream, run, model, request, response, drain_seconds=drain_seconds, deadline=deadline)
+    with run.tracing.calling(model, request) as record:
+        if record is None:
+            return await stream(preview=preview)
+        try:
+            end = await stream(preview=preview, record=record)
+        except asyncio.CancelledError:
+            record.ended(response.whole or response.cut("aborted", "the call was cancelled"))
+            raise
+        reason: StopReason = "error" if end.interrupt is None else "aborted"
+        record.ended(response.whole or response.cut(reason, end.fault or ""))
+        return end
+
+
+async def _stream(
+    run: Run,
+    model: Model,
+    request: ModelRequest,
+    response: PartialResponse,
+    *,
+    drain_seconds: float,
+    deadline: Deadline,
+    preview: Preview | None,
+    record: CallRecord | None = None,
+) -> StreamEnd:
     fault: str | None = None
 
     def note_fault(error: Exception) -> None:
@@ -68,6 +96,8 @@ async def stream_response(
 
     def on_event(event: ModelEvent) -> None:
         deadline.restart_silence()
+        if record is not None:
+            record.began()
         if preview is not None and isinstance(event, Piece):
             preview.add(event)
 

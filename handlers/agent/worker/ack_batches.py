@@ -32,6 +32,7 @@ class AckBatcher:
         self._released: list[Lease] = []
         self._done: list[Work] = []
         self._read_up_to: dict[str, int] = {}
+        self._traces: dict[str, str] = {}
         self._some = asyncio.Event()
         self._one_at_a_time = anyio.Lock()
 
@@ -40,14 +41,17 @@ class AckBatcher:
         self._released.append(lease)
         self._some.set()
 
-    def ack(self, work: Work, read_up_to: int) -> None:
+    def ack(self, work: Work, read_up_to: int, trace: str = "") -> None:
         """Ack work with the next batch.
 
         Args:
             read_up_to: position up to which the work's session was read.
+            trace: trace context in which the work was processed; "" if there is none.
         """
         self._done.append(work)
         self._read_up_to[work.session] = read_up_to
+        if trace:
+            self._traces[work.session] = trace
         self._some.set()
 
     async def run(self) -> None:
@@ -65,8 +69,8 @@ class AckBatcher:
             The work that was acked. If the server was unreachable, this work is delivered again.
         """
         async with self._one_at_a_time:
-            leases, works, read_up_to = self._released, self._done, self._read_up_to
-            self._released, self._done, self._read_up_to = [], [], {}
+            leases, works, read_up_to, traces = self._released, self._done, self._read_up_to, self._traces
+            self._released, self._done, self._read_up_to, self._traces = [], [], {}, {}
             self._some = asyncio.Event()
             try:
                 # Release first: a worker that then gets the session for a new message finds its lease free.
@@ -74,12 +78,13 @@ class AckBatcher:
                     await self._release(leases)
                 # Ack even if the release failed: otherwise the work stays with this worker for as long as the worker
                 # lives.
-                await self._consumer.ack(*works, seen=read_up_to)
+                await self._consumer.ack(*works, seen=read_up_to, traces=traces)
             except Unavailable as error:
                 _log.info("%d units of work were not acked: %s", len(works), error)
             except BaseException:
                 self._released, self._done = leases + self._released, works + self._done
                 self._read_up_to = read_up_to | self._read_up_to
+                self._traces = traces | self._traces
                 self._some.set()
                 raise
             return works

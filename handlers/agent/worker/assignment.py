@@ -67,6 +67,8 @@ class Assignment:
         self.read_up_to = 0
         """position up to which the session was read and left nothing to do"""
         self.attempt = 1
+        self.trace = ""
+        """trace context of the agent's last run; "" before the first, and without tracing"""
         self._failures = 0
         self.backoff = Backoff(services.bounds.pause, services.bounds.longest_pause)
 
@@ -96,6 +98,9 @@ class Assignment:
         self._failures += 1
         return self._failures
 
+    def _traces_of(self, work: Work) -> dict[str, str]:
+        return {work.session: self.trace} if self.trace else {}
+
     async def dead_letter(self, error: Exception, raw: bytes = b"", read_up_to: int = 0) -> None:
         """Make the work a dead letter.
 
@@ -107,7 +112,7 @@ class Assignment:
         if (work := self.work) is not None:
             reason, attempts, services = error_text(error), self.attempt, self._services
             letter = await services.consumer.dead_letter(
-                work, reason=reason, attempts=attempts, raw=raw, seen=read_up_to
+                work, reason=reason, attempts=attempts, raw=raw, seen=read_up_to, traces=self._traces_of(work)
             )
             services.counts.dead_letters += bool(letter)
             write_event(_log, WorkDead(letter=letter, attempts=attempts, error=_error_kind(error)))
@@ -131,7 +136,9 @@ class Assignment:
         await self._services.leases.release((lease,), rest=delay)
         work, self.work = self.work, None
         if work is not None:
-            await self._services.consumer.nack(work, delay=delay, error=reason, attempts=attempts)
+            await self._services.consumer.nack(
+                work, delay=delay, error=reason, attempts=attempts, traces=self._traces_of(work)
+            )
         self._services.counts.rescheduled += 1
         self.log_retry(error, delay)
         return Left()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lanebus.bus.groups.consumer import Consumer
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.log.lease import Leases
+from lanebus.bus.tracing import Tracing
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
@@ -33,3 +34,4 @@ class WorkerServices:
     cache: SessionCache
     counts: WorkerCounts
     bounds: WorkerBounds
+    tracing: Tracing

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from random import random
 
 from lanebus.bus.errors import (
@@ -14,6 +15,7 @@ from lanebus.bus.errors import (
     Unavailable,
 )
 from lanebus.bus.groups.retry_policy import Retry
+from lanebus.bus.tracing import NO_TRACING
 from lanebus.handlers.agent.apply_command import refuse
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -21,10 +23,12 @@ from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
 from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome, error_text
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
+from lanebus.handlers.agent.worker.loop_messages import loop_messages
 from lanebus.handlers.agent.worker.redrive import reopening
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.monitoring.log_context import log_context
 from lanebus.handlers.projections.agent_status import Command
+from lanebus.handlers.trace_id import trace_id
 
 __all__ = ("SessionRun",)
 
@@ -108,10 +112,12 @@ class SessionRun:
         log_context().agent = run.lease.agent
         looked_at: int | None = None
         try:
-            if isinstance(agent, SnapshotAgent):
-                looked_at = await agent.work_from(run, snapshot)
-            else:
-                await agent(run)
+            with self._recorded(snapshot) as assignment.trace:
+                log_context().trace_id = trace_id()
+                if isinstance(agent, SnapshotAgent):
+                    looked_at = await agent.work_from(run, snapshot)
+                else:
+                    await agent(run)
         except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
             raise
         except TryAgain as error:
@@ -133,6 +139,13 @@ class SessionRun:
         if looked_at is None or not run.is_unchanged_since(looked_at) or assignment.woken.is_set():
             return None
         return await self._done()
+
+    def _recorded(self, snapshot: SessionSnapshot) -> AbstractContextManager[str]:
+        tracing, session = self._services.tracing, self._run.session.id
+        if tracing is NO_TRACING:
+            return nullcontext("")
+        group, attempt = self._services.consumer.group, self._assignment.attempt
+        return tracing.processing(session, loop_messages(snapshot), group=group, attempt=attempt)
 
     async def _done(self) -> WorkOutcome:
         position = self._run.position

@@ -116,7 +116,7 @@ class SessionTask:
                         acks.release(lease)
                     if is_done:
                         if assignment.work is not None:
-                            acks.ack(assignment.work, assignment.read_up_to)
+                            acks.ack(assignment.work, assignment.read_up_to, assignment.trace)
                         return True
                 case Left():
                     if assignment.work is None:

@@ -145,6 +145,7 @@ class Worker:
             cache=cache,
             counts=self.counts,
             bounds=bounds,
+            tracing=bus.tracing,
         )
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}

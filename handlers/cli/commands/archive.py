@@ -10,9 +10,11 @@ from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import Settings, ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, size
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -26,7 +28,7 @@ _COLUMNS = (
 
 
 @click.command("archive", cls=ViewCommand)
-@click.argument("sessions", nargs=-1, metavar="[SESSION]…")
+@click.argument("sessions", nargs=-1, type=SessionId(), metavar="[SESSION]…")
 @click.option("--all", "is_all", is_flag=True, help="Archive every session.")
 @click.option(
     "--before",
@@ -46,9 +48,9 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, befo
     Example: lanebus archive --all --archive s3://bucket/lanebus
     """
     if is_all == bool(sessions):
-        raise click.UsageError("give either SESSION or --all")
+        raise WrongUsage("SESSION and --all: one of them is needed", "give either SESSION or --all")
     if Settings.of(ctx).archive is None:
-        raise click.UsageError("no archive is set: name one with --archive or LANEBUS_ARCHIVE")
+        raise WrongUsage("no archive is set", "name one with --archive or LANEBUS_ARCHIVE")
     on_bus(ctx, partial(_archive, sessions=sessions, before=before, output=Output.of(ctx)))
 
 

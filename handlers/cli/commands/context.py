@@ -19,7 +19,9 @@ from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn
 from lanebus.handlers.cli.errors import BeyondEnd, FileUnread
 from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.request import ProviderRequest
@@ -30,7 +32,7 @@ __all__ = ("command",)
 
 
 @click.command("context", cls=BusCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option(
     "--provider", type=click.Choice(list(PROVIDERS)), default="anthropic", help="API of the request.", show_default=True
 )
@@ -79,7 +81,7 @@ def command(
     """
     if turn is not None:
         if at is not None:
-            raise click.UsageError("--at and --turn exclude each other: give one of them")
+            raise WrongUsage("--at and --turn exclude each other", "give one of them")
         past = on_session(ctx, session, partial(read_request, turn_id=read_turn(turn, session)))
         is_named = ctx.get_parameter_source("provider") is not ParameterSource.DEFAULT
         request = _past_request(past, provider if is_named else None, model, max_tokens, _read_tools(tools))

@@ -16,10 +16,12 @@ from lanebus.handlers.agent.command_specs import COMMAND_SPECS, read_control
 from lanebus.handlers.agent.commands import answered, follow_up, send
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn, user_messages
-from lanebus.handlers.cli.errors import NotAnswered
+from lanebus.handlers.cli.errors import CommandRefused, NotAnswered
 from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.receipt import receipt_json
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -48,7 +50,7 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
 
 
 @click.command("control", cls=BusCommand, help=_HELP)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.argument("name", metavar="COMMAND", type=click.Choice(list(COMMAND_SPECS)))
 @click.argument("arguments", nargs=-1, metavar="[TEXT | TURN CALL]")
 @click.option(
@@ -65,7 +67,7 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
     "--wait",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Wait this long for a worker's answer, and print it; default: do not wait. The exit code is 1 unless the "
+    help="Wait this long for a worker's answer, and print it; default: do not wait. The exit code is 4 unless the "
     "command is applied or repeated.",
 )
 @click.pass_context
@@ -79,7 +81,7 @@ def command(
     key: str | None,
     wait: float | None,
     **options: str | None,
-) -> int:
+) -> None:
     fields = {field: value for field, value in options.items() if value is not None}
     _check(name, arguments, fields, wait)
     control, message = _read(session, name, arguments, fields)
@@ -91,7 +93,8 @@ def command(
         {**receipt_json(session, receipt), "outcome": answer and answer.outcome, "reason": answer and answer.reason},
         f"{session}: {what} position {receipt.position}{outcome}{reason}",
     )
-    return 0 if answer is None or answer.outcome in _DONE else 1
+    if answer is not None and answer.outcome not in _DONE:
+        raise CommandRefused(session, name, answer.outcome, answer.reason)
 
 
 def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait: float | None) -> None:
@@ -99,15 +102,22 @@ def _check(name: str, arguments: Sequence[str], fields: Mapping[str, str], wait:
     spec = COMMAND_SPECS[name]
     if len(arguments) != len(spec.arguments):
         needed = " and ".join(spec.arguments)
-        raise click.UsageError(f"{name} needs {needed} after its name" if needed else f"{name} takes no arguments")
+        if needed:
+            raise WrongUsage(
+                f"{name} needs {needed} after its name",
+                f"write lanebus control SESSION {name} {' '.join(spec.arguments)}",
+            )
+        raise WrongUsage(f"{name} takes no arguments", f"write lanebus control SESSION {name}")
     if "when" in fields and fields["when"] not in spec.when_choices:
         choices = " or ".join(spec.when_choices)
-        raise click.UsageError(f"{name}: --when must be {choices}" if choices else f"{name} has no option --when")
+        if choices:
+            raise WrongUsage(f"{name} cannot be sent with --when {fields['when']}", f"use --when {choices}")
+        raise WrongUsage(f"{name} has no option --when", "leave it out")
     for field, option in _OPTIONS.items():
         if field in fields and field not in spec.options:
-            raise click.UsageError(f"{name} has no option --{option}")
+            raise WrongUsage(f"{name} has no option --{option}", "leave it out")
     if spec.control is None and wait is not None:
-        raise click.UsageError(f"{name} gets no answer from a worker: leave out --wait")
+        raise WrongUsage(f"{name} gets no answer from a worker", "leave out --wait")
 
 
 def _read(

@@ -5,8 +5,10 @@ import sys
 import click
 
 from lanebus.handlers.cli.dialects import SOURCES, TARGETS, authored, codec_of, read_messages, request_of
+from lanebus.handlers.cli.exits import ExitCode, print_error
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.values import INPUT_LIMIT_BYTES, read_values, written_values
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.codecs.codec import Unsayable
 from lanebus.handlers.json_text import compact
 from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
@@ -59,7 +61,7 @@ def command(
     """
     is_request = target in PROVIDERS
     if not is_request and (model or max_tokens):
-        raise click.UsageError("--model and --max-tokens need a provider's request: name a provider with --to")
+        raise WrongUsage("--model and --max-tokens need a provider's request", "name a provider with --to")
     values = read_values(_read_stdin())
     messages = read_messages(source, values)
     if author is not None:
@@ -72,12 +74,12 @@ def command(
             written = codec_of(target).write(messages, lossy)
             losses, text = written.losses, written_values(values.form, written.values)
     except NoModel:
-        raise click.UsageError("the messages name no model: name one with --model") from None
+        raise WrongUsage("the messages name no model", "name one with --model") from None
     except (Unsayable, ContentRefused) as error:
         for loss in error.losses:
             tell(f"{target} cannot express: {loss}")
-        tell("error: nothing was written: use --lossy to leave these out")
-        return 1
+        print_error("nothing was written", "use --lossy to leave these out")
+        return ExitCode.INVALID
     for loss in losses:
         tell(f"warning: {loss}")
     Output.of(ctx).json_text(text)
@@ -87,7 +89,7 @@ def command(
 def _author(text: str) -> tuple[str, str]:
     provider, slash, model = text.partition("/")
     if not (provider and slash and model):
-        raise click.UsageError(f"--author {text!r}: write PROVIDER/MODEL")
+        raise WrongUsage(f"--author {text!r} names no model", "write --author PROVIDER/MODEL")
     return provider, model
 
 
@@ -96,5 +98,5 @@ def _read_stdin() -> bytes:
         tell("reading from the terminal; end with Ctrl-D")
     data = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
     if not data.strip():
-        raise click.UsageError("stdin is empty: pipe messages into it")
+        raise WrongUsage("stdin is empty", "pipe messages into it")
     return data

@@ -10,10 +10,12 @@ from lanebus.bus.groups.dead_letters import DeadLetter, DeadLetters
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import NoSuchLetter
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, moment, plain, size
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -34,7 +36,7 @@ _group_option = click.option(
     "--group", metavar="NAME", help="Only dead letters of this consumer group; default: all groups."
 )
 _session_option = click.option(
-    "--session", metavar="SESSION", help="Only dead letters of this session; default: all sessions."
+    "--session", type=SessionId(), metavar="SESSION", help="Only dead letters of this session; default: all sessions."
 )
 
 
@@ -96,7 +98,7 @@ def show(ctx: click.Context, letter: str, group: str | None) -> None:
 @click.pass_context
 def redrive(
     ctx: click.Context, letters: tuple[str, ...], group: str | None, session: str | None, *, yes: bool, dry_run: bool
-) -> int:
+) -> None:
     """Redrive dead letters: the given ones, or all that --group and --session select. Their work goes back to the
     workers, with attempts counted from one. Nothing is appended to any session.
 
@@ -105,21 +107,19 @@ def redrive(
     Example: lanebus dead redrive --group agents --dry-run
     """
     if letters and session is not None:
-        raise click.UsageError("LETTER and --session exclude each other: give one of them")
+        raise WrongUsage("LETTER and --session exclude each other", "give one of them")
     require_consent("redriven", yes=yes or dry_run)
     found = on_bus(ctx, partial(_chosen, ids=letters, group=group, session=session))
     number = sum(map(len, found.values()))
     if not dry_run and number:
         for name, chosen in found.items():
             tell(f"group {name}: {count(len(chosen))} dead letters")
-        if not ask("Redrive them?", "redriven", yes=yes):
-            return 1
+        ask("Redrive them?", "redriven", yes=yes)
         number = on_bus(ctx, partial(_redrive, chosen=found))
     Output.of(ctx).answer(
         {"letters": number, "is_dry_run": dry_run},
         f"{count(number)} dead letters {'would be ' if dry_run else ''}redriven",
     )
-    return 0
 
 
 async def _list(

@@ -15,6 +15,7 @@ from lanebus.handlers.cli.demo_question import ask_once
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.ui.errors import PortInUse
 
 __all__ = ("command",)
@@ -48,7 +49,7 @@ def command(ctx: click.Context, *, once: bool, is_json: bool, host: str, port: i
         output = Output(is_json=is_json, fit=Output.of(ctx).fit)
         run(partial(ask_once, settings, output, QUESTION))
     elif is_json:
-        raise click.UsageError("--json needs --once")
+        raise WrongUsage("--json needs --once", "add --once, or leave out --json")
     else:
         run(partial(_demo, settings, host=host, port=port, is_opened=is_opened))
 

@@ -8,6 +8,7 @@ from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.text import count, moment, size
@@ -16,7 +17,7 @@ __all__ = ("command",)
 
 
 @click.command("erase", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @yes_option
 @click.option(
     "--with-media",
@@ -32,7 +33,7 @@ __all__ = ("command",)
     "--rewrite", is_flag=True, help="Make the server start to rewrite its file, which removes the erased data from it."
 )
 @click.pass_context
-def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, force: bool, rewrite: bool) -> int:
+def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, force: bool, rewrite: bool) -> None:
     """Delete everything of a session for good: entries, live deltas, keys, projections and checkpoints. A tombstone
     keeps the session id, which cannot be used again. Repeat the command if it was interrupted.
 
@@ -43,12 +44,10 @@ def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, fo
     """
     require_consent("erased", yes=yes)
     tell(on_bus(ctx, partial(_plan, session_id=session, media=with_media)))
-    if not ask("Erase it for good?", "erased", yes=yes):
-        return 1
+    ask("Erase it for good?", "erased", yes=yes)
     erased = on_bus(ctx, lambda bus: bus.session(session).erase(media=with_media, force=force, rewrite=rewrite))
     media = f", and {count(len(erased.media))} media" if with_media else ""
     Output.of(ctx).answer({"session": session, "is_erased": True, "media": erased.media}, f"{session}: erased{media}")
-    return 0
 
 
 async def _plan(bus: Bus, *, session_id: str, media: bool) -> str:

@@ -18,6 +18,7 @@ from lanebus.handlers.cli.access import open_session
 from lanebus.handlers.cli.errors import FileUnwritten
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.text import count
 from lanebus.handlers.transcripts.atomic import atomic_file
@@ -28,7 +29,7 @@ __all__ = ("command",)
 
 
 @click.command("export", cls=BusCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option(
     "-o",
     "--output",

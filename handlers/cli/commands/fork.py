@@ -8,13 +8,14 @@ from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
 
 __all__ = ("command",)
 
 
 @click.command("fork", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option(
     "--at",
     type=click.IntRange(min=0),

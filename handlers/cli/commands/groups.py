@@ -5,6 +5,7 @@ import click
 from lanebus.bus.bus import Bus
 from lanebus.bus.groups.status import GroupStatus
 from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.errors import NoSuchGroup
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
 from lanebus.handlers.cli.terminal.output import Output, tell
@@ -62,20 +63,18 @@ def status(ctx: click.Context) -> None:
 @click.option("--force", is_flag=True, help="Remove it even if its workers seem to be alive.")
 @yes_option
 @click.pass_context
-def remove(ctx: click.Context, group: str, *, force: bool, yes: bool) -> int:
+def remove(ctx: click.Context, group: str, *, force: bool, yes: bool) -> None:
     """Remove a group with its pending work, its dead letters and its position. Sessions do not change. A worker that
-    uses the name again creates a new group. The exit code is 1 if there is no such group.
+    uses the name again creates a new group. The exit code is 3 if there is no such group.
 
     \b
     Example: lanebus groups remove agents --yes
     """
     require_consent("removed", yes=yes)
-    if not ask(f"Remove group {group} with its pending work and dead letters?", "removed", yes=yes):
-        return 1
-    was_there = on_bus(ctx, lambda bus: bus.remove_group(group, force=force))
-    outcome = "was removed" if was_there else "does not exist"
-    Output.of(ctx).answer({"group": group, "removed": was_there}, f"group {group} {outcome}")
-    return 0 if was_there else 1
+    ask(f"Remove group {group} with its pending work and dead letters?", "removed", yes=yes)
+    if not on_bus(ctx, lambda bus: bus.remove_group(group, force=force)):
+        raise NoSuchGroup(group)
+    Output.of(ctx).answer({"group": group, "removed": True}, f"group {group} was removed")
 
 
 async def _status(bus: Bus) -> list[GroupStatus]:

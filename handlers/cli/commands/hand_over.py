@@ -4,6 +4,7 @@ import click
 
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.receipt import receipt_json
 
@@ -11,7 +12,7 @@ __all__ = ("command",)
 
 
 @click.command("hand-over", cls=BusCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.argument("agent")
 @click.option("--by", metavar="NAME", help="Who hands it over; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")

@@ -12,11 +12,14 @@ from lanebus.bus.messages.json_reader import parse_json
 from lanebus.bus.wire.keys import check_session_id
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.errors import FileUnread
+from lanebus.handlers.cli.exits import ExitCode
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.progress import ProgressBar
 from lanebus.handlers.cli.terminal.text import count
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
 from lanebus.handlers.transcripts.lines import read_lines
 
@@ -29,7 +32,10 @@ _LINES_WITH_HEADER = 100
 @click.command("import", cls=ViewCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option(
-    "--session", metavar="ID", help="Target session; default: the id in the transcript, else the name of the file."
+    "--session",
+    type=SessionId(),
+    metavar="ID",
+    help="Target session; default: the id in the transcript, else the name of the file.",
 )
 @click.option("--agent", metavar="NAME", help="Agent that a new session belongs to; default: the default agent.")
 @click.pass_context
@@ -39,7 +45,7 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     `lanebus export`.
 
     A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
-    reason; the other lines are imported, and the exit code is 1.
+    reason; the other lines are imported, and the exit code is 7.
 
     \b
     Example: lanebus import session.jsonl --session pi
@@ -49,7 +55,7 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     for bad in report.bad:
         tell(f"{report.unit} {bad.number}: {bad.reason}")
     _show(Output.of(ctx), name, report)
-    return 1 if report.bad else 0
+    return ExitCode.FAULTS if report.bad else ExitCode.DONE
 
 
 async def _import(settings: Settings, file: Path, session_id: str, agent: str | None) -> ImportReport:
@@ -86,16 +92,16 @@ def _session_for(file: Path) -> str:
     """Return the session id from the transcript's header, else from its file name.
 
     Raises:
-        click.UsageError: neither contains a session id, or the transcript comes from stdin.
+        WrongUsage: neither contains a session id, or the transcript comes from stdin.
     """
     if str(file) == "-":
-        raise click.UsageError("a transcript from stdin has no file name: give a session id with --session")
+        raise WrongUsage("a transcript from stdin has no file name", "give a session id with --session")
     for candidate in (_id_in_header(file), file.stem):
         try:
             return check_session_id(candidate)
         except InvalidSessionId:
             continue
-    raise click.UsageError(f"{file.name!r} contains no session id: give one with --session")
+    raise WrongUsage(f"{file.name!r} contains no session id", "give one with --session")
 
 
 def _id_in_header(file: Path) -> str:

@@ -4,9 +4,12 @@ import click
 
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
+from lanebus.handlers.cli.errors import NoSuchProjection
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -25,7 +28,7 @@ def command() -> None:
 
 
 @command.command("list", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.pass_context
 def list_(ctx: click.Context, session: str) -> None:
     """List each stored projection of a session, and the position up to which it is folded.
@@ -44,11 +47,11 @@ def list_(ctx: click.Context, session: str) -> None:
 
 
 @command.command("remove", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.argument("name", metavar="NAME@VERSION")
 @click.pass_context
-def remove(ctx: click.Context, session: str, name: str) -> int:
-    """Remove one stored projection of a session. Its next use folds it from the log again. The exit code is 1 if it is
+def remove(ctx: click.Context, session: str, name: str) -> None:
+    """Remove one stored projection of a session. Its next use folds it from the log again. The exit code is 3 if it is
     not stored.
 
     \b
@@ -56,13 +59,12 @@ def remove(ctx: click.Context, session: str, name: str) -> int:
     """
     plain, _, version = name.rpartition("@")
     if not plain or not version.isdecimal():
-        raise click.UsageError(f"{name!r} is not a projection: write NAME@VERSION as in `lanebus projections list`")
-    was_there = on_session(ctx, session, lambda it: it.drop_projection(plain, int(version)))
-    outcome = "was removed" if was_there else "is not stored"
-    Output.of(ctx).answer(
-        {"session": session, "projection": name, "removed": was_there}, f"{name} of {session} {outcome}"
-    )
-    return 0 if was_there else 1
+        raise WrongUsage(
+            f"{name!r} is not a projection", f"write NAME@VERSION as in `lanebus projections list {session}`"
+        )
+    if not on_session(ctx, session, lambda it: it.drop_projection(plain, int(version))):
+        raise NoSuchProjection(session, name)
+    Output.of(ctx).answer({"session": session, "projection": name, "removed": True}, f"{name} of {session} was removed")
 
 
 async def _stored(session: Session) -> list[tuple[str, int]]:

@@ -15,8 +15,10 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import InputLineRefused
 from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.receipt import receipt_json
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -28,7 +30,7 @@ _ROLES: Mapping[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
 
 
 @click.command("publish", cls=BusCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.argument("text", required=False)
 @click.option("--role", type=click.Choice(list(_ROLES)), help="Role of the message; default: user.")
 @click.option(
@@ -69,10 +71,10 @@ def command(
     Example: lanebus publish support-42 --extension progress '{"percent": 40}'
     """
     if sum(option is not None for option in (role, kind, is_json or None)) > 1:
-        raise click.UsageError("--role, --extension and --json exclude each other")
+        raise WrongUsage("--role, --extension and --json exclude each other", "give one of them")
     if is_json:
         if text is not None:
-            raise click.UsageError("--json reads messages from stdin: leave out TEXT")
+            raise WrongUsage("--json reads messages from stdin", "leave out TEXT")
         messages: Sequence[Publishable] = _read_lines(_read_stdin())
     elif kind is not None:
         messages = [ExtensionMessage.of(kind, parse_json(text if text is not None else _read_stdin()))]
@@ -111,7 +113,7 @@ def _text(text: str | None) -> str:
     except UnicodeError:
         raise DecodeError("", "the text is not UTF-8") from None
     if not read.strip():
-        raise click.UsageError("the message is empty: write its text as TEXT or on stdin")
+        raise WrongUsage("the message is empty", "write its text as TEXT or on stdin")
     return read
 
 
@@ -130,5 +132,5 @@ def _read_lines(data: bytes) -> list[Publishable]:
             except MessageError as error:
                 raise InputLineRefused(number, str(error)) from None
     if not messages:
-        raise click.UsageError("stdin is empty: write one message per line")
+        raise WrongUsage("stdin is empty", "write one message per line")
     return messages

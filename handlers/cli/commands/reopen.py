@@ -5,6 +5,7 @@ import click
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import user_messages
 from lanebus.handlers.cli.options import BusCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.receipt import show_state
 
@@ -12,7 +13,7 @@ __all__ = ("command",)
 
 
 @click.command("reopen", cls=BusCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]…")
 @click.option("--reason", default="", metavar="TEXT", help="Reason; recorded in the `session.reopened` event.")
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")

@@ -8,9 +8,13 @@ import click
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.errors import BeyondEnd
+from lanebus.handlers.cli.exits import ExitCode
+from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.usage import WrongUsage, did_you_mean
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, BeginFold, Replayed, differs, fold_of, replay
@@ -26,16 +30,18 @@ _COLUMNS = (
 
 
 def _check_names(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    del ctx, param
     for name in names:
         if ":" not in name and name not in PROJECTION_NAMES:
             known = ", ".join(PROJECTION_NAMES)
-            text = f"{name!r} is no projection. Use one of {known}, or MODULE:ATTRIBUTE for one of your own."
-            raise click.BadParameter(text, ctx, param)
+            near = did_you_mean(name, PROJECTION_NAMES)
+            remedy = near or f"use one of {known}, or MODULE:ATTRIBUTE for one of your own"
+            raise WrongUsage(f"{name!r} is no projection", remedy)
     return names
 
 
 @click.command("replay", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option("--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry.")
 @click.option(
     "--projection",
@@ -49,7 +55,7 @@ def _check_names(ctx: click.Context, param: click.Parameter, names: tuple[str, .
 @click.pass_context
 def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
     """Fold projections of a session anew from its first entry, print their states, and compare them with the stored
-    ones. The exit code is 1 if a stored state is not what the log gives. Nothing is stored.
+    ones. The exit code is 7 if a stored state is not what the log gives. Nothing is stored.
 
     As JSON each line is a projection: its name and version, the position it was folded up to, the position of the
     stored state, whether that agreed, how many entries could not be read and were skipped, and the state.
@@ -60,7 +66,7 @@ def command(ctx: click.Context, session: str, *, until: int | None, names: tuple
     Example: lanebus replay support-42 --projection errors.py:tool_errors
     """
     chosen = tuple(dict.fromkeys(names)) or PROJECTION_NAMES
-    others = [fold_of(find_projection(name)) for name in chosen if ":" in name]
+    others = [fold_of(load_module(find_projection, name)) for name in chosen if ":" in name]
     own = [name for name in chosen if ":" not in name]
     replayed = on_session(ctx, session, partial(_replay, names=own, others=others, until=until))
     _show(Output.of(ctx), session, replayed)
@@ -70,7 +76,7 @@ def command(ctx: click.Context, session: str, *, until: int | None, names: tuple
     disagree = [each.key for each in replayed if each.agrees is False]
     for key in disagree:
         tell(differs(session, key))
-    return 1 if disagree else 0
+    return ExitCode.FAULTS if disagree else ExitCode.DONE
 
 
 async def _replay(

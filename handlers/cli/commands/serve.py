@@ -13,6 +13,7 @@ from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.ui.errors import ServeMissing
 
 __all__ = ("PORT", "command", "serve_page")
@@ -74,7 +75,7 @@ def command(
     Example: lanebus serve --port 8421
     """
     if reader_token and reader_token == token:
-        raise click.UsageError("--reader-token and --token are the same: use two different tokens")
+        raise WrongUsage("--reader-token and --token are the same", "use two different tokens")
     tokens = _Tokens(token or None, reader_token or None)
     address = MonitorAddress.parse(monitor, monitor_allowed)
     main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)

@@ -9,6 +9,7 @@ from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.text import size
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -53,9 +54,7 @@ def stop(ctx: click.Context) -> None:
 def _settings(ctx: click.Context) -> Settings:
     settings = Settings.of(ctx)
     if settings.url is not None:
-        raise click.UsageError(
-            "`lanebus server` controls the embedded server only: leave out --url, and unset LANEBUS_URL"
-        )
+        raise WrongUsage("`lanebus server` controls the embedded server only", "leave out --url, and unset LANEBUS_URL")
     return settings
 
 

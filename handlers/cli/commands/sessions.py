@@ -1,17 +1,28 @@
 """`lanebus sessions`: list the sessions."""
 
+import sys
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
+from typing import NamedTuple, get_args
 
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.errors import SessionErased
+from lanebus.bus.log.catalog import SessionState
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import ViewCommand
-from lanebus.handlers.cli.terminal.output import Output
+from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, moment, money, size
+from lanebus.handlers.projections.agent_activity import doing
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import look
 from lanebus.handlers.projections.sessions import SessionLine, session_lines
 from lanebus.handlers.projections.usage import summary
 
@@ -28,38 +39,119 @@ _COLUMNS = (
     Column("cost", is_number=True),
     Column("title", is_flexible=True),
 )
+_EMPTY = "no sessions yet: create one with `lanebus publish first hello`"
+
+_LIMIT = 100
+"""sessions of a page by default"""
+
+_LOOKED_INTO = 1_000
+"""sessions that --waiting looks into"""
+
 _WITH_STATE = (*_COLUMNS[:2], Column("state", is_flexible=True), *_COLUMNS[2:])
 """the columns if at least one session is closed, forked, trimmed or archived"""
 
 
+class _Query(NamedTuple):
+    """Which sessions to list."""
+
+    agent: str | None
+    state: SessionState
+    is_waiting: bool
+    limit: int
+    after: str | None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether sessions may exist although none is listed."""
+        return (self.agent, self.state, self.is_waiting, self.after) != (None, "any", False, None)
+
+
+class _Found(NamedTuple):
+    """The sessions of one page."""
+
+    lines: list[tuple[SessionHead, SessionLine]]
+    served: Collection[str]
+    """the agents that have a live worker"""
+    more: str
+    """the notice that there are more sessions, or \"\""""
+
+
 @click.command("sessions", cls=ViewCommand)
-@click.option("--agent", metavar="NAME", help="List only the sessions that belong to this agent.")
+@click.option("--agent", metavar="NAME", help="Only sessions that belong to this agent.")
+@click.option(
+    "--state",
+    type=click.Choice(get_args(SessionState)),
+    default="any",
+    help="Only open, closed, forked, trimmed or archived sessions; default: any.",
+)
+@click.option("--waiting", "is_waiting", is_flag=True, help="Only sessions that wait for a person.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_LIMIT,
+    metavar="N",
+    help="Most sessions to list; 0 lists all.",
+    show_default=True,
+)
+@click.option(
+    "--after", type=SessionId(), metavar="SESSION", help="Continue after the last session of the previous page."
+)
 @click.pass_context
-def command(ctx: click.Context, *, agent: str | None) -> None:
+def command(
+    ctx: click.Context, *, agent: str | None, state: SessionState, is_waiting: bool, limit: int, after: str | None
+) -> None:
     """List sessions, most recently active first. The table has a column "state" if a session is closed, forked, trimmed
-    or archived. An agent without a live worker is marked "no worker".
+    or archived. An agent without a live worker is marked "no worker". A notice on stderr names the option for the next
+    page.
+
+    With --waiting, the newest 1,000 sessions are looked at, and each listed one has a tool call to approve or deny, is
+    paused, or was handed to a person.
 
     \b
     Example: lanebus sessions --json | head -1
-    Example: lanebus sessions --agent support
+    Example: lanebus sessions --agent support --state closed --limit 20
     """
-    lines, served = on_bus(ctx, partial(_sessions, agent=agent))
-    has_states = any(_state(head) for head, _ in lines)
+    query = _Query(agent, state, is_waiting, limit, after)
+    found = on_bus(ctx, partial(_sessions, query=query))
+    has_states = any(_state(head) for head, _ in found.lines)
     Output.of(ctx).items(
-        lines,
-        partial(_json, served=served),
+        found.lines,
+        partial(_json, served=found.served),
         _WITH_STATE if has_states else _COLUMNS,
-        partial(_row, has_state=has_states, served=served),
-        empty="no sessions yet: create one with `lanebus publish first hello`",
+        partial(_row, has_state=has_states, served=found.served),
+        empty="no session matches" if query.is_narrowed else _EMPTY,
     )
+    if found.more:
+        tell(found.more)
 
 
-async def _sessions(bus: Bus, *, agent: str | None) -> tuple[list[tuple[SessionHead, SessionLine]], Collection[str]]:
-    """Return the sessions, and the agents that have a live worker."""
-    heads = {head.session: head for head in await bus.sessions(agent=agent)}
-    lines = await session_lines(bus)
+async def _sessions(bus: Bus, *, query: _Query) -> _Found:
+    if query.after is not None and not (await bus.session(query.after).head()).position:
+        raise SessionEmpty(query.after)
+    newest = partial(bus.catalog.newest, agent=query.agent, state=query.state, after=query.after)
+    if query.is_waiting:
+        page = await newest(_LOOKED_INTO)
+        waiting = [head for head in page.heads if await _is_waiting(bus.session(head.session))]
+        heads = waiting[: query.limit or len(waiting)]
+        has_more = len(waiting) > len(heads)
+        left_out = f"only the newest {count(_LOOKED_INTO)} sessions were looked at" if page.has_more else ""
+        if has_more:
+            left_out = f"{count(len(heads))} of {count(len(waiting))} waiting sessions"
+        last = heads[-1].session if has_more else page.heads[-1].session if page.has_more else ""
+    else:
+        page = await newest(query.limit or sys.maxsize - 1)
+        heads, last = list(page.heads), page.heads[-1].session if page.has_more else ""
+        left_out = f"{count(len(heads))} of {count(page.matching)} sessions"
+    lines = await session_lines(bus, heads=heads)
     served = await bus.live_workers()
-    return [(head, lines[name].state) for name, head in heads.items() if name in lines], served.keys()
+    more = f"{left_out}; the next page: --after {last}, all: --limit 0" if last else ""
+    return _Found([(head, lines[head.session].state) for head in heads if head.session in lines], served.keys(), more)
+
+
+async def _is_waiting(session: Session) -> bool:
+    with suppress(SessionErased):
+        return doing(session.id, (await look(session, STATUS)).state) in {"waiting", "paused", "handoff"}
+    return False
 
 
 def _json(found: tuple[SessionHead, SessionLine], *, served: Collection[str]) -> dict[str, object]:

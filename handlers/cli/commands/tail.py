@@ -21,6 +21,7 @@ from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.summary import summarize
 from lanebus.handlers.cli.terminal.table import Column
@@ -39,7 +40,7 @@ _COLUMNS = (
 
 
 @click.command("tail", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option("--follow", "-f", is_flag=True, help="Follow new entries until Ctrl-C.")
 @click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Show only this lane; default: both.")
 @click.option("--after", metavar="CURSOR", help="Start after this position, or after this cursor of a JSON line.")

@@ -8,6 +8,7 @@ from lanebus.bus.retention.trim import Trimmed
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.text import count, size
 from lanebus.handlers.projections.retention import trim_session
@@ -16,7 +17,7 @@ __all__ = ("command",)
 
 
 @click.command("trim", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option("--before", type=click.IntRange(min=1), required=True, metavar="POSITION", help="First position to keep.")
 @click.option("--force", is_flag=True, help="Trim even entries that are still needed; the session records this.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be trimmed, and what still needs it.")

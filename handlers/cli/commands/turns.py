@@ -8,6 +8,7 @@ import click
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import about, count, counted_from, duration, money
@@ -53,7 +54,7 @@ _LOOP_COLUMNS = (
 
 
 @click.command("turns", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option("--loops", "is_by_loop", is_flag=True, help="Show loops (runs of the agent) instead of turns.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:

@@ -6,6 +6,7 @@ import click
 
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import about, count, counted_from, money
@@ -26,7 +27,7 @@ _TREE_COLUMNS = (Column("session", is_flexible=True, is_indented=True), *_COLUMN
 
 
 @click.command("usage", cls=ViewCommand)
-@click.argument("session")
+@click.argument("session", type=SessionId())
 @click.option("--tree", is_flag=True, help="Also show the child sessions that its tool calls started, one per line.")
 @click.pass_context
 def command(ctx: click.Context, session: str, tree: bool) -> None:  # click passes `tree` by keyword

@@ -9,10 +9,13 @@ import click
 from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.handlers.cli.exits import ExitCode
 from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.verify.namespace import verify_all
 from lanebus.handlers.verify.problem import Problem, Report
 from lanebus.handlers.verify.session import verify_session
@@ -28,7 +31,7 @@ _COLUMNS = (
 
 
 @click.command("verify", cls=ViewCommand)
-@click.argument("sessions", nargs=-1, metavar="[SESSION]…")
+@click.argument("sessions", nargs=-1, type=SessionId(), metavar="[SESSION]…")
 @click.option("--all", "is_all", is_flag=True, help="Check every session, and keys that belong to none.")
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
@@ -44,14 +47,14 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     A session is "unproven" if no problem is found but some may be hidden: it has a stored projection that is custom or
     of another version, or its server was restarted and may lose acknowledged entries at a power failure.
 
-    The exit code is 1 if a problem is found. As JSON, each line is a session with its problems: kind, position, text.
+    The exit code is 7 if a problem is found. As JSON, each line is a session with its problems: kind, position, text.
 
     \b
     Example: lanebus verify support-42
     Example: lanebus verify --all --json
     """
     if is_all == bool(sessions):
-        raise click.UsageError("give either SESSION or --all")
+        raise WrongUsage("SESSION and --all: one of them is needed", "give either SESSION or --all")
     return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)))
 
 
@@ -68,7 +71,7 @@ async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
         )
         plural = "" if sessions_checked == 1 else "s"
         tell(f"{count(sessions_checked)} session{plural}: {verdict}{f': {risk}' if risk else ''}")
-    return 0 if is_faultless else 1
+    return ExitCode.DONE if is_faultless else ExitCode.FAULTS
 
 
 async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, None]:

@@ -11,12 +11,13 @@ from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
 from lanebus.handlers.cli.access import open_bus
-from lanebus.handlers.cli.exits import Terminated
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
+from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import on_sigterm, run
 from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
 
@@ -104,17 +105,17 @@ def command(
     messages: the agent's `name`, or the default agent's (`lanebus agents`).
     Modules are also searched in the current directory.
 
-    On SIGTERM, the worker accepts no new sessions and finishes the running ones. On a second SIGTERM or on Ctrl-C, it
-    returns them to the group at once.
+    On SIGTERM, the worker accepts no new sessions, finishes the running ones and exits with 0. On a second SIGTERM or
+    on Ctrl-C, it returns them to the group at once.
 
     \b
     Example: lanebus worker lanebus.handlers.agent.demo:agent
     """
     address = MonitorAddress.parse(monitor, monitor_allowed)
-    agents = {key: load_agent(target) for key, target in map(_named, named)}
+    agents = {key: load_module(load_agent, target) for key, target in map(_named, named)}
     make = partial(
         Worker,
-        agent=load_agent(agent),
+        agent=load_module(load_agent, agent),
         agents=agents,
         group=group,
         name=name,
@@ -131,7 +132,7 @@ def command(
 def _named(text: str) -> tuple[str, str]:
     name, equals, target = text.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{text!r}: write NAME=MODULE:ATTRIBUTE", param_hint="--agent")
+        raise WrongUsage(f"--agent {text!r} names no agent", "write --agent NAME=MODULE:ATTRIBUTE")
     return name, target
 
 
@@ -157,4 +158,3 @@ async def _work(
                     tell(greeting.format(worker.name))
                     _tell_agents(bus, worker)
                 await worker.run()
-    raise Terminated

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import click
 
-from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.errors import Declined
+from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("ask", "require_consent", "yes_option")
 
@@ -28,23 +29,24 @@ def require_consent(done: str, *, yes: bool) -> None:
         yes: whether `--yes` was given.
 
     Raises:
-        click.UsageError: stdin is not a terminal, and `yes` is false.
+        WrongUsage: stdin is not a terminal, and `yes` is false.
     """
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError(f"nothing was {done}: without a terminal, confirm with --yes")
+        raise WrongUsage(f"nothing was {done}: there is no terminal to ask on", "confirm with --yes")
 
 
-def ask(question: str, done: str, *, yes: bool) -> bool:
-    """Ask a question on stderr, and return whether the user agreed. If the user refused, print that nothing was done.
+def ask(question: str, done: str, *, yes: bool) -> None:
+    """Ask a question on stderr. Return if the user agreed.
 
     Call `ask` outside of the event loop, so that Ctrl-C interrupts the wait for an answer.
 
     Args:
         question: the question, with its question mark.
         done: participle of what the command does, as in "nothing was erased".
-        yes: whether `--yes` was given; if so, return True without asking.
+        yes: whether `--yes` was given; if so, return without asking.
+
+    Raises:
+        Declined: the user did not agree.
     """
-    if yes or click.confirm(question, err=True):
-        return True
-    tell(f"nothing was {done}")
-    return False
+    if not yes and not click.confirm(question, err=True):
+        raise Declined(done)

@@ -13,7 +13,7 @@ from typing import cast
 
 from lanebus.bus.errors import BusError, Closed, MediaDamaged, MediaMissing, SetupError, StreamError, Unavailable
 from lanebus.handlers.cli.terminal.text import plain
-from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, log_context
+from lanebus.handlers.monitoring.log_context import common_fields
 
 __all__ = ("JsonLines", "TerminalLines", "shown_error")
 
@@ -48,8 +48,7 @@ class _Lines(logging.Formatter):
         if "event" in values:
             known = values.keys() - _STANDARD
             return {name: values[name] for name in values if name in known}
-        context = log_context()
-        return {name: getattr(context, name) for name in COMMON_FIELDS}
+        return common_fields()
 
     def _stack(self, record: logging.LogRecord) -> Sequence[str]:
         """Return the error of a record and where it was raised; empty without one."""

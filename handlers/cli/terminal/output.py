@@ -37,10 +37,11 @@ class Output:
         """Choose the form from `--json` or `--table`. The default is tables if stdout is a terminal, else JSON."""
         is_terminal = sys.stdout.isatty()
         form = cast("str | None", ctx.meta.get("lanebus.handlers.cli.form"))
+        is_wide = "lanebus.handlers.cli.wide" in ctx.meta
         has_width = is_terminal or os.environ.get("COLUMNS", "").isdigit()
         return cls(
             is_json=form == "json" if form else not is_terminal,
-            fit=shutil.get_terminal_size().columns if has_width else None,
+            fit=shutil.get_terminal_size().columns if has_width and not is_wide else None,
         )
 
     def line(self, text: str, *, flush: bool = False) -> None:

@@ -33,7 +33,7 @@ class InputTooLarge(MessageError):
     """The input is larger than the limit. Nothing was decoded."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the input is over the limit of {limit_bytes} bytes: split it")
+        super().__init__(f"the input is over the limit of {limit_bytes} bytes", "split it")
         self.limit_bytes = limit_bytes
 
 

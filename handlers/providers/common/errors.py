@@ -13,7 +13,7 @@ class ToolNotOffered(SetupError):
 
     def __init__(self, name: str, offered: tuple[str, ...]) -> None:
         known = ", ".join(map(repr, offered))
-        super().__init__(f"the tool choice names {name!r}, which is not offered. Choose one of {known}, or offer it")
+        super().__init__(f"the tool choice names {name!r}, which is not offered", f"choose one of {known}, or offer it")
         self.name, self.offered = name, offered
 
 
@@ -24,7 +24,7 @@ class NoModel(MessageError):
     """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} names no model yet. Pass one as `model`")
+        super().__init__(f"session {session!r} names no model yet", "pass one as `model`")
         self.session = session
 
 
@@ -35,5 +35,5 @@ class ContentRefused(MessageError):
     """
 
     def __init__(self, provider: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}. Change it, or turn strict mode off")
+        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}", "change it, or turn strict mode off")
         self.provider, self.losses = provider, losses

@@ -20,7 +20,7 @@ class PricesMissing(SetupError):
     """The price lists are not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the price lists are not installed. Run: pip install 'lanebus[cost]'")
+        super().__init__("the price lists are not installed", "run: pip install 'lanebus[cost]'")
 
 
 def are_prices_there() -> bool:

@@ -27,7 +27,7 @@ class SeveralConversations(MessageError):
     """The file holds several conversations, but a session holds only one conversation. Nothing was published."""
 
     def __init__(self, count: int) -> None:
-        super().__init__(f"the file holds {count} conversations, a session takes one: import each by itself")
+        super().__init__(f"the file holds {count} conversations, a session takes one", "import each by itself")
         self.count = count
 
 

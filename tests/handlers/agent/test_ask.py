@@ -155,7 +155,7 @@ async def test_a_failure_that_is_retried_is_no_answer() -> None:
 async def test_a_failed_model_is_an_error_with_its_text() -> None:
     failed = AssistantMessage(stop_reason="error", error_message="no such model")
     async with working(AgentLoop(ScriptedModel([failed]))) as (_, session):
-        with pytest.raises(LoopFailed, match="no such model; ask again under a new key") as caught:
+        with pytest.raises(LoopFailed, match="no such model: ask again under a new key") as caught:
             await ask(session, "hello")
         assert (caught.value.stop_reason, caught.value.reason) == ("error", "no such model")
         assert (caught.value.session, caught.value.position) == ("s1", 1)

@@ -28,7 +28,7 @@ def test_publish_refuses_another_agents_session_and_warns_if_no_worker_serves_it
     assert first.code == 0
     assert "no worker serves the agent support" in first.err
     refused = lanebus("publish", "s", "hello", "--agent", "billing")
-    assert refused.code == 1
+    assert refused.code == 4
     assert "support" in refused.err
     assert "no worker" not in lanebus("publish", "s", "--role", "system", "Be kind.").err
 
@@ -51,4 +51,4 @@ def test_a_session_is_handed_over_once(lanebus: CommandLine) -> None:
     (line,) = objects(lanebus("sessions").out)
     assert (line["agent"], line["has_worker"]) == ("billing", False)
     assert "billing (no worker)" in lanebus("sessions", "--table").out
-    assert lanebus("hand-over", "nothing", "billing").code == 1
+    assert lanebus("hand-over", "nothing", "billing").code == 3

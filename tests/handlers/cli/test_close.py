@@ -21,9 +21,9 @@ def test_a_session_is_closed_with_last_messages_and_reopened(lanebus: CommandLin
     for words in (["publish", "s", "more"], ["close", "s"]):
         refused = lanebus(*words)
         assert (refused.code, refused.out, refused.err) == (
-            1,
+            4,
             "",
-            "error: session 's' is closed: reopen it to publish more\n",
+            "error: session 's' is closed\nhint: `lanebus reopen s` opens it again\n",
         )
     assert lanebus("sessions").object["is_closed"] is True
     answer = lanebus("reopen", "s", "once more")
@@ -43,7 +43,7 @@ def test_closing_again_with_the_same_key_adds_nothing(lanebus: CommandLine) -> N
 
 def test_close_is_refused_if_the_position_is_not_the_expected_one(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
-    assert lanebus("close", "s", "--expected", "5").code == 1
+    assert lanebus("close", "s", "--expected", "5").code == 4
     assert lanebus("sessions").object["is_closed"] is False
     assert lanebus("close", "s", "--expected", "1").code == 0
 
@@ -51,7 +51,7 @@ def test_close_is_refused_if_the_position_is_not_the_expected_one(lanebus: Comma
 def test_closing_or_reopening_a_missing_session_creates_nothing(lanebus: CommandLine) -> None:
     for name in ("close", "reopen"):
         answer = lanebus(name, "nosuch")
-        assert (answer.code, answer.out) == (1, "")
+        assert (answer.code, answer.out) == (3, "")
         assert answer.err.startswith("error: session 'nosuch' has no entries")
     assert lanebus("sessions").out == ""
 

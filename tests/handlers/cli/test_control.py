@@ -45,9 +45,9 @@ def test_a_command_repeated_with_its_key_adds_nothing(lanebus: CommandLine) -> N
 def test_waiting_for_an_answer_without_a_worker_fails(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello")
     answer = lanebus("control", "s", "pause", "--wait", "0")
-    assert (answer.code, answer.out) == (1, "")
+    assert (answer.code, answer.out) == (5, "")
     assert "no worker answered the command at position 2" in answer.err
-    assert lanebus("control", "nosuch", "pause").code == 1
+    assert lanebus("control", "nosuch", "pause").code == 3
     assert lanebus.at_terminal("control", "s", "resume").out == "s: sent at position 3\n"
 
 
@@ -62,7 +62,7 @@ def test_a_turn_is_named_with_or_without_its_session(lanebus: CommandLine, turn:
         assert message["data"] == {"turnId": {"loopId": "s.main.1", "turnIndex": 2}, "toolCallId": "c1"}
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("applied", 0), ("repeated", 0), ("late", 1), ("refused", 1)])
+@pytest.mark.parametrize(("outcome", "code"), [("applied", 0), ("repeated", 0), ("late", 4), ("refused", 4)])
 def test_the_exit_code_says_whether_a_command_was_applied(lanebus: CommandLine, outcome: str, code: int) -> None:
     lanebus("publish", "s", "hello")
     lanebus("control", "s", "pause", "--key", "k")

@@ -101,12 +101,12 @@ def test_redrive_needs_consent_and_prints_the_count(lanebus: CommandLine) -> Non
 def test_wrong_ids_names_and_combinations_are_refused(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a")
     for words, code in (
-        (("show", "nonsense"), 1),
-        (("show", "1:1-0"), 1),
-        (("redrive", "1:1-0", "--yes"), 1),
+        (("show", "nonsense"), 2),
+        (("show", "1:1-0"), 3),
+        (("redrive", "1:1-0", "--yes"), 3),
         (("redrive", "1:1-0", "--session", "a", "--yes"), 2),
-        (("list", "--session", "no such"), 1),
-        (("list", "--group", "no such"), 1),
+        (("list", "--session", "no such"), 2),
+        (("list", "--group", "no such"), 2),
     ):
         answer = lanebus("dead", *words)
         assert (answer.code, answer.out) == (code, ""), words

@@ -84,8 +84,8 @@ def test_an_export_cannot_be_imported_into_its_own_session(lanebus: CommandLine,
     lanebus("export", "s", "-o", file)
     answer = lanebus("import", file)
     assert (answer.code, answer.err) == (
-        1,
-        "error: the file is an export of session 's' itself: import it into another session\n",
+        4,
+        "error: the file is an export of session 's' itself\nhint: import it into another session\n",
     )
     assert len(entries(lanebus, "s")) == 1
 
@@ -93,11 +93,12 @@ def test_an_export_cannot_be_imported_into_its_own_session(lanebus: CommandLine,
 def test_a_failed_export_leaves_the_earlier_file(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     file.write_text("before")
-    assert lanebus("export", "nosuch", "-o", file).code == 1
+    assert lanebus("export", "nosuch", "-o", file).code == 3
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("s.jsonl", "before")]
     lanebus("publish", "s", "one")
     answer = lanebus("export", "s", "-o", tmp_path / "no" / "such")
-    assert (answer.code, answer.err) == (1, f"error: {tmp_path}/no/such: No such file or directory\n")
+    error = f"error: {tmp_path}/no/such: No such file or directory\nhint: choose another place to write to\n"
+    assert (answer.code, answer.err) == (1, error)
 
 
 def test_a_conversation_in_one_json_document_is_imported(lanebus: CommandLine, tmp_path: Path) -> None:
@@ -105,13 +106,13 @@ def test_a_conversation_in_one_json_document_is_imported(lanebus: CommandLine, t
     talk = [{"role": "user", "content": "hi"}, {"role": "user", "content": 7}]
     file.write_text(json.dumps({"messages": talk}, indent=2))
     answer = lanebus("import", file)
-    assert answer.code == 1
+    assert answer.code == 7
     assert answer.err.startswith("message 2: content: ")
     assert (answer.object["session"], answer.object["format"], answer.object["added"]) == ("talk", "openai-chat", 1)
     assert answer.object["bad"] == [{"message": 2, "reason": answer.err[11:-1]}]
     file.write_text(json.dumps({"messages": talk}) + "\n" + json.dumps({"messages": talk}))
     several = lanebus("import", file, "--session", "x")
-    assert (several.code, several.out) == (1, "")
+    assert (several.code, several.out) == (6, "")
     assert "2 conversations" in several.err
 
 
@@ -182,5 +183,5 @@ def test_an_invalid_tools_file_is_named(lanebus: CommandLine, tmp_path: Path) ->
     tools = tmp_path / "tools.json"
     tools.write_text('[{"name":"a","name":"b"}]')
     answer = lanebus("context", "s", "--model", "m", "--tools", tools)
-    assert (answer.code, answer.out) == (1, "")
-    assert answer.err == f"error: {tools}: 0.name: given twice in one object\n"
+    assert (answer.code, answer.out) == (6, "")
+    assert answer.err == f"error: {tools}: 0.name: given twice in one object\nhint: correct the input and try again\n"

@@ -87,7 +87,7 @@ def test_bad_lines_are_reported_and_the_others_are_imported(lanebus: CommandLine
     large = line_of(2_000_000 * "x")
     file.write_bytes((HEADER + line_of("a") + "not json\n" + robot + large + line_of("b")).encode() + b"\xff\n")
     answer = lanebus("import", file)
-    assert answer.code == 1
+    assert answer.code == 7
     assert [line.split(":")[0] for line in answer.err.splitlines()] == ["line 3", "line 4", "line 5", "line 7"]
     assert "not JSON" in answer.err
     assert "robot" in answer.err
@@ -121,7 +121,7 @@ def test_a_file_of_unknown_format_is_refused(lanebus: CommandLine, tmp_path: Pat
     file = tmp_path / "t.jsonl"
     file.write_text('{"a":1}\n')
     answer = lanebus("import", file, "--session", "s")
-    assert answer.code == 1
+    assert answer.code == 6
     assert answer.err.startswith("error: unknown transcript format")
     assert lanebus("sessions").out == ""
     assert lanebus("import", tmp_path / "missing").code == 2
@@ -161,4 +161,4 @@ def test_the_context_is_the_request_as_of_a_position(lanebus: CommandLine, sampl
     assert isinstance(messages, list)
     assert len(messages) == 1
     beyond = lanebus("context", "pi", "--at", "1004")
-    assert (beyond.code, beyond.err) == (1, "error: session 'pi' has no entry 1004: use a position up to 1003\n")
+    assert (beyond.code, beyond.err) == (3, "error: session 'pi' has no entry 1004\nhint: use a position up to 1003\n")

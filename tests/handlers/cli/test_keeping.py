@@ -40,7 +40,7 @@ def test_archived_and_trimmed_entries_stay_readable_and_verifiable(lanebus: Comm
     assert lanebus("trim", "s", "--before", "9").object["first_kept"] == 9
     assert positions(lanebus, "s", *place) == list(range(1, 11))
     without = lanebus("tail", "s")
-    assert (without.code, without.out) == (1, "")
+    assert (without.code, without.out) == (4, "")
     assert "trimmed" in without.err
     assert lanebus("verify", "s", *place).object["entries"] == 10
     assert lanebus("usage", "s", *place).code == 0
@@ -76,11 +76,11 @@ def test_a_damaged_archive_is_reported(lanebus: CommandLine, tmp_path: Path) -> 
     [file] = (tmp_path / "a").rglob("*.gz")
     file.write_bytes(file.read_bytes()[:-10])
     answer = lanebus("verify", "s", *place)
-    assert answer.code == 1
+    assert answer.code == 7
     assert '"problems":[{"kind":"archive"' in answer.out
     assert lanebus("trim", "s", "--before", "9").code == 0
     refused = lanebus("tail", "s", *place)
-    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (7, "", 2)
 
 
 def test_archive_needs_a_place_and_existing_sessions(lanebus: CommandLine) -> None:
@@ -89,7 +89,7 @@ def test_archive_needs_a_place_and_existing_sessions(lanebus: CommandLine) -> No
     assert answer.code == 2
     assert "--archive" in answer.err
     assert lanebus("archive", "--archive", "a").code == 2
-    assert lanebus("archive", "nosuch", "--archive", "a").code == 1
+    assert lanebus("archive", "nosuch", "--archive", "a").code == 3
 
 
 # --- trim ---------------------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ async def test_entries_that_a_projection_needs_are_trimmed_only_by_force(lanebus
     lanebus("publish", "s", "later")
     assert lanebus("trim", "s", "--before", "11").code == 0
     refused = lanebus("trim", "s", "--before", "12")
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.count("\n") == 1
+    assert (refused.code, refused.out) == (4, "")
+    assert refused.err.count("\n") == 2
     assert "still needed by p:mine@1" in refused.err
     shown = lanebus.at_terminal("trim", "s", "--before", "12", "--dry-run", columns=200).out
     assert "needed by p:mine@1" in shown
@@ -134,7 +134,7 @@ async def test_entries_that_a_projection_needs_are_trimmed_only_by_force(lanebus
     listed = lanebus("projections", "list", "s")
     assert "mine@1" in [each["projection"] for each in objects(listed.out)]
     assert lanebus("projections", "remove", "s", "mine@1").code == 0
-    assert lanebus("projections", "remove", "s", "mine@1").code == 1
+    assert lanebus("projections", "remove", "s", "mine@1").code == 3
     assert lanebus("verify", "--all").code == 0
 
 
@@ -156,18 +156,18 @@ def test_a_fork_shares_the_first_entries_and_continues_on_its_own(lanebus: Comma
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("words", "code", "expected"),
     [
-        (["s", "--at", "11"], "11"),
-        (["s", "--id", "s"], "'s'"),
-        (["s", "--id", "a b"], "does not match"),
-        (["nosuch"], "has no entries"),
+        (["s", "--at", "11"], 3, "11"),
+        (["s", "--id", "s"], 4, "'s'"),
+        (["s", "--id", "a b"], 2, "does not match"),
+        (["nosuch"], 3, "has no entries"),
     ],
 )
-def test_an_impossible_fork_is_an_error_of_one_line(lanebus: CommandLine, words: list[str], expected: str) -> None:
+def test_an_impossible_fork_is_an_error(lanebus: CommandLine, words: list[str], code: int, expected: str) -> None:
     make(lanebus)
     answer = lanebus("fork", *words)
-    assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 2)
     assert expected in answer.err
 
 
@@ -183,9 +183,9 @@ def test_an_erased_session_refuses_every_command(lanebus: CommandLine) -> None:
         refused = lanebus(*words)
         assert (words, refused.code, refused.out, refused.err) == (
             words,
-            1,
+            4,
             "",
-            "error: session 's' was erased: use another session id\n",
+            "error: session 's' was erased\nhint: use another session id\n",
         )
     assert lanebus("verify", "s").object["notes"] == ["it was erased"]
     assert lanebus("verify", "--all").code == 0
@@ -199,26 +199,26 @@ def test_erase_without_a_terminal_needs_yes(lanebus: CommandLine) -> None:
     assert answer.code == 2
     assert "--yes" in answer.err
     assert len(positions(lanebus, "s")) == 10
-    assert lanebus("erase", "nosuch", "--yes").code == 1
+    assert lanebus("erase", "nosuch", "--yes").code == 3
 
 
 def test_entries_that_forks_share_are_erased_only_by_force(lanebus: CommandLine) -> None:
     make(lanebus)
     lanebus("fork", "s", "--at", "4", "--id", "other")
     refused = lanebus("erase", "s", "--yes")
-    assert (refused.code, refused.out) == (1, "")
+    assert (refused.code, refused.out) == (4, "")
     assert "shared with other" in refused.err
     assert lanebus("erase", "s", "--yes", "--force").code == 0
     answer = lanebus("verify", "other")
-    assert answer.code == 1
+    assert answer.code == 7
     assert "erased" in answer.out
-    assert lanebus("tail", "other").code == 1
+    assert lanebus("tail", "other").code == 4
 
 
 def test_erase_asks_on_a_terminal(lanebus: CommandLine) -> None:
     make(lanebus)
     shown = lanebus.at_terminal("erase", "s", typed="n\n")
-    assert shown.code == 1
+    assert shown.code == 4
     assert "erasing entries 1 to 10" in shown.out
     assert "nothing was erased" in shown.out
     assert len(positions(lanebus, "s")) == 10

@@ -50,8 +50,9 @@ def test_publish_is_refused_if_the_position_is_not_the_expected_one(lanebus: Com
     assert lanebus("publish", "s", "a", "--expected", "0").code == 0
     answer = lanebus("publish", "s", "b", "--expected", "0")
     assert (answer.code, answer.err) == (
-        1,
-        "error: session 's' is at position 1, expected 0: read on and decide anew\n",
+        4,
+        "error: session 's' is at position 1, expected 0\n"
+        "hint: read it with `lanebus tail s`, then repeat with --expected 1\n",
     )
 
 
@@ -71,9 +72,9 @@ def test_invalid_input_is_refused_and_nothing_is_published(
     lanebus: CommandLine, words: list[str], stdin: str | bytes, expected: str
 ) -> None:
     answer = lanebus("publish", "s", *words, stdin=stdin)
-    assert answer.code == 1
+    assert answer.code == 6
     assert answer.err.startswith("error: ")
-    assert answer.err.count("\n") == 1
+    assert answer.err.count("\n") == 2
     assert expected in answer.err
     assert lanebus("sessions").out == ""
 
@@ -93,7 +94,7 @@ def test_invalid_input_is_refused_and_nothing_is_published(
 def test_wrong_usage_is_reported_before_the_bus_is_opened(unopened: CommandLine, words: list[str]) -> None:
     answer = unopened("publish", "s", *words)
     assert (answer.code, answer.out) == (2, "")
-    assert "Usage: lanebus publish" in answer.err
+    assert answer.err.startswith("error: ")
     assert not unopened.data_dir.exists()
 
 

@@ -74,11 +74,11 @@ async def test_a_stored_state_that_the_log_does_not_give_is_told_with_the_comman
     async with open_server(lanebus.data_dir) as server:
         with Resp(server.socket) as redis:
             redis("HSET", Keys().projection("s", "usage", USAGE.version), "state", "{}")
-    assert lanebus("verify", "s").code == 1
+    assert lanebus("verify", "s").code == 7
     key = f"usage@{USAGE.version}"
     for _ in range(2):
         answer = lanebus("replay", "s")
-        assert answer.code == 1
+        assert answer.code == 7
         assert answer.err.endswith(f"remove it with: lanebus projections remove s {key}\n")
         assert [objects(answer.out)[0][name] for name in ("stored", "agrees")] == [2, False]
     assert lanebus("projections", "remove", "s", key).code == 0
@@ -113,7 +113,7 @@ async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> Non
 
 def test_what_cannot_be_replayed_is_one_line(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a")
-    for words, code in {("s", "--until", "2"): 1, ("nosuch",): 1, ("s", "--projection", "odd"): 2}.items():
+    for words, code in {("s", "--until", "2"): 3, ("nosuch",): 3, ("s", "--projection", "odd"): 2}.items():
         answer = lanebus("replay", *words)
         assert (answer.code, answer.out) == (code, "")
         assert answer.err
@@ -153,14 +153,14 @@ async def test_a_projection_of_ones_own_is_folded_and_compared(lanebus: CommandL
         with Resp(server.socket) as redis:
             redis("HSET", Keys().projection("s", "tokens", 3), "state", "12")
     answer = lanebus(*words, "--projection", "usage")
-    assert (answer.code, [each["agrees"] for each in objects(answer.out)]) == (1, [None, False])
+    assert (answer.code, [each["agrees"] for each in objects(answer.out)]) == (7, [None, False])
     assert answer.err.endswith("remove it with: lanebus projections remove s tokens@3\n")
 
 
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("lanebus.projections", "Use one of usage, turns, sessions, status, or MODULE:ATTRIBUTE"),
+        ("lanebus.projections", "use one of usage, turns, sessions, status, or MODULE:ATTRIBUTE"),
         (":tokens", "write module:attribute"),
         ("no_such_package:tokens", "there is no module 'no_such_package'"),
         ("no_such_file.py:tokens", "there is no file 'no_such_file.py'"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.cli.command_line import CommandLine, objects
+from tests.support.cli.command_line import Answer, CommandLine, objects
 
 __all__ = ()
 
@@ -35,3 +35,62 @@ def test_an_erased_session_is_not_listed(lanebus: CommandLine) -> None:
     lanebus("publish", "kept", "a")
     assert lanebus("erase", "gone", "--yes").code == 0
     assert lanebus("sessions").object["session"] == "kept"
+
+
+def names(answer: Answer) -> list[str]:
+    assert answer.code == 0, answer.err
+    return [str(line["session"]) for line in objects(answer.out)]
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(lanebus: CommandLine) -> None:
+    for name in "abcde":
+        lanebus("publish", name, "hi")
+    first = lanebus("sessions", "--limit", "2")
+    assert names(first) == ["e", "d"]
+    assert first.err == "2 of 5 sessions; the next page: --after d, all: --limit 0\n"
+    assert names(lanebus("sessions", "--limit", "2", "--after", "d")) == ["c", "b"]
+    last = lanebus("sessions", "--limit", "2", "--after", "b")
+    assert (names(last), last.err) == (["a"], "")
+    assert names(lanebus("sessions", "--limit", "0")) == ["e", "d", "c", "b", "a"]
+    beyond = lanebus("sessions", "--after", "nosuch")
+    assert (beyond.code, beyond.out) == (3, "")
+
+
+def test_sessions_of_a_state_are_listed_alone(lanebus: CommandLine, tmp_path: Path) -> None:
+    for name in ("plain", "shut", "cut"):
+        lanebus("publish", name, "one")
+        lanebus("publish", name, "two")
+    lanebus("fork", "plain", "--at", "1", "--id", "part")
+    lanebus("archive", "cut", "--archive", tmp_path / "a")
+    lanebus("trim", "cut", "--before", "2")
+    lanebus("close", "shut")
+    for state, expected in {
+        "any": {"plain", "shut", "cut", "part"},
+        "open": {"plain", "cut", "part"},
+        "closed": {"shut"},
+        "forked": {"part"},
+        "trimmed": {"cut"},
+        "archived": {"cut"},
+    }.items():
+        assert set(names(lanebus("sessions", "--state", state))) == expected, state
+    shown = lanebus("sessions", "--state", "closed", "--after", "shut", "--table")
+    assert (shown.out, shown.err) == ("", "no session matches\n")
+
+
+def test_sessions_that_wait_for_a_person_are_listed_alone(lanebus: CommandLine) -> None:
+    lanebus("publish", "idle", "hi")
+    lanebus("publish", "held", "hi")
+    assert names(lanebus("sessions", "--waiting")) == []
+    lanebus("control", "held", "pause")
+    with lanebus.running("worker", "lanebus.handlers.agent.demo:agent"), lanebus.running("tail", "held", "-f") as tail:
+        assert tail.stdout is not None
+        assert any('"kind":"agent.control.answered"' in line for line in tail.stdout)
+    assert names(lanebus("sessions", "--waiting")) == ["held"]
+
+
+def test_wide_tables_cut_no_id(lanebus: CommandLine) -> None:
+    name = 64 * "x"
+    lanebus("publish", name, 20 * "words ")
+    assert name not in lanebus.at_terminal("sessions", columns=60).out
+    assert name in lanebus.at_terminal("sessions", "--wide", columns=60).out
+    assert name in lanebus("sessions", "--table").out

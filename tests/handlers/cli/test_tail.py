@@ -82,7 +82,7 @@ def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
 def test_a_cursor_beyond_the_end_is_an_error(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "a")
     answer = lanebus("tail", "s", "--after", "9")
-    assert answer.code == 1
+    assert answer.code == 4
     assert "position 9" in answer.err
 
 

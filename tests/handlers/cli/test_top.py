@@ -65,7 +65,7 @@ def _rows(value: JsonValue) -> list[dict[str, JsonValue]]:
 
 def test_an_invalid_group_name_is_an_error(lanebus: CommandLine) -> None:
     answer = lanebus("top", "--once", "--group", "a b")
-    assert answer.code == 1
+    assert answer.code == 2
     assert "a b" in answer.err
 
 

@@ -42,15 +42,15 @@ def test_undamaged_sessions_are_reported_as_whole(lanebus: CommandLine) -> None:
     assert shown[2] == "2 sessions: whole"
 
 
-async def test_a_hole_is_reported_with_its_position_and_exit_code_1(lanebus: CommandLine) -> None:
+async def test_a_hole_is_reported_with_its_position_and_exit_code_7(lanebus: CommandLine) -> None:
     for text in "abc":
         lanebus("publish", "s", text)
     await plant(lanebus, "XDEL", Keys().lane("s", Lane.LLM), "2-0")
     answer = lanebus("verify", "s")
-    assert (answer.code, answer.err) == (1, "")
+    assert (answer.code, answer.err) == (7, "")
     assert answer.object["problems"] == [{"kind": "hole", "position": 2, "text": "it is in no lane"}]
     answer = lanebus("verify", "s", "--table")
-    assert answer.code == 1
+    assert answer.code == 7
     assert answer.out.split()[:3] == ["s", "2", "hole"]
     assert answer.err == "1 session: problems found\n"
 
@@ -59,10 +59,10 @@ async def test_a_foreign_entry_is_shown_without_control_characters(lanebus: Comm
     lanebus("publish", "s", "a")
     await plant(lanebus, "XADD", Keys().lane("s", Lane.EXTENSION), "1-5", "h", "x", "m", "\x1b[31mBAD")
     shown = lanebus.at_terminal("verify", "s", columns=200)
-    assert shown.code == 1
+    assert shown.code == 7
     assert "\x1b" not in shown.out
     assert "BAD" in shown.out
-    assert lanebus("verify", "s").code == 1
+    assert lanebus("verify", "s").code == 7
 
 
 async def test_keys_that_belong_to_no_session_are_reported_with_all(lanebus: CommandLine) -> None:
@@ -70,7 +70,7 @@ async def test_keys_that_belong_to_no_session_are_reported_with_all(lanebus: Com
     await plant(lanebus, "SET", "lanebus:odd", "x")
     assert lanebus("verify", "s").code == 0
     answer = lanebus("verify", "--all")
-    assert answer.code == 1
+    assert answer.code == 7
     [wrong] = [report for report in objects(answer.out) if not report["is_whole"]]
     assert wrong["session"] is None
     problem = {"kind": "orphan", "position": None, "text": "key lanebus:odd: it is not a key of the bus"}
@@ -79,7 +79,7 @@ async def test_keys_that_belong_to_no_session_are_reported_with_all(lanebus: Com
 
 def test_verifying_a_missing_session_is_an_error(lanebus: CommandLine) -> None:
     answer = lanebus("verify", "nosuch")
-    assert (answer.code, answer.out) == (1, "")
+    assert (answer.code, answer.out) == (3, "")
     assert answer.err.startswith("error: session 'nosuch' has no entries")
 
 

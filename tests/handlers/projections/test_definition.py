@@ -285,8 +285,8 @@ def pair(state: tuple[int, str], event: UserMessage) -> tuple[int, str]:
 WRONG: list[tuple[Callable[..., object], str, str]] = [
     (is_async, "its fold is async", "plain def"),
     (is_generator, "its fold is async", "plain def"),
-    (no_state, "its parameter state has no annotation", "Annotate"),
-    (no_event, "its parameter event has no annotation", "Annotate"),
+    (no_state, "its parameter state has no annotation", "annotate"),
+    (no_event, "its parameter event has no annotation", "annotate"),
     (one, "its parameters are: state", "evolve(state, event)"),
     (four, "its parameters are: state, event, envelope, more", "evolve(state, event)"),
     (by_name, "its parameter more: int is not positional", "evolve(state, event)"),
@@ -314,7 +314,7 @@ def test_a_wrong_definition_is_refused_with_the_fault_and_the_remedy(
     assert caught.value.projection == "mine"
     assert fault in caught.value.fault
     assert remedy in caught.value.remedy
-    assert str(caught.value) == f"projection 'mine': {caught.value.fault}. {caught.value.remedy}."
+    assert str(caught.value) == f"{caught.value.fault}: {caught.value.remedy}"
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -325,9 +325,9 @@ def test_wrong_arguments_are_refused() -> None:
         projection("mine", version=1, initial="one")(sync)
     with pytest.raises(InvalidProjection, match="forked state 'one' is no int"):
         projection("mine", version=1, forked="one")(sync)
-    with pytest.raises(InvalidProjection, match="Leave out"):
+    with pytest.raises(InvalidProjection, match="leave out"):
         projection("mine", version=1, kinds=())(sync)
-    with pytest.raises(InvalidProjection, match="Leave out"):
+    with pytest.raises(InvalidProjection, match="leave out"):
         projection("mine", version=1, lanes=())(sync)
 
 

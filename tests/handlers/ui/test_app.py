@@ -26,6 +26,7 @@ from lanebus.bus.errors import (
     SessionClosed,
     Unavailable,
 )
+from lanebus.bus.tracing import NO_TRACING
 from lanebus.bus.wire.keys import BUCKETS, Keys
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.providers.common.answer import Piece
@@ -100,7 +101,7 @@ async def test_every_response_has_the_security_headers() -> None:
 async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers() -> None:
     class Broken(Bus):
         def __init__(self) -> None:
-            pass
+            self.tracing = NO_TRACING
 
         def session(self, session_id: str, *, agent: str | None = None, grouped: bool = False) -> Session:
             raise RuntimeError(f"secret-{session_id}")

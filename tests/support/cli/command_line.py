@@ -39,7 +39,18 @@ from tests.support.cli.starter import Started, Starter, starting
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import wait_until
 
-__all__ = ("SECONDS", "Answer", "CommandLine", "Running", "Terminal", "lanebus", "objects", "starter", "unopened")
+__all__ = (
+    "SECONDS",
+    "Answer",
+    "CommandLine",
+    "Running",
+    "Terminal",
+    "lanebus",
+    "module_lanebus",
+    "objects",
+    "starter",
+    "unopened",
+)
 
 SECONDS = 120.0
 """seconds; generous, for a machine under load"""
@@ -234,19 +245,38 @@ def starter() -> Generator[Starter]:
 @pytest.fixture
 def lanebus(unopened: CommandLine) -> Generator[CommandLine]:
     """The command line on a new data directory. Its server runs from the first command to the end of the test."""
-    place = DataDir.at(unopened.data_dir)
-    place.prepare()
-    openers = keeper.open_lock(str(place.path), keeper.OPENERS_LOCK)
-    try:
-        assert keeper.take(openers, fcntl.LOCK_SH)
+    with _held_open(unopened):
         yield unopened
-    finally:
-        os.close(openers)
+
+
+@pytest.fixture(scope="module")
+def module_lanebus(starter: Starter) -> Generator[CommandLine]:
+    """The same for all tests of a module."""
+    with _new_line(starter) as line, _held_open(line):
+        yield line
 
 
 @pytest.fixture
 def unopened(starter: Starter) -> Generator[CommandLine]:
     """The command line on a data directory that does not exist yet. Its server runs only as long as a command does."""
+    with _new_line(starter) as line:
+        yield line
+
+
+@contextmanager
+def _held_open(line: CommandLine) -> Generator[None]:
+    place = DataDir.at(line.data_dir)
+    place.prepare()
+    openers = keeper.open_lock(str(place.path), keeper.OPENERS_LOCK)
+    try:
+        assert keeper.take(openers, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(openers)
+
+
+@contextmanager
+def _new_line(starter: Starter) -> Generator[CommandLine]:
     # Not pytest's own directory: on some systems its path is too long for a socket.
     parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     line = CommandLine(parent / "d", starter)

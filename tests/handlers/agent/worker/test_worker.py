@@ -386,8 +386,8 @@ def test_an_agent_is_loaded_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("lanebus.handlers.agent.demo", "write module:attribute"),
-        (":agent", "write module:attribute"),
+        ("lanebus.handlers.agent.demo", "neither module:attribute"),
+        (":agent", "neither module:attribute"),
         ("no_such_package.module:agent", "there is no module 'no_such_package'"),
         ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
         ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),

@@ -1,0 +1,114 @@
+"""The catalog of a namespace: its sessions, the most recently changed first, a page at a time.
+
+The order is that of the heads' `updated`. The server selects the newest of each bucket, so that a page of 100,000
+sessions needs no read of 100,000 heads.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+from lanebus.bus.log.batches import batched
+from lanebus.bus.log.script import Script, run_scripts
+from lanebus.bus.wire.keys import check_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument
+
+__all__ = ("CatalogPage", "SessionCatalog", "SessionState")
+
+SessionState = Literal["any", "open", "closed", "forked", "trimmed", "archived"]
+"""Which sessions to list. A closed session may be forked, trimmed or archived too; "open" means not closed."""
+
+_NEWEST = Script("newest")
+
+
+class CatalogPage(NamedTuple):
+    """A part of the list of sessions."""
+
+    heads: tuple[SessionHead, ...]
+    """the most recently changed first"""
+    matching: int
+    """number of all sessions of the agent in the wanted state"""
+    has_more: bool
+    """there are older ones"""
+
+
+class _Found(NamedTuple):
+    """A session and its place in the order."""
+
+    age: int
+    """minus the time of the last append, ms"""
+    key: str
+    session: str
+
+
+class SessionCatalog:
+    """Lists sessions. It writes nothing."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def all(self, bucket: int | None = None, agent: str | None = None) -> list[SessionHead]:
+        """Return the heads of sessions, the most recently changed first.
+
+        Args:
+            bucket: only the sessions of this bucket; None means all buckets.
+            agent: only the sessions of this agent; the heads of others are not read. None means all agents.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        heads = await self._log.heads(await self._log.sessions(bucket, agent))
+        return sorted(heads, key=lambda head: head.updated, reverse=True)
+
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """Return the first session ids with a prefix, in alphabetical order, at most `limit`. Raises Unavailable."""
+        return nsmallest(limit, (name for name in await self._log.sessions() if name.startswith(prefix)))
+
+    async def newest(
+        self, limit: int, *, state: SessionState = "any", agent: str | None = None, after: str | None = None
+    ) -> CatalogPage:
+        """Return the most recently changed sessions. Erased ones are left out.
+
+        A session that changes between two pages moves to the beginning: the next page may lack it.
+
+        Args:
+            limit: most sessions to return, 1 or more.
+            state: only sessions in this state.
+            agent: only sessions of this agent; the heads of others are not read. None means all agents.
+            after: the last session of the previous page; None begins with the newest.
+
+        Raises:
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        named = None if agent is None else check_agent(agent)
+        log, place = self._log, ("", "")
+        if after is not None:
+            place = (str(round((await log.head(after)).updated * 1000)), log.keys.head(after))
+        matching, found = 0, list[_Found]()
+        for buckets in batched(range(log.keys.buckets), log.bounds.buckets):
+            names = [await log.sessions(bucket, named) for bucket in buckets]
+            chunks = [chunk for bucket in names for chunk in batched(bucket, log.bounds.heads)]
+            for number, answer in zip(chunks, await self._ask(chunks, (state, limit + 1, *place)), strict=True):
+                matching += answer[0]
+                found += self._found(number, answer[1:])
+        newest = nsmallest(limit + 1, found)
+        heads = await log.heads([each.session for each in newest[:limit]])
+        return CatalogPage(tuple(heads), matching, len(newest) > limit)
+
+    async def _ask(self, chunks: Sequence[Sequence[str]], arguments: Sequence[Argument]) -> list[list[int]]:
+        calls = [([self._log.keys.head(session) for session in chunk], arguments) for chunk in chunks]
+        replies = await run_scripts(self._log.pool, _NEWEST, calls) if calls else []
+        return [[int(cast("bytes | int", part)) for part in cast("Sequence[object]", reply)] for reply in replies]
+
+    def _found(self, chunk: Sequence[str], pairs: Sequence[int]) -> Iterator[_Found]:
+        for index, time in zip(pairs[::2], pairs[1::2], strict=True):
+            session = chunk[index - 1]
+            yield _Found(-time, self._log.keys.head(session), session)

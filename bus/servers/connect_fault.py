@@ -1,0 +1,54 @@
+"""Why a connection could not be made, and what to do about it, in the words of the system or the server."""
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+
+from redis.exceptions import ConnectionError as ClientConnectionError
+from redis.exceptions import InvalidResponse, ResponseError
+
+__all__ = ("connect_fault",)
+
+_CHECK = "check its address, and that it runs"
+
+
+def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
+    """Return the reason and the remedy, without the URL and its password.
+
+    Args:
+        error: what the client library raised while it connected or logged in.
+        is_tls: whether the connection was to use TLS.
+    """
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                remedy = "name the authority with ssl_ca_certs=FILE in the URL, and the host as its certificate does"
+                return f"its certificate was refused: {cause.verify_message}", remedy
+            case ssl.SSLError() if cause.reason in _NO_TLS:
+                return "it does not speak TLS on this port", "use redis:// instead of rediss://"
+            case ssl.SSLError():
+                return f"TLS failed: {cause.reason}", "check the settings ssl_… in the URL"
+            case ResponseError():
+                return str(cause), _CHECK
+            case ConnectionResetError() | BrokenPipeError() if not is_tls:
+                break
+            case socket.gaierror():
+                return str(cause.strerror), _CHECK
+            case OSError() if cause.errno is not None:
+                return os.strerror(cause.errno), _CHECK
+            case _:
+                pass
+    if isinstance(error, ClientConnectionError | InvalidResponse | ConnectionError) and not is_tls:
+        return "it closed the connection without an answer", "if it wants TLS, use rediss:// instead of redis://"
+    return type(error).__name__, _CHECK
+
+
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

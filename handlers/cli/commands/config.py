@@ -1,0 +1,75 @@
+"""`lanebus config`: show the settings and where each comes from."""
+
+import re
+from typing import cast
+
+import click
+from pydantic import SecretStr
+
+from lanebus.handlers.cli.configuration import configured_settings
+from lanebus.handlers.cli.options import BusGroup, ViewCommand, typed_values
+from lanebus.handlers.cli.settings_model import Setting
+from lanebus.handlers.cli.terminal.output import Output
+from lanebus.handlers.cli.terminal.table import Column
+
+__all__ = ("command",)
+
+_COLUMNS = (Column("setting"), Column("value", is_flexible=True), Column("source", is_flexible=True))
+
+_PASSWORD = re.compile(r"(://[^:@/]*):[^@/]*@")
+
+
+@click.group("config", cls=BusGroup)
+def command() -> None:
+    """Show the settings, and where each comes from.
+
+    \b
+    Example: lanebus config show
+    """
+
+
+@command.command("show", cls=ViewCommand)
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """Show each setting with its value and its source: argument, environment, the settings file, or default. Passwords
+    and tokens are masked.
+
+    A setting of the file is written under its key, such as group in [worker]. Its environment variable is LANEBUS_ and
+    the key in capitals, with __ for the dot, such as LANEBUS_WORKER__GROUP.
+
+    \b
+    Example: lanebus config show --config ./lanebus.toml
+    """
+    typed = typed_values(ctx)
+    settings = [
+        # A flag can only be typed to switch it on.
+        each._replace(value=True if isinstance(each.value, bool) else typed[each.key], source="argument")
+        if each.key in typed
+        else each
+        for each in configured_settings(ctx)
+    ]
+    Output.of(ctx).items(settings, _json, _COLUMNS, _row, empty="no settings")
+
+
+def _json(setting: Setting) -> dict[str, object]:
+    return {"setting": setting.key, "value": _shown(setting.value), "source": setting.source}
+
+
+def _row(setting: Setting) -> tuple[str, str, str]:
+    value = _shown(setting.value)
+    return setting.key, "-" if value is None else str(value), setting.source
+
+
+def _shown(value: object) -> object:
+    """Return a value that may be printed: without a password, and as JSON knows it."""
+    if isinstance(value, SecretStr):
+        return "***"
+    if isinstance(value, str):
+        return _PASSWORD.sub(r"\1:***@", value)
+    return (
+        value
+        if isinstance(value, bool | int | float | None)
+        else list(cast("tuple[object, ...]", value))
+        if isinstance(value, tuple)
+        else str(value)
+    )

@@ -1,0 +1,49 @@
+"""`lanebus doctor`: look for what loses messages or makes commands fail."""
+
+import click
+
+from lanebus.handlers.cli.access import OPEN_SECONDS
+from lanebus.handlers.cli.doctor.checks import run_checks
+from lanebus.handlers.cli.doctor.finding import Finding
+from lanebus.handlers.cli.exits import ExitCode
+from lanebus.handlers.cli.options import Settings, ViewCommand
+from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.terminal.output import Output
+
+__all__ = ("command",)
+
+_WIDEST = len("aof-load-truncated")
+
+
+@click.command("doctor", cls=ViewCommand)
+@click.pass_context
+def command(ctx: click.Context) -> int:
+    """Look for what loses messages or makes commands fail, each with its remedy. Changes nothing.
+
+    \b
+    It checks
+    - the versions of lanebus, Python, redis-py and the server, and servers with known bugs,
+    - local modules that hide installed ones,
+    - settings of the server that lose messages in a crash, a failover or when memory is full,
+    - the clock of the server, and the rights of its user.
+
+    The exit code is 7 if there is an error, and 0 if there are only warnings. As JSON, each line is a finding: level,
+    check, text, remedy.
+
+    \b
+    Example: lanebus doctor --url redis://localhost:6379
+    """
+    settings, output = Settings.of(ctx), Output.of(ctx)
+
+    async def main() -> list[Finding]:
+        return await run_checks(settings, seconds=OPEN_SECONDS)
+
+    findings = run(main)
+    for each in findings:
+        if output.is_json:
+            output.json({**each._asdict(), "remedy": each.remedy or None})
+        else:
+            output.line(f"{each.level:<8} {each.check:<{_WIDEST}}  {each.text}")
+            if each.remedy:
+                output.line(f"{'':<8} {'':<{_WIDEST}}  hint: {each.remedy}")
+    return ExitCode.FAULTS if any(each.level == "error" for each in findings) else ExitCode.DONE

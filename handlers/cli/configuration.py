@@ -1,0 +1,92 @@
+"""The settings file of a command: which one applies, and what it gives to options that were not typed."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from lanebus.handlers.cli.settings_file import VARIABLE, find_settings_file, has_nested_variable
+
+if TYPE_CHECKING:
+    from lanebus.handlers.cli.settings_model import Configuration, Setting
+
+__all__ = ("apply_defaults", "configured", "configured_settings")
+
+_KEY = "lanebus.handlers.cli.configuration"
+_PATH = "lanebus.handlers.cli.config_path"
+
+_COMMANDS = ("worker", "serve")
+"""commands with options that the file may set"""
+
+
+def configured(ctx: click.Context) -> "Configuration | None":
+    """Return the settings of the file and the environment; None if there are none, so that all have their defaults.
+
+    Raises:
+        SettingsRefused: as for `load_configuration`.
+    """
+    found = _load(ctx, always=False)
+    return found[0] if found is not None else None
+
+
+def configured_settings(ctx: click.Context) -> "list[Setting]":
+    """Return each setting with its source. Raises SettingsRefused."""
+    found = _load(ctx, always=True)
+    assert found is not None  # noqa: S101  # only for the type checker
+    return found[1]
+
+
+def apply_defaults(ctx: click.Context, arguments: Sequence[str]) -> None:
+    """Give the settings to a command as the defaults of its options.
+
+    Args:
+        ctx: the context of the command, before its arguments are parsed.
+        arguments: those of the command; `--config` among them names the file.
+
+    Raises:
+        SettingsRefused: as for `load_configuration`.
+    """
+    path = _typed(arguments)
+    if path is not None and (_PATH not in ctx.meta or path != os.environ.get(VARIABLE)):
+        ctx.meta[_PATH] = path  # a file that was typed before the command is not replaced by the variable's
+    if ctx.info_name not in _COMMANDS or ctx.resilient_parsing or {"--help", "-h"} & {*arguments}:
+        return
+    configuration = configured(ctx)
+    if configuration is None:
+        return
+    section = configuration.worker if ctx.info_name == "worker" else configuration.serve
+    given = section.model_dump(exclude_unset=True)
+    # Click's names differ in one place; secrets are told to the command alone.
+    values = {{"allow_host": "allowed"}.get(name, name): _plain(value) for name, value in given.items()}
+    ctx.default_map = {**(ctx.default_map or {}), **values}
+
+
+def _plain(value: object) -> object:
+    from pydantic import SecretStr  # noqa: PLC0415  # loaded already, with the settings
+
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _load(ctx: click.Context, *, always: bool) -> "tuple[Configuration, list[Setting]] | None":
+    meta = ctx.meta
+    if _KEY not in meta:
+        name = cast("str | None", meta.get(_PATH))
+        path = Path(name) if name else find_settings_file(Path.cwd())
+        if path is None and not always and not has_nested_variable():
+            return None
+        from lanebus.handlers.cli.settings_model import load_configuration  # noqa: PLC0415  # imports pydantic
+
+        meta[_KEY] = load_configuration(path)
+    return cast("tuple[Configuration, list[Setting]]", meta[_KEY])
+
+
+def _typed(arguments: Sequence[str]) -> str | None:
+    """Return the file that `--config` names, or the environment; None if neither does."""
+    for index, argument in enumerate(arguments):
+        if argument.startswith("--config="):
+            return argument.partition("=")[2]
+        if argument == "--config" and index + 1 < len(arguments):
+            return arguments[index + 1]
+    return os.environ.get(VARIABLE) or None

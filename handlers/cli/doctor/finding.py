@@ -1,0 +1,35 @@
+"""A finding of `lanebus doctor`. Pure."""
+
+from typing import Literal, NamedTuple
+
+__all__ = ("Finding", "Level", "error", "ok", "warning")
+
+Level = Literal["ok", "warning", "error"]
+"""`error`: messages are lost, or commands fail. `warning`: this happens under a condition that the text names."""
+
+
+class Finding(NamedTuple):
+    """What one check has seen."""
+
+    level: Level
+    check: str
+    """the name of the check"""
+    text: str
+    """what was seen"""
+    remedy: str = ""
+    """what to do; "" if nothing is wrong"""
+
+
+def ok(check: str, text: str) -> Finding:
+    """Return a finding of something that is as it should be."""
+    return Finding("ok", check, text)
+
+
+def warning(check: str, text: str, remedy: str) -> Finding:
+    """Return a finding of something that may do harm."""
+    return Finding("warning", check, text, remedy)
+
+
+def error(check: str, text: str, remedy: str) -> Finding:
+    """Return a finding of something that does harm."""
+    return Finding("error", check, text, remedy)

@@ -1,0 +1,102 @@
+"""Check whether the server's user may run each command that the bus needs, and use its keys.
+
+The commands are queued in a transaction that is then discarded. The server checks rights while it queues a command, and
+runs none of them. This needs no right to read the access lists.
+"""
+
+from collections.abc import Sequence
+
+from lanebus.bus.errors import Refused
+from lanebus.bus.servers.connection import Connection
+from lanebus.bus.servers.durability import write_examples
+from lanebus.bus.servers.replies import Argument, Reply
+from lanebus.bus.wire.keys import Keys
+from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
+
+__all__ = ("check_rights", "needed_commands")
+
+
+async def check_rights(connection: Connection, keys: Keys) -> list[Finding]:
+    """Return a finding with the commands that the connection's user may not run.
+
+    Args:
+        connection: to the server that holds `keys.sessions(0)`. It is not in a transaction.
+        keys: names of the keys of the namespace.
+
+    Raises:
+        Unavailable: the server did not answer.
+    """
+    commands = needed_commands(keys)
+    first, *replies, _ = await connection.call_many([("MULTI",), *commands, ("DISCARD",)])
+    if isinstance(first, Refused):
+        return [_unknown(first)]
+    refused = [_name(command) for command, reply in zip(commands, replies, strict=True) if _is_forbidden(reply)]
+    if not refused:
+        return [ok("rights", f"the user may run the {len(commands)} commands that the bus needs")]
+    names = sorted(set(refused))
+    remedy = f"ACL SETUSER <user> {' '.join(f'+{name}' for name in names)} ~{keys.namespace}:*, then ACL SAVE"
+    return [error("rights", f"the user may not run {', '.join(names)} on keys of {keys.namespace!r}", remedy)]
+
+
+def needed_commands(keys: Keys) -> Sequence[tuple[Argument, ...]]:
+    """Return an example of each command that the bus sends or that its scripts call, with keys of one bucket."""
+    key = keys.sessions(0)
+    return (
+        *_reads(key),
+        *write_examples(key),
+        ("PEXPIRE", key, 1),
+        ("EVAL", "return 1", 1, key),
+        ("EVALSHA", 40 * "0", 1, key),
+        ("SCRIPT", "LOAD", "return 1"),
+        ("CLIENT", "ID"),
+        ("CLIENT", "UNBLOCK", 0),
+        ("INFO",),
+        ("PING",),
+        ("SCAN", 0),
+        ("TIME",),
+    )
+
+
+def _reads(key: str) -> Sequence[tuple[Argument, ...]]:
+    return (
+        ("EXISTS", key),
+        ("GET", key),
+        ("HGET", key, "f"),
+        ("HGETALL", key),
+        ("HKEYS", key),
+        ("HLEN", key),
+        ("HMGET", key, "f"),
+        ("HSCAN", key, 0),
+        ("STRLEN", key),
+        ("XINFO", "STREAM", key),
+        ("XLEN", key),
+        ("XRANGE", key, "-", "+"),
+        ("XREAD", "STREAMS", key, "0"),
+        ("XREVRANGE", key, "+", "-"),
+        ("ZCARD", key),
+        ("ZCOUNT", key, "0", "1"),
+        ("ZRANGE", key, 0, 1),
+        ("ZRANGEBYSCORE", key, "0", "1"),
+        ("ZSCORE", key, "m"),
+    )
+
+
+def _is_forbidden(reply: Reply | Refused) -> bool:
+    return isinstance(reply, Refused) and reply.code == "NOPERM"
+
+
+def _name(command: Sequence[Argument]) -> str:
+    """Return the name as access lists write it, with its subcommand."""
+    first = str(command[0]).lower()
+    return f"{first}|{str(command[1]).lower()}" if first in _WITH_SUBCOMMANDS else first
+
+
+_WITH_SUBCOMMANDS = frozenset({"client", "script", "xgroup", "xinfo"})
+
+
+def _unknown(refusal: Refused) -> Finding:
+    return warning(
+        "rights",
+        f"the user's rights could not be checked: MULTI was refused with {refusal.code}",
+        "allow the user MULTI and DISCARD, or check its rights with ACL DRYRUN",
+    )

@@ -1,0 +1,44 @@
+"""Load an object of a module that the user names. If the module raises, only the module's own traceback is shown."""
+
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
+
+from lanebus.bus.errors import BusError
+from lanebus.handlers import load as loading
+from lanebus.handlers.cli.errors import ModuleRaised
+
+__all__ = ("load_module",)
+
+T = TypeVar("T")
+
+
+def load_module(load: Callable[[str], T], target: str) -> T:
+    """Return what `load` returns for a target such as `module:attribute`.
+
+    Raises:
+        BusError: the error of `load`, or one that the module raised, such as a missing extra.
+        ModuleRaised: the module raised another error while it was imported.
+    """
+    try:
+        return load(target)
+    except BusError:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever the module raises
+        own = _own_frames(error.__traceback__)
+        trace = "".join(traceback.format_exception(type(error), error, own))
+        raise ModuleRaised(target, type(error).__name__, trace) from None
+
+
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return the frames from the module on: those after our loader and the import system."""
+    inner, is_loader = trace, False
+    while inner is not None:
+        file = inner.tb_frame.f_code.co_filename
+        if file == loading.__file__:
+            is_loader = True
+        elif is_loader and not file.startswith("<frozen importlib") and not file.endswith("importlib/__init__.py"):
+            return inner
+        inner = inner.tb_next
+    return None

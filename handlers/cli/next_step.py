@@ -1,0 +1,55 @@
+"""The next step after an error of the bus, in terms of the command line. Pure."""
+
+from lanebus.bus import errors
+from lanebus.bus.errors import BusError
+from lanebus.handlers.codecs.codec import Unsayable
+from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
+
+__all__ = ("next_step",)
+
+
+def next_step(error: BusError) -> str:
+    """Return what the user of a command can do about an error. It is never empty."""
+    return _own_words(error) or error.remedy or _general(error)
+
+
+def _own_words(error: BusError) -> str:
+    """Return the next step if it is a command or an option; "" if the error's own remedy fits."""
+    match error:
+        case errors.SessionClosed(session=session):
+            return f"`lanebus reopen {session}` opens it again"
+        case errors.Conflict(session=session, found=found):
+            return f"read it with `lanebus tail {session}`, then repeat with --expected {found}"
+        case errors.WrongAgent(session=session, given=given):
+            return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
+        case errors.CursorTrimmed(first_kept=first):
+            return f"begin with --after {first - 1}, or give the --archive that has them"
+        case errors.NoArchive():
+            return "give one with --archive or LANEBUS_ARCHIVE"
+        case errors.GroupInUse(group=group):
+            return f"stop them, or repeat `lanebus groups remove {group}` with --force"
+        case errors.OutcomeUnknown():
+            return "repeat it with the same --key, which adds nothing if it was appended"
+        case errors.OldNamespace(namespace=name):
+            return (
+                f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "
+                "with another --namespace"
+            )
+        case NoModel():
+            return "name one with --model"
+        case Unsayable() | ContentRefused():
+            return "change the messages, or leave out what does not fit with --lossy"
+        case _:
+            return ""
+
+
+def _general(error: BusError) -> str:
+    match error:
+        case errors.SetupError():
+            return "`lanebus config show` prints each setting and where it comes from"
+        case errors.Unavailable():
+            return "try again; `lanebus doctor` checks the server"
+        case errors.MessageError():
+            return "correct the input and try again"
+        case _:
+            return "look at the session with `lanebus tail`, then try again"

@@ -1,0 +1,188 @@
+"""The settings of the command line as one typed object, from the environment and a settings file.
+
+An environment variable is `LANEBUS_` and the key in capitals, with `__` between the parts: `worker.group` is
+`LANEBUS_WORKER__GROUP`. Arguments come before the environment, and the environment before the file.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import SetupError
+from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
+
+__all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration")
+
+
+class SettingsRefused(SetupError):
+    """A settings file cannot be read, has an unknown key, or a value is not allowed.
+
+    Fields: `where`, the file or "the environment"; `key`, with dots, or "".
+    """
+
+    def __init__(self, where: str, key: str, fault: str, remedy: str) -> None:
+        super().__init__(f"{where}: {f'{key}: ' if key else ''}{fault}", remedy)
+        self.where, self.key = where, key
+
+
+class WorkerSettings(BaseModel):
+    """The options of `lanebus worker`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group: str = Field(default="agents", description="Consumer group; its workers share the sessions.")
+    name: str | None = Field(default=None, description="Name of the worker, unique in its group.")
+    concurrency: int = Field(default=32, ge=1, description="Most sessions that run at a time.")
+    heartbeat: float = Field(
+        default=HEARTBEAT_SECONDS, gt=0, description="Seconds without a heartbeat after which other workers take over."
+    )
+    drain: float = Field(
+        default=DRAIN_SECONDS, ge=0, description="Longest time to finish sessions after SIGTERM, in seconds."
+    )
+    attempts: int = Field(default=RETRY.attempts, ge=1, description="Most attempts for a session if its agent raises.")
+    retry_base: float = Field(
+        default=RETRY.base, ge=0, description="Longest backoff before the second attempt, in seconds."
+    )
+
+
+class ServeSettings(BaseModel):
+    """The options of `lanebus serve`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8420, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    token: SecretStr | None = Field(
+        default=None, description="Token that the URL must contain; none makes a random one."
+    )
+    reader_token: SecretStr | None = Field(default=None, description="Token that allows only reading.")
+    allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
+
+
+class Configuration(BaseSettings):
+    """All settings that a file or the environment can give."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LANEBUS_", env_nested_delimiter="__", frozen=True, extra="ignore", env_ignore_empty=True
+    )
+
+    url: str | None = Field(default=None, description="Redis or Valkey server; none is the embedded server.")
+    data_dir: Path | None = Field(default=None, description="Log of the embedded server.")
+    namespace: str = Field(default="lanebus", description="Prefix of every key on the server.")
+    media: str | None = Field(default=None, description="Store of large media: a directory or s3://bucket.")
+    archive: str | None = Field(default=None, description="Archive of sessions: a directory or s3://bucket.")
+    traces: bool = Field(default=False, description="Record OpenTelemetry traces.")
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    serve: ServeSettings = Field(default_factory=ServeSettings)
+    bounds: Bounds = Field(default_factory=Bounds)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment before the file, whose values `load_configuration` passes."""
+        del settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+
+class Setting(NamedTuple):
+    """One setting, with the place that gave it."""
+
+    key: str
+    """with dots, such as "worker.group\""""
+    value: object
+    source: str
+    """"default", "environment" or the path of the file"""
+    help: str = ""
+
+
+def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]:
+    """Return the settings, and each one with its source.
+
+    Args:
+        path: the settings file; None reads the environment alone.
+
+    Raises:
+        SettingsRefused: the file cannot be read, has an unknown key, or a value is not allowed.
+    """
+    found = _read(path) if path is not None else {}
+    if path is not None:
+        _check_keys(str(path), found, known_keys())
+    environment = cast("dict[str, object]", EnvSettingsSource(Configuration)())
+    try:
+        configuration = Configuration.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        where = "the environment" if _given(environment, key) else str(path)
+        raise SettingsRefused(where, key, first["msg"], "correct this value") from None
+    settings = list[Setting]()
+    for key, value, text in _walk(configuration):
+        source = "environment" if _given(environment, key) else str(path) if _given(found, key) else "default"
+        settings.append(Setting(key, value, source, text))
+    return configuration, settings
+
+
+def known_keys() -> list[str]:
+    """Return the keys of all settings, with dots."""
+    return [key for key, _, _ in _walk(Configuration.model_construct())]
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        fault = error.strerror or str(error)
+        raise SettingsRefused(str(path), "", fault, "name another file with --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsRefused(str(path), "", str(error), "write it as TOML: https://toml.io") from None
+
+
+def _check_keys(where: str, found: Mapping[str, object], known: Sequence[str], before: str = "") -> None:
+    """Refuse keys that no setting has, with the nearest one that exists."""
+    for name, value in found.items():
+        key = f"{before}{name}"
+        inner = [each for each in known if each.startswith(f"{key}.")]
+        if isinstance(value, dict) and inner:
+            _check_keys(where, cast("dict[str, object]", value), known, f"{key}.")
+        elif key not in known:
+            near = get_close_matches(key, known, n=1) or get_close_matches(
+                key, {each.rpartition(".")[0] for each in known}
+            )
+            remedy = f"did you mean {near[0]}?" if near else "`lanebus config show` lists the keys"
+            raise SettingsRefused(where, key, "there is no such setting", remedy)
+
+
+def _given(source: Mapping[str, object], key: str) -> bool:
+    name, _, rest = key.partition(".")
+    if not rest:
+        return name in source
+    inner = source.get(name)
+    return isinstance(inner, dict) and _given(cast("dict[str, object]", inner), rest)
+
+
+def _walk(settings: object, before: str = "") -> Iterator[tuple[str, object, str]]:
+    """Yield each setting as its key, value and help."""
+    if isinstance(settings, BaseModel):
+        known = type(settings).model_fields
+        each = [(name, getattr(settings, name, None), info.description or "") for name, info in known.items()]
+    else:
+        assert is_dataclass(settings)  # noqa: S101  # only for the type checker
+        each = [(field.name, getattr(settings, field.name), "") for field in fields(settings)]
+    for name, value, text in each:
+        if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+            yield from _walk(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value, text

@@ -1,0 +1,65 @@
+"""The traces of a command: `--traces`, or an SDK that is set up already."""
+
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, cast
+
+from lanebus.bus.tracing import NO_TRACING, Tracing
+from lanebus.handlers.telemetry.errors import TracesFailed, TracesMissing
+from lanebus.handlers.telemetry.otel_tracing import is_sdk_set_up, otel_tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+__all__ = ("tracing_of",)
+
+EXPORTERS = "OTEL_TRACES_EXPORTER"
+SERVICE = "OTEL_SERVICE_NAME"
+
+
+def tracing_of(*, is_wanted: bool) -> Tracing:
+    """Return the tracing of a command's bus.
+
+    Args:
+        is_wanted: set up the SDK from the environment unless it is set up already. False records only if it is, such as
+            under `opentelemetry-instrument`.
+
+    Raises:
+        TracesMissing: `opentelemetry-api` or `opentelemetry-sdk` is not installed.
+        TracesFailed: an exporter is not installed, or cannot be made.
+    """
+    if is_wanted and not is_sdk_set_up():
+        otel_tracing()  # raises if the extra is missing
+        _set_up_sdk()
+    return otel_tracing() if is_sdk_set_up() else NO_TRACING
+
+
+def _set_up_sdk() -> None:
+    """Make a provider for all of the process. The SDK reads its own variables, and sends the last spans at the exit."""
+    try:
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # a program's choice, so no dependency
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise TracesMissing("opentelemetry-sdk", "opentelemetry-sdk opentelemetry-exporter-otlp") from None
+    from opentelemetry.trace import set_tracer_provider  # noqa: PLC0415
+
+    os.environ.setdefault(SERVICE, "lanebus")
+    provider = TracerProvider()
+    for name in os.environ.get(EXPORTERS, "otlp").split(","):
+        if name.strip() != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    set_tracer_provider(provider)
+
+
+def _exporter(name: str) -> "SpanExporter":
+    found = [*entry_points(group="opentelemetry_traces_exporter", name=name)]
+    if not found:
+        raise TracesFailed(
+            f"the exporter {name!r} of {EXPORTERS} is not installed",
+            "pip install its package, such as opentelemetry-exporter-otlp, or name another one, such as console",
+        )
+    try:
+        return cast("Callable[[], SpanExporter]", found[0].load())()
+    except Exception as error:  # of the exporter's package
+        raise TracesFailed(f"the exporter {name!r}: {error}", "check the OTEL_… variables of this exporter") from error

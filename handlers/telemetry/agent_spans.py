@@ -1,0 +1,187 @@
+"""Spans of agents: invoke_agent, chat, execute_tool."""
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import cast
+
+from opentelemetry.context import Context, create_key, get_current, get_value, set_value
+from opentelemetry.trace import Span, SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.models.failure import failure_of
+from lanebus.handlers.agent.models.model import Model, ModelRequest, Optioned
+from lanebus.handlers.agent.tracing import CallRecord, ToolRecord
+from lanebus.handlers.telemetry import names
+from lanebus.handlers.telemetry.active_span import ActiveSpan, note_error
+from lanebus.handlers.telemetry.message_content import (
+    definitions_json,
+    input_json,
+    output_json,
+    system_json,
+    text_json,
+)
+
+__all__ = ("AgentSpans",)
+
+_INVOCATION = create_key("lanebus-invocation")
+
+
+@dataclass(slots=True)
+class _Invocation:
+    """A run of an agent, with what its model calls add up to."""
+
+    span: Span
+    agent: str
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, message: AssistantMessage) -> None:
+        """Add the usage of a model call, and take its reason to stop."""
+        self.usage = self.usage.combine(message.usage or Usage())
+        self.span.set_attributes(_finish(message))
+        self.span.set_attributes({names.USAGE_INPUT: _input_tokens(self.usage), names.USAGE_OUTPUT: self.usage.output})
+
+
+class AgentSpans:
+    """Records what agents do; see `AgentTracing`."""
+
+    def __init__(self, tracer: Tracer, *, captures_content: bool) -> None:
+        """
+        Args:
+            captures_content: record messages, tool arguments and results too.
+        """
+        self._tracer, self._captures_content = tracer, captures_content
+
+    def invoking(self, agent: str, session: str, model: Model) -> AbstractContextManager[None]:
+        """See `AgentTracing.invoking`. The usage is that of the model calls of this run."""
+        span = self._tracer.start_span(
+            f"{names.INVOKE_AGENT} {agent}",
+            kind=SpanKind.INTERNAL,
+            attributes={
+                names.OPERATION: names.INVOKE_AGENT,
+                names.AGENT_NAME: agent,
+                names.REQUEST_MODEL: model.name,
+                names.CONVERSATION_ID: session,
+            },
+        )
+        context = set_value(_INVOCATION, _Invocation(span, agent), get_current())
+        return ActiveSpan(span, None, context)
+
+    def calling(self, model: Model, request: ModelRequest) -> AbstractContextManager[CallRecord | None]:
+        """See `AgentTracing.calling`."""
+        attributes: dict[str, AttributeValue] = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER_NAME: names.PROVIDER.get(model.provider, model.provider),
+            names.REQUEST_MODEL: model.name,
+            names.REQUEST_MAX_TOKENS: request.max_tokens,
+            names.REQUEST_STREAM: True,
+            **_sampling(model),
+        }
+        if request.context.session:
+            attributes[names.CONVERSATION_ID] = request.context.session
+        span = self._tracer.start_span(f"{names.CHAT} {model.name}", kind=SpanKind.CLIENT, attributes=attributes)
+        if self._captures_content and span.is_recording():
+            messages = request.context.messages
+            _set(span, names.SYSTEM_INSTRUCTIONS, system_json(messages))
+            _set(span, names.INPUT_MESSAGES, input_json(messages))
+            _set(span, names.TOOL_DEFINITIONS, definitions_json(request.tools))
+        return ActiveSpan(span, _Call(span, model, _invocation(), captures_content=self._captures_content))
+
+    def executing(self, call: ToolCallBlock, description: str) -> AbstractContextManager[ToolRecord | None]:
+        """See `AgentTracing.executing`."""
+        attributes: dict[str, AttributeValue] = {
+            names.OPERATION: names.EXECUTE_TOOL,
+            names.TOOL_NAME: call.name,
+            names.TOOL_TYPE: "function",
+            names.CALL_ID: call.id,
+        }
+        if description:
+            attributes[names.TOOL_DESCRIPTION] = description
+        if (invocation := _invocation()) is not None:
+            attributes[names.AGENT_NAME] = invocation.agent
+        span = self._tracer.start_span(
+            f"{names.EXECUTE_TOOL} {call.name}", kind=SpanKind.INTERNAL, attributes=attributes
+        )
+        if self._captures_content:
+            span.set_attribute(names.TOOL_ARGUMENTS, text_json(call.arguments))
+        return ActiveSpan(span, _ToolCall(span, captures_content=self._captures_content))
+
+
+class _Call:
+    """See `CallRecord`."""
+
+    def __init__(self, span: Span, model: Model, invocation: _Invocation | None, *, captures_content: bool) -> None:
+        self._span, self._model, self._invocation = span, model, invocation
+        self._captures_content = captures_content
+        self._started: float | None = time.perf_counter()
+
+    def began(self) -> None:
+        if self._started is not None:
+            seconds, self._started = time.perf_counter() - self._started, None
+            self._span.set_attribute(names.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
+
+    def ended(self, message: AssistantMessage) -> None:
+        span, usage = self._span, message.usage
+        actual = (message.metadata or {}).get("responseModel")
+        span.set_attribute(
+            names.RESPONSE_MODEL, actual if isinstance(actual, str) else message.model or self._model.name
+        )
+        _set(span, names.RESPONSE_ID, message.response_id)
+        span.set_attributes(_finish(message))
+        if usage is not None:
+            span.set_attributes({names.USAGE_INPUT: _input_tokens(usage), names.USAGE_OUTPUT: usage.output})
+            _set(span, names.USAGE_CACHE_READ, usage.cache_read or None)
+            _set(span, names.USAGE_CACHE_WRITE, usage.cache_write or None)
+            _set(span, names.USAGE_REASONING, usage.reasoning or None)
+        if (failure := failure_of(message)) is not None:
+            note_error(span, str(failure.code or failure.status or "error"))
+        if self._captures_content:
+            span.set_attribute(names.OUTPUT_MESSAGES, output_json(message))
+        if self._invocation is not None:
+            self._invocation.add(message)
+
+
+class _ToolCall:
+    """See `ToolRecord`."""
+
+    def __init__(self, span: Span, *, captures_content: bool) -> None:
+        self._span, self._captures_content = span, captures_content
+
+    def ended(self, result: ToolResultMessage) -> None:
+        if result.is_error:
+            note_error(self._span, names.TOOL_ERROR)
+        if self._captures_content:
+            self._span.set_attribute(names.TOOL_RESULT, result.text_with_results())
+
+
+def _invocation(context: Context | None = None) -> _Invocation | None:
+    return cast("_Invocation | None", get_value(_INVOCATION, context))
+
+
+def _input_tokens(usage: Usage) -> int:
+    return usage.input + usage.cache_read + usage.cache_write
+
+
+def _finish(message: AssistantMessage) -> dict[str, AttributeValue]:
+    reason = names.FINISH_REASON.get(message.stop_reason)
+    return {} if reason is None else {names.FINISH_REASONS: [reason]}
+
+
+def _sampling(model: Model) -> dict[str, AttributeValue]:
+    """Return the sampling options of a model that reports them."""
+    options = model.request_options.get("options") if isinstance(model, Optioned) else None
+    if not isinstance(options, dict):
+        return {}
+    return {
+        attribute: value
+        for option, attribute in names.SAMPLING.items()
+        if isinstance(value := options.get(option), int | float) and not isinstance(value, bool)
+    }
+
+
+def _set(span: Span, name: str, value: str | int | None) -> None:
+    if value is not None:
+        span.set_attribute(name, value)

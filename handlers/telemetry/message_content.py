@@ -1,0 +1,81 @@
+"""Message content as JSON, in the form of the GenAI conventions. It is recorded only if a program asks for it. Pure.
+
+Media are named by their kind and left out.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("definitions_json", "input_json", "output_json", "system_json", "text_json")
+
+_SYSTEM = (SystemMessage, DeveloperMessage)
+
+
+def system_json(messages: Iterable[LlmMessage]) -> str | None:
+    """Return the parts of the system messages; None if there are none."""
+    parts = [part for message in messages if isinstance(message, _SYSTEM) for part in _parts(message.content)]
+    return _json(parts) if parts else None
+
+
+def input_json(messages: Iterable[LlmMessage]) -> str | None:
+    """Return the other messages of a request; None if there are none."""
+    found: list[JsonValue] = [_message(message) for message in messages if not isinstance(message, _SYSTEM)]
+    return _json(found) if found else None
+
+
+def output_json(message: AssistantMessage) -> str:
+    """Return an answer, as the list of one message."""
+    return _json([_message(message)])
+
+
+def definitions_json(tools: Sequence[ToolSpec]) -> str | None:
+    """Return the tools of a request; None if there are none."""
+    found: list[JsonValue] = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.schema, "type": "function"}
+        for tool in tools
+    ]
+    return _json(found) if found else None
+
+
+def text_json(value: JsonValue) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else _json(value)
+
+
+def _message(message: LlmMessage) -> JsonValue:
+    if isinstance(message, ToolResultMessage):
+        response: JsonValue = {
+            "response": message.text_with_results(),
+            "id": message.tool_call_id,
+            "type": "tool_call_response",
+        }
+        return {"role": "tool", "parts": [response]}
+    role = "assistant" if isinstance(message, AssistantMessage) else "user"
+    return {"role": role, "parts": _parts(message.content)}
+
+
+def _parts(blocks: Iterable[Block]) -> list[JsonValue]:
+    return [_part(block) for block in blocks]
+
+
+def _part(block: Block) -> JsonValue:
+    match block:
+        case TextBlock(text=text):
+            return {"content": text, "type": "text"}
+        case ThinkingBlock(text=text):
+            return {"content": text, "type": "reasoning"}
+        case ToolCallBlock(arguments=arguments, name=name, id=call_id):
+            return {"arguments": arguments, "name": name, "id": call_id, "type": "tool_call"}
+        case _:
+            return {"type": block.type}
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,176 @@
+"""The names of spans and attributes, and the keys that carry a trace context.
+
+Source: the semantic conventions 1.44.0 for messaging, HTTP and errors, and those for generative AI, which have a
+repository of their own. Neither the messaging nor the GenAI names are stable yet: change them here alone.
+"""
+
+from collections.abc import Mapping
+
+__all__ = (
+    "AGENT_NAME",
+    "ATTEMPT",
+    "BATCH_MESSAGE_COUNT",
+    "CALL_ID",
+    "CANCELLED",
+    "CAPTURE_CONTENT",
+    "CAPTURE_ON_SPANS",
+    "CHAT",
+    "CONSUMER_GROUP",
+    "CONVERSATION_ID",
+    "CREATE",
+    "DESTINATION",
+    "DESTINATION_TEMPLATE",
+    "DUPLICATE",
+    "ERROR_TYPE",
+    "EXECUTE_TOOL",
+    "FINISH_REASON",
+    "FINISH_REASONS",
+    "HTTP_METHOD",
+    "HTTP_ROUTE",
+    "HTTP_STATUS",
+    "INPUT_MESSAGES",
+    "INVOKE_AGENT",
+    "MESSAGE_CONVERSATION_ID",
+    "MESSAGE_ID",
+    "MESSAGING_CLIENT_ID",
+    "MESSAGING_OPERATION",
+    "MESSAGING_OPERATION_TYPE",
+    "MESSAGING_SYSTEM",
+    "OPERATION",
+    "OUTPUT_MESSAGES",
+    "PROCESS",
+    "PROVIDER",
+    "PROVIDER_NAME",
+    "RECEIVE",
+    "REQUEST_MAX_TOKENS",
+    "REQUEST_MODEL",
+    "REQUEST_STREAM",
+    "RESPONSE_ID",
+    "RESPONSE_MODEL",
+    "RESPONSE_TIME_TO_FIRST_CHUNK",
+    "SAMPLING",
+    "SEND",
+    "SETTLE",
+    "SYSTEM",
+    "SYSTEM_INSTRUCTIONS",
+    "TEMPLATE",
+    "TOOL_ARGUMENTS",
+    "TOOL_DEFINITIONS",
+    "TOOL_DESCRIPTION",
+    "TOOL_ERROR",
+    "TOOL_NAME",
+    "TOOL_RESULT",
+    "TOOL_TYPE",
+    "TRACEPARENT",
+    "TRACER",
+    "TRACESTATE",
+    "URL_PATH",
+    "URL_SCHEME",
+    "USAGE_CACHE_READ",
+    "USAGE_CACHE_WRITE",
+    "USAGE_INPUT",
+    "USAGE_OUTPUT",
+    "USAGE_REASONING",
+)
+
+TRACER = "lanebus"
+"""name of the instrumentation scope"""
+
+TRACEPARENT = "traceparent"
+"""Key of a message's private metadata, with the value of the header of W3C Trace Context. It is part of the message's
+JSON, so the entry's checksum covers it, and an export keeps it. No provider receives metadata."""
+TRACESTATE = "tracestate"
+"""Key of the same metadata, if the trace has such a state."""
+
+# --- messaging ----------------------------------------------------------------------------------------------------
+
+SYSTEM = "lanebus"
+"""value of `messaging.system`: the conventions define none for Redis streams"""
+TEMPLATE = "{session}"
+"""value of `messaging.destination.template`: one destination for each session would be too many span names"""
+
+CREATE, SEND, RECEIVE, PROCESS, SETTLE = "create", "send", "receive", "process", "settle"
+
+MESSAGING_SYSTEM = "messaging.system"
+MESSAGING_OPERATION = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE = "messaging.operation.type"
+MESSAGING_CLIENT_ID = "messaging.client.id"
+DESTINATION = "messaging.destination.name"
+DESTINATION_TEMPLATE = "messaging.destination.template"
+CONSUMER_GROUP = "messaging.consumer.group.name"
+BATCH_MESSAGE_COUNT = "messaging.batch.message_count"
+MESSAGE_ID = "messaging.message.id"
+MESSAGE_CONVERSATION_ID = "messaging.message.conversation_id"
+
+ATTEMPT = "lanebus.attempt"
+"""how often the work was delivered, this time included; above 1 after a worker died or the agent failed"""
+DUPLICATE = "lanebus.duplicate"
+"""true: the key was published before, and nothing was added"""
+CANCELLED = "lanebus.cancelled"
+"""true: the operation was cancelled, such as by a worker that stops. It did not fail"""
+
+# --- generative AI ------------------------------------------------------------------------------------------------
+
+INVOKE_AGENT, CHAT, EXECUTE_TOOL = "invoke_agent", "chat", "execute_tool"
+
+OPERATION = "gen_ai.operation.name"
+PROVIDER_NAME = "gen_ai.provider.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+AGENT_NAME = "gen_ai.agent.name"
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+REQUEST_STREAM = "gen_ai.request.stream"
+RESPONSE_ID = "gen_ai.response.id"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+USAGE_INPUT = "gen_ai.usage.input_tokens"
+"""all input tokens, cached ones included, while `Usage.input` excludes them"""
+USAGE_OUTPUT = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
+USAGE_CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens"
+USAGE_REASONING = "gen_ai.usage.reasoning.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_TYPE = "gen_ai.tool.type"
+TOOL_DESCRIPTION = "gen_ai.tool.description"
+CALL_ID = "gen_ai.tool.call.id"
+
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""environment variable that allows message content in telemetry"""
+CAPTURE_ON_SPANS = frozenset({"SPAN_ONLY", "SPAN_AND_EVENT"})
+"""its values that allow content on spans"""
+
+SAMPLING: Mapping[str, str] = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "seed": "gen_ai.request.seed",
+}
+"""option of a model → attribute"""
+
+PROVIDER: Mapping[str, str] = {"google": "gcp.gemini"}
+"""provider in the log → value of `gen_ai.provider.name`, where they differ"""
+
+FINISH_REASON: Mapping[str, str] = {"stop": "stop", "length": "length", "toolUse": "tool_call", "error": "error"}
+"""stop reason in the log → value in `gen_ai.response.finish_reasons`; an aborted answer has none"""
+
+# --- HTTP and errors ----------------------------------------------------------------------------------------------
+
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+URL_PATH = "url.path"
+URL_SCHEME = "url.scheme"
+
+ERROR_TYPE = "error.type"
+TOOL_ERROR = "tool_error"
+"""value of `error.type` for a tool whose result is an error"""

@@ -1,0 +1,50 @@
+"""Make the tracing of a bus, and set up the SDK for the command line."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from lanebus.handlers.telemetry.errors import TracesMissing
+from lanebus.handlers.telemetry.names import CAPTURE_CONTENT, CAPTURE_ON_SPANS
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from lanebus.handlers.telemetry.open_telemetry import OpenTelemetry
+
+__all__ = ("is_sdk_set_up", "otel_tracing")
+
+
+def otel_tracing(
+    tracer_provider: "TracerProvider | None" = None, *, capture_content: bool | None = None
+) -> "OpenTelemetry":
+    """Return the `tracing` of `Bus.open` that records OpenTelemetry traces.
+
+    Set up the SDK first. Without one, nothing is recorded. One object may serve several buses.
+
+    Args:
+        tracer_provider: makes the spans. None means the program's global one, at the time of this call.
+        capture_content: whether spans contain messages, and arguments and results of tools. None means only if the
+            environment variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` is `SPAN_ONLY` or
+            `SPAN_AND_EVENT`.
+
+    Raises:
+        TracesMissing: `opentelemetry-api` is not installed.
+    """
+    try:
+        from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415
+
+        from lanebus.handlers.telemetry.open_telemetry import OpenTelemetry  # noqa: PLC0415  # of an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "opentelemetry":
+            raise TracesMissing("opentelemetry-api", "'lanebus[otel]'") from None
+        raise
+    if capture_content is None:
+        capture_content = os.environ.get(CAPTURE_CONTENT, "").strip().upper() in CAPTURE_ON_SPANS
+    return OpenTelemetry(tracer_provider or get_tracer_provider(), captures_content=capture_content)
+
+
+def is_sdk_set_up() -> bool:
+    """Return whether the program, or `opentelemetry-instrument`, has set up an SDK. Imports nothing."""
+    api = sys.modules.get("opentelemetry.trace")
+    return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)

@@ -1,0 +1,83 @@
+"""Why a connection could not be made: the error names the cause and the remedy."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lanebus.bus.errors import Unavailable
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.replies import refusal_of
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+CERTIFICATE = ROOT / "tests/support/servers/localhost.pem"
+
+
+@asynccontextmanager
+async def listening(answer: bytes, *, is_tls: bool) -> AsyncGenerator[int]:
+    """Run a server that answers one request with these bytes, and closes. Yield its port."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_tls else None
+    if context is not None:
+        context.load_cert_chain(CERTIFICATE)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(1000):
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def fault(url: str) -> tuple[str, str]:
+    with pytest.raises(Unavailable) as caught:
+        await Endpoint(url).connect()
+    return caught.value.fault, caught.value.remedy
+
+
+async def test_refused_connection_is_named() -> None:
+    text, remedy = await fault("redis://127.0.0.1:1")
+    assert text == "server at 127.0.0.1:1: Connection refused"
+    assert remedy == "check its address, and that it runs"
+
+
+async def test_unknown_certificate_is_named() -> None:
+    async with listening(b"+OK\r\n", is_tls=True) as port:
+        text, remedy = await fault(f"rediss://localhost:{port}")
+    assert "its certificate was refused: self" in text
+    assert "ssl_ca_certs" in remedy
+
+
+async def test_tls_to_a_port_without_tls_is_named() -> None:
+    async with listening(b"-ERR unknown command\r\n", is_tls=False) as port:
+        text, remedy = await fault(f"rediss://localhost:{port}")
+    assert text.endswith("it does not speak TLS on this port")
+    assert remedy == "use redis:// instead of rediss://"
+
+
+async def test_plain_text_to_a_tls_port_is_named() -> None:
+    async with listening(b"+OK\r\n", is_tls=True) as port:
+        text, remedy = await fault(f"redis://localhost:{port}")
+    assert text.endswith("it closed the connection without an answer")
+    assert "rediss://" in remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("NOPERM User bob has no permissions to run the 'zadd' command", "zadd"),
+        ("NOPERM this user has no permissions to run the 'config|get' command", "config|get"),
+        ("NOPERM No permissions to access a key", ""),
+        ("ERR ACL failure in script: User bob has no permissions to run the 'zadd' command script: on @x:1.", "zadd"),
+        ("ERR The user executing the script can't run this command or subcommand script: 05", ""),
+    ],
+)
+def test_missing_right_names_the_command(text: str, command: str) -> None:
+    refusal = refusal_of(text)
+    assert (refusal.code, refusal.command) == ("NOPERM", command)
+    assert (f"+{command}" if command else "<namespace>") in refusal.remedy

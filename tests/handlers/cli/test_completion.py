@@ -1,0 +1,56 @@
+"""`lanebus completion`: scripts for shells, and session ids within their bounds."""
+
+import socket
+
+import pytest
+
+from tests.support.cli.command_line import CommandLine
+
+__all__ = ()
+
+
+def complete(lanebus: CommandLine, *words: str) -> list[str]:
+    """Return what bash is offered for the last word."""
+    environment = {
+        "_LANEBUS_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": f"{len(words) - 1}",
+    }
+    answer = lanebus(env=environment)
+    assert (answer.code, answer.err) == (0, "")
+    return [line.partition(",")[2] for line in answer.out.split()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_that_asks_lanebus(lanebus: CommandLine, shell: str) -> None:
+    answer = lanebus("completion", shell)
+    assert (answer.code, answer.err) == (0, "")
+    assert f"_LANEBUS_COMPLETE={shell}_complete" in answer.out
+
+
+def test_commands_options_choices_and_session_ids_are_completed(lanebus: CommandLine) -> None:
+    for session in ("support-1", "support-2", "other"):
+        lanebus("publish", session, "hi")
+    assert complete(lanebus, "lanebus", "tai") == ["tail"]
+    assert complete(lanebus, "lanebus", "tail", "s", "--fol") == ["--follow"]
+    assert complete(lanebus, "lanebus", "sessions", "--name") == ["--namespace"]
+    assert complete(lanebus, "lanebus", "control", "s", "ab") == ["abort"]
+    assert complete(lanebus, "lanebus", "tail", "sup") == ["support-1", "support-2"]
+    assert complete(lanebus, "lanebus", "verify", "other", "sup") == ["support-1", "support-2"]
+    assert complete(lanebus, "lanebus", "tail", "none") == []
+
+
+def test_at_most_a_hundred_session_ids_are_completed(lanebus: CommandLine) -> None:
+    lanebus("publish", "parent", "hi")
+    for number in range(101):
+        lanebus("fork", "parent", "--id", f"fork-{number:03}")
+    found = complete(lanebus, "lanebus", "tail", "fork-")
+    assert (len(found), found[0], found[-1]) == (100, "fork-000", "fork-099")
+
+
+def test_server_that_does_not_answer_completes_nothing(lanebus: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        assert complete(lanebus, "lanebus", "--url", url, "tail", "s") == []
+    assert complete(lanebus, "lanebus", "--url", "redis://127.0.0.1:1", "tail", "s") == []
+    assert complete(lanebus, "lanebus", "--url", "nonsense", "tail", "s") == []

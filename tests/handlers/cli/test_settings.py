@@ -1,0 +1,156 @@
+"""Settings: arguments before the environment, before `lanebus.toml`, before defaults."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from docs.site.tables import fill_in
+from lanebus.bus.bounds import Bounds
+from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, RETRY
+from lanebus.handlers.cli.commands.serve import PORT
+from lanebus.handlers.cli.commands.worker import command as worker
+from lanebus.handlers.cli.settings_file import find_settings_file
+from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+FILE = """
+url = "redis://ann:secret@127.0.0.1:1"
+namespace = "of-file"
+
+[worker]
+group = "of-file"
+concurrency = 7
+
+[serve]
+token = "hidden"
+
+[bounds.log]
+heads = 9
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lanebus.toml"
+    path.write_text(FILE)
+    return path
+
+
+def shown(lanebus: CommandLine, *words: str, env: dict[str, str] | None = None) -> dict[str, tuple[object, object]]:
+    """Return each setting that is no default, with its source."""
+    answer = lanebus("config", "show", *words, env=env)
+    assert (answer.code, answer.err) == (0, "")
+    lines = objects(answer.out)
+    return {str(line["setting"]): (line["value"], line["source"]) for line in lines if line["source"] != "default"}
+
+
+def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, file: Path) -> None:
+    env = {"LANEBUS_WORKER__GROUP": "of-environment", "LANEBUS_NAMESPACE": "of-environment"}
+    found = shown(unopened, "--config", str(file), "--namespace", "typed", env=env)
+    assert found.pop("data_dir")[1] == "environment"
+    assert found == {
+        "url": ("redis://ann:***@127.0.0.1:1", str(file)),
+        "namespace": ("typed", "argument"),
+        "worker.group": ("of-environment", "environment"),
+        "worker.concurrency": (7, str(file)),
+        "serve.token": ("***", str(file)),
+        "bounds.log.heads": (9, str(file)),
+    }
+    named = shown(unopened, env={"LANEBUS_CONFIG": str(file)})
+    assert named["namespace"] == ("of-file", str(file))
+
+
+def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
+    file.write_text('namespace = "of-file"\n[worker]\ngroup = "of-file"\n')
+    assert lanebus("publish", "s", "hi", "--config", file).code == 0
+    assert lanebus("sessions").out == ""
+    assert lanebus("sessions", "--namespace", "of-file").object["session"] == "s"
+    with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--config", str(file)) as run:
+        assert run.stderr is not None
+        assert json.loads(run.stderr.readline())["group"] == "of-file"
+    words = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--group", "typed", "--config", str(file))
+    with lanebus.running(*words) as run:
+        assert run.stderr is not None
+        assert json.loads(run.stderr.readline())["group"] == "typed"
+
+
+def test_a_directory_of_the_environment_overrides_a_url_of_the_file(lanebus: CommandLine, file: Path) -> None:
+    assert lanebus("sessions", "--config", file).code == 0
+    assert lanebus("sessions", "--config", file, "--url", "redis://127.0.0.1:1").code == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "next_step"),
+    [
+        ("nmespace = 'x'", "nmespace: there is no such setting", "did you mean namespace?"),
+        ("[worker]\nconcurency = 1", "worker.concurency: there is no such setting", "did you mean worker.concurrency?"),
+        ("[bounds.lgo]\nheads = 1", "bounds.lgo: there is no such setting", "did you mean bounds.log"),
+        ("zzzzzz = 1", "zzzzzz: there is no such setting", "`lanebus config show` lists the keys"),
+        ("[worker]\nconcurrency = 0", "worker.concurrency: ", "correct this value"),
+        ("[bounds.log]\nheads = 'x'", "bounds.log.heads: ", "correct this value"),
+        ("= 1", "lanebus.toml: ", "write it as TOML"),
+    ],
+)
+def test_a_wrong_file_names_the_key_and_the_nearest_one(
+    unopened: CommandLine, file: Path, text: str, reason: str, next_step: str
+) -> None:
+    file.write_text(text)
+    answer = unopened("config", "show", "--config", file)
+    assert (answer.code, answer.out) == (2, "")
+    error, hint = answer.err.splitlines()
+    assert error.startswith(f"error: {file}: ") or reason in error
+    assert reason in error
+    assert hint.startswith(f"hint: {next_step}")
+
+
+def test_a_wrong_variable_is_told_from_a_wrong_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEBUS_WORKER__CONCURRENCY", "many")
+    with pytest.raises(SettingsRefused, match=r"the environment: worker\.concurrency: ") as caught:
+        load_configuration(file)
+    assert (caught.value.where, caught.value.key) == ("the environment", "worker.concurrency")
+    with pytest.raises(SettingsRefused, match="No such file"):
+        load_configuration(file.with_name("none.toml"))
+
+
+def test_the_nearest_file_of_the_parents_is_found(tmp_path: Path, file: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert find_settings_file(deep) == file
+    (tmp_path / "a" / "lanebus.toml").write_text("")
+    assert find_settings_file(deep) == tmp_path / "a" / "lanebus.toml"
+
+
+def test_defaults_are_those_of_the_options_and_the_parts() -> None:
+    configuration, _ = load_configuration(None)
+    assert configuration.bounds == Bounds()
+    assert (configuration.worker.drain, configuration.worker.attempts) == (DRAIN_SECONDS, RETRY.attempts)
+    assert configuration.serve.port == PORT
+    context = click.Context(worker)
+    options = {param.name: param.get_default(context) for param in worker.params}
+    for name, value in configuration.worker.model_dump().items():
+        assert value is None or options[name] == value, name
+
+
+def test_the_page_has_each_key_with_its_default() -> None:
+    page = fill_in((ROOT / "docs/reference/settings.md").read_text(encoding="utf-8"))
+    assert [key for key in known_keys() if f"| `{key}` | " not in page] == []
+    assert "| `worker.concurrency` | `32` | Most sessions that run at a time. |" in page
+
+
+def test_without_a_file_a_command_does_not_load_the_settings(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "r(['server', 'status', '--data-dir', 'x'])\nprint('\\n', *sys.modules)"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "pydantic_settings" not in done.stdout.splitlines()[-1].split()

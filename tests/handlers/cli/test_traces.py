@@ -1,0 +1,96 @@
+"""`--traces` sets up an SDK, an SDK that is set up is used, and what is missing is named."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from lanebus.bus.embedded.server import stop_server
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+PUBLISH = "from lanebus.handlers.cli import main; main()"
+INSTRUMENTED = f"""
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from opentelemetry.trace import set_tracer_provider
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+set_tracer_provider(provider)
+{PUBLISH}
+"""
+
+
+def publish(
+    folder: Path, *options: str, code: str = PUBLISH, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Publish one message with the command line, in a process of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANEBUS_", "OTEL_"))}
+    command = [sys.executable, "-c", code, "publish", "--data-dir", str(folder), *options, "s1", "Hello"]
+    try:
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=kept | dict(variables or {}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    finally:
+        anyio.run(stop_server, folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "variables"),
+    [
+        (["--traces"], PUBLISH, {"OTEL_TRACES_EXPORTER": "console"}),
+        ([], PUBLISH, {"OTEL_TRACES_EXPORTER": "console", "LANEBUS_TRACES": "1"}),
+        ([], INSTRUMENTED, {}),
+    ],
+    ids=["option", "variable", "an SDK that is set up"],
+)
+def test_a_publish_of_the_command_line_is_recorded(
+    short_dir: Path, options: list[str], code: str, variables: Mapping[str, str]
+) -> None:
+    run = publish(short_dir / "d", *options, code=code, variables=variables)
+    assert (run.returncode, run.stderr.splitlines()[1:]) == (0, [])  # the first says that no worker serves the agent
+    receipt, _, span = run.stdout.partition("\n")
+    if receipt == "{":  # sent before the receipt is printed
+        span = run.stdout[: run.stdout.rindex("\n}\n") + 3]
+    assert json.loads(span)["name"] == "send {session}"
+
+
+def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lanebus.toml"
+    file.write_text("traces = true\n")
+    for variables, is_recorded in (({}, True), ({"LANEBUS_TRACES": "0"}, False)):
+        console = {"OTEL_TRACES_EXPORTER": "console", **variables}
+        run = publish(short_dir / "d", "--config", str(file), variables=console)
+        assert (run.returncode, "send {session}" in run.stdout) == (0, is_recorded)
+
+
+def test_without_an_sdk_a_publish_records_nothing(short_dir: Path) -> None:
+    run = publish(short_dir / "d", variables={"OTEL_TRACES_EXPORTER": "console"})
+    assert (run.returncode, "send {session}" in run.stdout) == (0, False)
+
+
+def test_an_exporter_that_is_missing_is_named_with_its_remedy(short_dir: Path) -> None:
+    run = publish(short_dir / "d", "--traces", variables={"OTEL_TRACES_EXPORTER": "nowhere"})
+    assert run.returncode != 0
+    assert "the exporter 'nowhere' of OTEL_TRACES_EXPORTER is not installed" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("hidden", "remedy"), [("opentelemetry", "'lanebus[otel]'"), ("opentelemetry.sdk", "opentelemetry-sdk")]
+)
+def test_a_package_that_is_missing_is_named_with_its_remedy(short_dir: Path, hidden: str, remedy: str) -> None:
+    run = publish(short_dir / "d", "--traces", code=f"import sys; sys.modules[{hidden!r}] = None; {PUBLISH}")
+    assert run.returncode != 0
+    assert f"is not installed\nhint: run pip install {remedy}" in run.stderr
