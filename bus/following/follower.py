@@ -109,7 +109,7 @@ class Follower:
         async with aclosing(reading) as pages:
             async for page in pages:
                 yield self._passed(interleave(page, pieces))
-                if page.cursor.position - self._cursor.position > max(self._hub.bounds.scanned - most, 0):
+                if page.cursor.position - self._cursor.position > max(self._hub.bounds.scanned_entries - most, 0):
                     yield self._scanned(page.cursor)
         yield self._passed(pieces)
         if start.is_after(self._cursor):

@@ -169,7 +169,7 @@ class Hub:
         self._turned.set()
         if anyio.current_time() - self._checked_at > self.bounds.block_seconds:
             self._checked_at = anyio.current_time()
-            await check_logs(self._log, self._sessions, self._sessions.take_unseen(self.bounds.looks))
+            await check_logs(self._log, self._sessions, self._sessions.take_unseen(self.bounds.checked_sessions))
         if len(self._sessions) <= self.bounds.direct_sessions:
             self._index_ids.clear()
             if self._batches.is_careful:

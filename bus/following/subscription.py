@@ -45,9 +45,9 @@ class HubBounds:
     """If more sessions than this have changed, the hub first asks for the size of each session's new entries."""
     page_entries: int = 60
     """Maximum number of entries of one stream in one reply."""
-    scanned: int = 1_000
+    scanned_entries: int = 1_000
     """After this many entries that were not selected, a follower gets a `scanned` notice with its cursor."""
-    looks: int = 2_000
+    checked_sessions: int = 2_000
     """Maximum number of quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at
     once blocked the event loop for 0.2 s."""
 
@@ -77,7 +77,7 @@ class Subscription:
         leave: Callable[[Subscription], None],
         bounds: HubBounds,
     ) -> None:
-        self._scanned = max(bounds.scanned - len(Lane) * bounds.page_entries, 0)
+        self._scanned = max(bounds.scanned_entries - len(Lane) * bounds.page_entries, 0)
         self.options, self._leave = options, leave
         self.start = start
         """cursor after which the hub delivers entries. The follower reads the entries up to this cursor from the log"""

@@ -22,7 +22,7 @@ __all__ = ("Activity", "ActivityBounds", "Span", "read_activity")
 class ActivityBounds:
     """Bounds of one `Bus.activity` call."""
 
-    pointers: int = 100
+    publishes: int = 100
     """maximum number of publishes of each bucket whose session is named; further publishes are only counted"""
 
 
@@ -52,7 +52,7 @@ class Activity:
     named: int
     """number of publishes since the previous reading that `sessions` covers; 0 in the first reading"""
     sessions: Mapping[str, Span]
-    """the publishes since the previous reading, by session. Covers at most `ActivityBounds.pointers` publishes of each
+    """the publishes since the previous reading, by session. Covers at most `ActivityBounds.publishes` publishes of each
     bucket"""
     ends: tuple[str, ...]
     """for each bucket, the id after which the next reading begins"""
@@ -79,7 +79,7 @@ async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: 
     require_instance("since", since, Activity, "pass the result of an earlier call", is_optional=True)
     ends = since.ends if since is not None else ("",) * keys.buckets
     calls: list[tuple[Sequence[str], Sequence[Argument]]] = [
-        ((keys.index(bucket),), (end, bounds.pointers)) for bucket, end in enumerate(ends)
+        ((keys.index(bucket),), (end, bounds.publishes)) for bucket, end in enumerate(ends)
     ]
     replies = [cast("list[bytes | int]", reply) for reply in await run_scripts(pool, _ACTIVITY, calls)]
     sessions: dict[str, Span] = {}

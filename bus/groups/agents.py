@@ -29,7 +29,7 @@ class AgentStatus:
     waiting: int
     """sessions that wait for a worker; all that ever woke one, if no worker of the group has ever served the agent"""
     is_waiting_more: bool
-    """more sessions wait: counting stopped at `WorkBounds.lag_counted` in a bucket"""
+    """more sessions wait: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int
     """live workers of the group that serve it, by the server's clock"""
     is_default: bool

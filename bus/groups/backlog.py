@@ -69,7 +69,7 @@ class Backlog:
             return
         self._available[place] = self._available.get(place, 0) + 1
         named = self._named.setdefault(place, {})
-        if len(named) < self._log.bounds.named:
+        if len(named) < self._log.bounds.named_sessions:
             named[session] = None
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
@@ -92,7 +92,7 @@ class Backlog:
         now = anyio.current_time()
         if now < self.next_sweep:
             return
-        due = [place for place, at in self._sweep_at.items() if at <= now + self._log.bounds.together]
+        due = [place for place, at in self._sweep_at.items() if at <= now + self._log.bounds.sweep_window_seconds]
         # Set before the reply arrives: `nack` may ask for an earlier sweep in the meantime, or may lose its own reply.
         losses, is_recovering = self._losses, self.is_recovering
         self._sweep_at.update(dict.fromkeys(due, now + self._sweep_seconds))

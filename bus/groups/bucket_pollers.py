@@ -69,7 +69,7 @@ class BucketPollers:
             self._has_room.clear()
 
     async def _run(self, reader: GroupReader) -> None:
-        backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
+        backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
         try:
             while True:
                 try:
@@ -91,7 +91,7 @@ class BucketPollers:
             self._set_recovered(reader)
             await self._all_recovered.wait()
             await reader.wait_for_wake_up(
-                min(self._bounds.look_bucket, reader.backlog.next_sweep - anyio.current_time())
+                min(self._bounds.cluster_wait_seconds, reader.backlog.next_sweep - anyio.current_time())
             )
         if not reader.has_work:
             return

@@ -34,7 +34,7 @@ class GroupReader:
         """
         self.backlog, self._bounds = backlog, bounds
         self._buckets = {keys.wake_ups(bucket): bucket for bucket in buckets}
-        self._reader = StreamReader(route, self._buckets, silence=bounds.silence)
+        self._reader = StreamReader(route, self._buckets, silence=bounds.silence_seconds)
 
     @property
     def has_work(self) -> bool:
@@ -69,7 +69,7 @@ class GroupReader:
         await self._connected()
         if not self._reader.positions:
             return  # without known positions a sweep must come first
-        for stream, entries in (await self._reader.read(self._bounds.read, seconds)).items():
+        for stream, entries in (await self._reader.read(self._bounds.read_wake_ups, seconds)).items():
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order, a, agent
                 named = dict(zip(fields[::2], fields[1::2], strict=False))
                 session, agent = _session(named.get(b"s", b"")), named.get(b"a", b"").decode(errors="replace")

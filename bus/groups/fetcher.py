@@ -38,7 +38,7 @@ class Fetcher:
         self._bounds = log.bounds
         self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4
-        self._sweep_seconds = min(log.bounds.sweep, heartbeat)
+        self._sweep_seconds = min(log.bounds.sweep_seconds, heartbeat)
         self._readers: list[GroupReader] = []
         self._pollers: BucketPollers | None = None
         self._beat_at = 0.0
@@ -47,10 +47,10 @@ class Fetcher:
         """the last heartbeat that ended was answered"""
         self.fetch_fault: Unavailable | None = None
         """why the last poll failed; None if it was answered"""
-        self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
+        self._backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
 
     async def poll(self, free: int) -> list[Work]:
-        """Return up to `free` work items. If there are none, wait a short time for some (`WorkBounds.look`).
+        """Return up to `free` work items. If there are none, wait a short time for some (`WorkBounds.wait_seconds`).
 
         If the server did not answer, return an empty list after a pause.
         """
@@ -77,7 +77,7 @@ class Fetcher:
         if now < self._beat_at:
             return
         # Set before the reply arrives, so that a concurrent call does not send another heartbeat.
-        self._beat_at = now + max(self._quarter, self._bounds.shortest)
+        self._beat_at = now + max(self._quarter, self._bounds.first_pause_seconds)
         try:
             heartbeats = await self._log.beat(len(self._in_flight))
         except BaseException:
@@ -93,7 +93,9 @@ class Fetcher:
             self.sweep_by(now)
         self._silent = silent
         if (nearest := self._liveness.next_silence(now)) is not None:
-            self._beat_at = min(self._beat_at, now + max(nearest + self._bounds.shortest, self._bounds.shortest))
+            self._beat_at = min(
+                self._beat_at, now + max(nearest + self._bounds.first_pause_seconds, self._bounds.first_pause_seconds)
+            )
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
         """Sweep some agents' buckets, or all (None), at that time or earlier."""
@@ -120,9 +122,9 @@ class Fetcher:
         except Unavailable:
             if self._pollers is None:
                 raise
-        seconds = min(self._beat_at - anyio.current_time(), self._bounds.look)
+        seconds = min(self._beat_at - anyio.current_time(), self._bounds.wait_seconds)
         if self._pollers is not None:
-            return await self._pollers.take(free, max(seconds, self._bounds.shortest))
+            return await self._pollers.take(free, max(seconds, self._bounds.first_pause_seconds))
         (reader,) = self._readers
         found = await reader.fetch(free)
         if found:

@@ -213,7 +213,7 @@ class GroupLog:
         return heartbeats
 
     async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
-        forget = int(self.bounds.forget * 1000)
+        forget = int(self.bounds.forget_seconds * 1000)
         leaving = "1" if is_leaving else ""
         arguments = (self._name, self._heartbeat_ms, sessions, forget, leaving, ",".join(self.agents))
         names = (self._keys.consumers(self._group),)

@@ -45,7 +45,7 @@ class ConsumerStatus:
     name: str
     seen: float | None
     """seconds since the consumer's last heartbeat, by the server's clock. None if it sent no heartbeat for
-    `WorkBounds.forget` seconds. A consumer sends a heartbeat four times in `heartbeat` seconds"""
+    `WorkBounds.forget_seconds`. A consumer sends a heartbeat four times in `heartbeat` seconds"""
     heartbeat: float
     """seconds without a heartbeat after which other consumers claim this consumer's work; 0 if it never sent one"""
     is_alive: bool
@@ -56,7 +56,7 @@ class ConsumerStatus:
     pending: int
     """number of sessions delivered to the consumer and not finished"""
     sessions: tuple[str, ...]
-    """sessions pending with it, sorted; at most `WorkBounds.named_works` of each bucket and agent"""
+    """sessions pending with it, sorted; at most `WorkBounds.status_sessions` of each bucket and agent"""
     agents: tuple[str, ...] = ()
     """the agents that it serves, as it reported in its last heartbeat"""
 
@@ -86,7 +86,7 @@ class GroupStatus:
     lag: int
     """number of sessions that wait for a consumer"""
     is_lag_more: bool
-    """whether the true lag is higher than `lag`, because counting stopped at `WorkBounds.lag_counted` in a bucket"""
+    """whether the true lag is higher than `lag`, because counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     pending: int
     """number of sessions delivered to a consumer and not finished"""
     retries: int
@@ -105,7 +105,7 @@ class GroupStatus:
     agents: tuple[AgentWork, ...] = ()
     """the same counts by agent, sorted by name; only agents whose work the group has ever fetched"""
     is_away: bool = False
-    """whether no consumer sent a heartbeat for `WorkBounds.away` seconds. The group's open work still blocks trims: see
+    """whether no consumer sent a heartbeat for `WorkBounds.away_seconds`. The group's open work still blocks trims: see
     `Bus.remove_group`"""
 
 
@@ -170,7 +170,7 @@ async def read_places(
     Raises:
         Unavailable: the server did not answer.
     """
-    words = ("", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works, "" if begun else "1")
+    words = ("", *bounds.wake_up_trim, bounds.lag_sessions, bounds.status_sessions, "" if begun else "1")
     calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
         (keys.group_work(*place, group), (f"{place.agent}:{group}", *words)) for place in places
     ]
@@ -215,7 +215,7 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         dead=sum(counts[: keys.buckets]),
         dropped=sum(counts[keys.buckets :]),
         seen=since,
-        is_away=since is not None and since >= bounds.away,
+        is_away=since is not None and since >= bounds.away_seconds,
         longest_wait=max((each.longest_wait for each in agents if each.longest_wait is not None), default=None),
         agents=agents,
     )

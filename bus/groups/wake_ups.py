@@ -69,7 +69,7 @@ class WakeUps:
     """Reads the wake-ups of one shard and passes them to watches. Watches work only while `run` runs."""
 
     def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], bounds: WorkBounds) -> None:
-        self._reader = StreamReader(route, map(keys.wake_ups, buckets), silence=bounds.silence)
+        self._reader = StreamReader(route, map(keys.wake_ups, buckets), silence=bounds.silence_seconds)
         self._keys, self._bounds = keys, bounds
         self._sweep_at = 0.0
         self._watches: dict[str, list[Watch]] = defaultdict(list)
@@ -109,7 +109,7 @@ class WakeUps:
 
     async def run(self) -> None:
         """Read wake-ups while there are watches, until cancelled. Reconnect with backoff."""
-        backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
+        backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
         try:
             while True:
                 await self._wanted.wait()
@@ -129,7 +129,7 @@ class WakeUps:
                 watch.close()
 
     async def _listen(self) -> None:
-        """Read wake-ups and wake watches. Return when there was no watch for `WorkBounds.linger` seconds.
+        """Read wake-ups and wake watches. Return when there was no watch for `WorkBounds.linger_seconds`.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -139,17 +139,17 @@ class WakeUps:
         await reader.enter()
         self._wake_all()  # wake-ups may have been missed before the connection was made
         self._listening.set()
-        while self._watches or anyio.current_time() - self._last_watch_at < bounds.linger:
+        while self._watches or anyio.current_time() - self._last_watch_at < bounds.linger_seconds:
             await self._sweep(connection)
-            pages = await reader.read(bounds.heard, min(bounds.block, bounds.sweep))
+            pages = await reader.read(bounds.watched_wake_ups, min(bounds.block_seconds, bounds.sweep_seconds))
             for page in pages.values():
                 self._wake_named(page)
                 if (
-                    not page or len(page) == bounds.heard
+                    not page or len(page) == bounds.watched_wake_ups
                 ):  # an entry was removed, or the page is full: wake-ups may have been trimmed before they were read
                     self._wake_all()
             if pages:
-                await asyncio.sleep(bounds.heard_pause)
+                await asyncio.sleep(bounds.watch_pause_seconds)
             elif await reader.has_rewound():
                 self._wake_all()
         self._wanted.clear()
@@ -159,7 +159,7 @@ class WakeUps:
         now = anyio.current_time()
         if now < self._sweep_at:
             return
-        self._sweep_at = now + self._bounds.sweep
+        self._sweep_at = now + self._bounds.sweep_seconds
         buckets = defaultdict[str, list[str]](list)
         for session in self._watches:
             buckets[self._keys.woken(self._keys.bucket(session))].append(session)

@@ -19,34 +19,34 @@ class WorkBounds:
     notices: int = 10_000
     """maximum number of entries of a bucket's stream of change notices. A follower that missed a notice finds the
     change when it next compares its cursor with the session's head"""
-    sweep: float = 5.0
+    sweep_seconds: float = 5.0
     """period of sweeps over all buckets, both by a consumer and for `Session.wait_for_wake_up`. A consumer with a
     shorter heartbeat sweeps more often"""
-    block: float = 5.0
-    """longest time that a read for wake-ups blocks. A shorter `sweep` shortens this time"""
-    silence: float = 3.0
+    block_seconds: float = 5.0
+    """longest time that a read for wake-ups blocks. A shorter `sweep_seconds` shortens this time"""
+    silence_seconds: float = 3.0
     """seconds beyond its block time after which a read without a reply means that the connection is dead"""
-    read: int = 100
+    read_wake_ups: int = 100
     """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
-    heard: int = 1_000
+    watched_wake_ups: int = 1_000
     """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many
     may have missed some"""
-    heard_pause: float = 0.008
+    watch_pause_seconds: float = 0.008
     """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
     this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""
-    linger: float = 5.0
+    linger_seconds: float = 5.0
     """how long to keep reading wake-ups after the last call of `Session.wait_for_wake_up` has ended"""
-    look: float = 0.5
+    wait_seconds: float = 0.5
     """longest time that a consumer waits for wake-ups at a stretch"""
-    look_bucket: float = 1.0
-    """the value of `look` on a cluster, where each bucket has its own read"""
-    shortest: float = 0.01
+    cluster_wait_seconds: float = 1.0
+    """the value of `wait_seconds` on a cluster, where each bucket has its own read"""
+    first_pause_seconds: float = 0.01
     """shortest wait of a consumer, and its first backoff after the server became unreachable. The backoff doubles"""
-    longest_pause: float = 0.5
+    longest_pause_seconds: float = 0.5
     """longest backoff between two attempts to reach an unreachable server"""
-    together: float = 0.02
+    sweep_window_seconds: float = 0.02
     """buckets whose sweeps are due within this time are swept together"""
-    named: int = 100
+    named_sessions: int = 100
     """maximum number of sessions of a bucket to remember from wake-ups. A fetch also takes the leases of these
     sessions"""
     dead_letters: int = 250
@@ -59,13 +59,13 @@ class WorkBounds:
     """maximum number of characters to keep of the reason for a dead letter"""
     raw_bytes: int = 16_384
     """maximum number of bytes to keep in a dead letter of the data that caused the failure"""
-    forget: float = 86_400.0
+    forget_seconds: float = 86_400.0
     """a consumer that was silent for this long is no longer listed"""
-    away: float = 7 * 86_400.0
+    away_seconds: float = 7 * 86_400.0
     """a group is reported as away if all its consumers were silent for this long"""
-    named_works: int = 50
+    status_sessions: int = 50
     """maximum number of pending sessions of a bucket that a group's status names"""
-    lag_counted: int = 2_000
+    lag_sessions: int = 2_000
     """maximum number of sessions of a bucket to count for `GroupStatus.lag`"""
 
     @property

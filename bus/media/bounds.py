@@ -11,7 +11,7 @@ class MediaBounds:
 
     slowest_bytes_a_second: int = 1_048_576
     """slowest transfer of media, in bytes a second. A slower connection to the bus's own server is treated as dead"""
-    together: int = 8
+    loads_at_once: int = 8
     """maximum number of media that `resolve_media` loads at the same time"""
 
 

@@ -73,12 +73,12 @@ async def resolve_media(
         raise NoMediaStore(next(iter(wanted)))
     stored = {address: _stored(media, keys) for address, media in wanted.items()}
     digests = list(dict.fromkeys(media.sha256 for media in reversed(stored.values()) if media and media.sha256))
-    heads = dict(zip(digests, await _together(store.head, digests, bounds.together), strict=True))
+    heads = dict(zip(digests, await _together(store.head, digests, bounds.loads_at_once), strict=True))
     found: dict[str, MediaRef] = {}
     if sign_seconds is not None and isinstance(store, SigningStore):
-        found = await _signed(store, heads, sign_seconds, bounds.together)
+        found = await _signed(store, heads, sign_seconds, bounds.loads_at_once)
     chosen = _within({digest: head for digest, head in heads.items() if digest not in found}, limit_bytes)
-    datas = await _together(lambda digest: _read(store, digest), chosen, bounds.together)
+    datas = await _together(lambda digest: _read(store, digest), chosen, bounds.loads_at_once)
     found |= {digest: _inline(data) for digest, data in zip(chosen, datas, strict=True) if data is not None}
     return {
         address: _with_type(found[media.sha256], wanted[address].mime_type or media.mime_type)

@@ -17,14 +17,14 @@ class LiveBounds:
     """Least time in seconds for which a cut is kept, for readers that have seen the beginning of the cut message."""
     endings: int = 1_000
     """Maximum number of ended messages that a follower remembers."""
-    first_pause: float = 0.05
+    first_pause_seconds: float = 0.05
     """Seconds between the first two attempts to reach the server. Each further pause is twice as long."""
-    longest_pause: float = 1.0
+    longest_pause_seconds: float = 1.0
     """Longest pause between two attempts to reach the server, in seconds."""
-    spoken: int = 1_000
+    sessions: int = 1_000
     """Maximum number of sessions for which this process remembers the number of its last preview."""
-    kept_pieces: int = 20_000
+    cached_deltas: int = 20_000
     """Maximum number of decoded live deltas that are cached for the next follower, over all sessions. A single session
     may have more."""
-    kept_seconds: float = 10.0
+    cached_seconds: float = 10.0
     """Seconds for which a session's live deltas stay in the cache after a follower has read them."""

@@ -47,7 +47,7 @@ class Previews:
     def __init__(self, log: Log, bounds: LiveBounds | None = None) -> None:
         self.bounds = bounds or LiveBounds()
         self._log = log
-        self._streams = LiveStreams(log, pieces=self.bounds.kept_pieces, seconds=self.bounds.kept_seconds)
+        self._streams = LiveStreams(log, pieces=self.bounds.cached_deltas, seconds=self.bounds.cached_seconds)
 
     async def open_messages(self, session: str, log: Log | None = None) -> list[OpenMessage]:
         """Return the open messages in the order in which they began.

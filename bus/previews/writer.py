@@ -73,7 +73,7 @@ class PreviewWriter:
 
     async def _show(self, session: str, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool) -> Previewed:
         number, may_be_full = next(self._numbers), True
-        backoff = Backoff(self._bounds.first_pause, self._bounds.longest_pause)
+        backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
         previous = self._shown.pop(session, 0)
         while True:
             try:
@@ -81,7 +81,7 @@ class PreviewWriter:
                     self._log, session, self._producer, number, bodies, epoch=epoch, is_end=is_end, shown=previous
                 )
                 self._shown[session] = number
-                if len(self._shown) > self._bounds.spoken:
+                if len(self._shown) > self._bounds.sessions:
                     del self._shown[next(iter(self._shown))]
                 return shown
             except PreviewFull:

@@ -29,9 +29,9 @@ class PublishBounds:
     """maximum number of sessions that the recovery handles in one round trip"""
     quarantine_attempts: int = 3
     """how often an append is retried after foreign entries were quarantined"""
-    retry_seconds: float = 0.01
+    first_pause_seconds: float = 0.01
     """first pause before an append is retried. Each further pause is twice as long"""
-    retry_most_seconds: float = 0.5
+    longest_pause_seconds: float = 0.5
     """longest pause before an append is retried"""
     close_seconds: float = 5.0
     """longest time that closing a bus waits for queued and sent publishes"""

@@ -212,7 +212,7 @@ class Publisher:
 
     async def _connect_forever(self) -> None:
         """Whenever `_send` asks for it, connect if needed, refresh the quota, and send queued publishes."""
-        backoff = Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
+        backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -245,7 +245,7 @@ class Recovery:
         trouble.retry_at = anyio.current_time() + trouble.backoff.advance()
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
+        return Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
 
     def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
         """Set `fault` as the reason of waiting publishes, so that `PendingPublish.expire` raises it.

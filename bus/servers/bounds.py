@@ -14,11 +14,11 @@ class ConnectionBounds:
     answer_seconds: float = 10.0
     """a connection is dead if an answer is due and no byte moves in either direction for this time. A blocking read
     adds its own time. TCP connections also get this value as TCP_USER_TIMEOUT"""
-    patience_seconds: float = 10.0
+    retrying_seconds: float = 10.0
     """how long a short call is retried while servers start or change roles"""
-    retry_seconds: float = 0.01
+    first_pause_seconds: float = 0.01
     """first pause between two attempts of a short call. Each further pause is twice as long"""
-    retry_most_seconds: float = 0.5
+    longest_pause_seconds: float = 0.5
     """longest pause between two attempts of a short call"""
     lookup_seconds: float = 2.0
     """longest time that a Sentinel or cluster server may take to answer a look-up, before another server is asked"""

@@ -200,5 +200,5 @@ def is_settled(replies: Sequence[Reply | Refused]) -> bool:
 
 
 def patient_backoff(bounds: ConnectionBounds) -> Backoff:
-    """Return the backoff of a short call, which ends after `patience_seconds`."""
-    return Backoff(bounds.retry_seconds, bounds.retry_most_seconds, patience=bounds.patience_seconds)
+    """Return the backoff of a short call, which ends after `retrying_seconds`."""
+    return Backoff(bounds.first_pause_seconds, bounds.longest_pause_seconds, patience=bounds.retrying_seconds)

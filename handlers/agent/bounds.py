@@ -22,17 +22,17 @@ class ModelBounds:
 class PreviewBounds:
     """The bounds of a message's live preview."""
 
-    pause: float = 0.05
+    pause_seconds: float = 0.05
     """pieces that arrive within this time are sent together"""
     flush_characters: int = 2_000
-    """number of unsent characters at which pieces are sent before `pause` has passed"""
+    """number of unsent characters at which pieces are sent before `pause_seconds` has passed"""
     delta_characters: int = 16_000
     """maximum number of characters of one delta"""
     shown_characters: int = MESSAGE_LIMIT_BYTES
     """maximum number of characters shown of one message, by default the size limit of a recorded message in bytes"""
-    end: float = 2.0
+    end_seconds: float = 2.0
     """longest wait, at the end of a message, until its last pieces are sent"""
-    answer: float = 86_400.0
+    answer_seconds: float = 86_400.0
     """longest time that sending a delta waits for the server while the model streams"""
 
 
@@ -40,30 +40,30 @@ class PreviewBounds:
 class RunBounds:
     """The bounds of one run of an agent."""
 
-    publish: float = 60.0
+    publish_seconds: float = 60.0
     """longest time that an append waits for a server; long, because a lost answer of a model wastes its cost"""
-    tries: int = 1_000
+    publish_attempts: int = 1_000
     """attempts to append at an expected position while other clients append too"""
-    listen: float = 0.02
+    watch_after_seconds: float = 0.02
     """delay before a step starts the tasks that watch for commands and its deadline; shorter steps start none"""
-    listen_again: float = 0.25
+    watch_pause_seconds: float = 0.25
     """delay before listening again after the server could not be reached; the step continues meanwhile"""
-    last_words: float = 5.0
+    partial_answer_seconds: float = 5.0
     """longest time that a cancelled step takes to record its partial answer"""
-    clean_up: float = 2.0
+    clean_up_seconds: float = 2.0
     """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
     drain_tokens: int = 1_000
     """about how many tokens a model may generate after it was cut; then its stream is closed to limit the cost"""
-    settle: float = 2.0
+    usage_seconds: float = 2.0
     """longest time that a run spends asking providers for the usage of cut calls, when it has no other work"""
-    settle_tries: int = 3
+    usage_attempts: int = 3
     """maximum number of requests for the usage of one answer, per process"""
-    settle_entries: int = 500
+    usage_entries: int = 500
     """newest entries of the LLM lane that are searched for cut answers"""
-    settle_remembered: int = 4_096
+    usage_answers: int = 4_096
     """maximum number of answers whose usage requests are counted; answers beyond it are forgotten and may be requested
     again"""
-    child_pause: float = 1.0
+    child_pause_seconds: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
 
@@ -79,17 +79,17 @@ class WorkerBounds:
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. Entries after a stored state are not trimmed, so a short session stores none."""
-    pause: float = 0.25
+    first_pause_seconds: float = 0.25
     """first pause before retrying a session that is held elsewhere or unreadable; it doubles each time"""
-    longest_pause: float = 60.0
+    longest_pause_seconds: float = 60.0
     """longest pause before retrying such a session"""
-    nack: float = 3.0
+    nack_seconds: float = 3.0
     """longest time to return an unfinished session to the group"""
-    ignored: int = 3
+    ignored_commands: int = 3
     """runs in a row that may leave the oldest command unanswered; then the worker refuses all commands"""
-    deaths: int = 10
+    lost_attempts: int = 10
     """attempts without an outcome before the session becomes a dead letter: running it probably kills the workers"""
-    beats: int = 3
+    renewals: int = 3
     """renewals within one heartbeat period; the time-out of each is an equal share of the period"""
     run: RunBounds = field(default_factory=RunBounds)
 

@@ -286,12 +286,12 @@ async def send(
         return await session.publish(control.as_extension(), key=key)
     message = _message(said)
     last = (await session.head()).position
-    for attempt in range(DEFAULT_RUN_BOUNDS.tries):
+    for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
         placed = control.model_copy(update={"position": last + 1})
         try:
             return await session.publish(message, placed.as_extension(), key=key, expected=last)
         except Conflict as conflict:
-            if attempt == DEFAULT_RUN_BOUNDS.tries - 1:
+            if attempt == DEFAULT_RUN_BOUNDS.publish_attempts - 1:
                 raise
             last = conflict.found
     raise AssertionError

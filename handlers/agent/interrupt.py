@@ -20,7 +20,7 @@ class InterruptWatch:
     """
 
     def __init__(self, run: Run, deadline: Deadline | None = None) -> None:
-        """Start watching after `RunBounds.listen` seconds.
+        """Start watching after `RunBounds.watch_after_seconds`.
 
         Args:
             deadline: also interrupts the work. None means no deadline.
@@ -33,7 +33,7 @@ class InterruptWatch:
         self._watching: list[asyncio.Task[None]] = []
         self._deadline = deadline
         # No task group: work that ends at once then costs no task, and a timer cannot start a task in a group.
-        self._timer = asyncio.get_running_loop().call_later(run.bounds.listen, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(run.bounds.watch_after_seconds, self._begin)
 
     async def close(self) -> None:
         """Stop watching, and wait until the watching tasks have ended. The wait is shielded from cancellation."""
@@ -58,7 +58,7 @@ class InterruptWatch:
                     await self._run.wait_for_wake_up()
                     self.interrupt = find_interrupt((await self._run.refresh()).loop_state)
                 except Unavailable:
-                    await anyio.sleep(self._run.bounds.listen_again)
+                    await anyio.sleep(self._run.bounds.watch_pause_seconds)
         except Exception as error:  # noqa: BLE001  # raised by the caller
             self.failure = error
         self.scope.cancel()
@@ -78,7 +78,7 @@ async def until_interrupted(
     Interrupted work is cancelled, and its clean-up has ended before this function returns.
 
     Args:
-        run: the run whose session is watched for commands, after `RunBounds.listen` seconds.
+        run: the run whose session is watched for commands, after `RunBounds.watch_after_seconds`.
         work: the async function to run.
         deadline: None means no deadline.
 

@@ -164,15 +164,15 @@ class Run:
 
         Raises:
             Fenced: the lease was lost.
-            Conflict: other clients appended first, `RunBounds.tries` times.
+            Conflict: other clients appended first, `RunBounds.publish_attempts` times.
             BusError: as for `Session.publish`.
         """
-        for attempt in range(self.bounds.tries):
+        for attempt in range(self.bounds.publish_attempts):
             try:
                 return await self._append(build(self._position + 1), key, self._position)
             except Conflict as conflict:
                 self._position = conflict.found
-                if attempt == self.bounds.tries - 1:
+                if attempt == self.bounds.publish_attempts - 1:
                     raise
         raise AssertionError
 
@@ -181,7 +181,12 @@ class Run:
             await self._preview.flush()
         try:
             receipt = await self.session.publish(
-                *messages, key=key, expected=expected, epoch=self.lease.epoch, wake=False, seconds=self.bounds.publish
+                *messages,
+                key=key,
+                expected=expected,
+                epoch=self.lease.epoch,
+                wake=False,
+                seconds=self.bounds.publish_seconds,
             )
         except Fenced:
             self.is_lease_lost = True

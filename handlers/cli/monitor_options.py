@@ -92,7 +92,7 @@ async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerat
     health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
 
     async def watch() -> None:
-        await watch_server(bus, health, pause=bounds.ping_pause, seconds=bounds.ping)
+        await watch_server(bus, health, pause=bounds.ping_pause_seconds, seconds=bounds.ping_seconds)
 
     async with in_background(watch), _monitor(bus, health, address, not_ready=lambda: health.reason):
         yield

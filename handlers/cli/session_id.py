@@ -19,7 +19,7 @@ class CompletionBounds:
 
     seconds: float = 1.0
     """longest time for one word; if the server is slower, nothing is completed"""
-    most: int = 100
+    ids: int = 100
     """most session ids"""
 
 
@@ -65,7 +65,7 @@ def _names(settings: "Settings", incomplete: str, bounds: CompletionBounds = _BO
     async def ask() -> list[str]:
         with anyio.move_on_after(bounds.seconds):
             async with open_bus(settings) as bus:
-                return await bus.catalog.names(incomplete, bounds.most)
+                return await bus.catalog.names(incomplete, bounds.ids)
         return []
 
     return anyio.run(ask)

@@ -11,25 +11,26 @@ class McpBounds:
 
     attempts: int = 3
     """attempts to connect before a call fails"""
-    pause: float = 0.25
+    first_pause_seconds: float = 0.25
     """pause before the second attempt; each further pause is four times as long as the previous one"""
-    quiet: float = 5.0
+    quiet_seconds: float = 5.0
     """time after failed attempts during which calls fail at once, without a new attempt to connect"""
-    idle: float = 60.0
+    idle_seconds: float = 60.0
     """after this time without a call, the connection is checked before the next call, as a lost connection may go
     unnoticed"""
-    close: float = 5.0
+    close_seconds: float = 5.0
     """time limit for closing a connection"""
-    listen_pause: float = 5.0
-    """pause before a lost stream of list changes is opened again; doubles each time, up to `listen_most`"""
-    listen_most: float = 60.0
+    stream_pause_seconds: float = 5.0
+    """pause before a lost stream of list changes is opened again; doubles each time, up to
+    `longest_stream_pause_seconds`"""
+    longest_stream_pause_seconds: float = 60.0
     """longest pause before a lost stream of list changes is opened again"""
     pages: int = 1_000
     """maximum number of pages of a server's list of tools; a longer list counts as endless and is refused"""
-    grace: float = 6.0
+    grace_seconds: float = 6.0
     """how much longer than `call_seconds` the agent waits for a call: the SDK takes up to five seconds to send a
     cancellation to a server that does not read"""
-    progress_pause: float = 0.2
+    progress_pause_seconds: float = 0.2
     """shortest time between two progress entries: each is an entry of the log, and a server may report a thousand
     times per second"""
 

@@ -103,7 +103,7 @@ class McpConnection:
             DuplicateTool: two tools of the server's first list have the same name.
             McpUnavailable: the server cannot be reached.
         """
-        is_idle = anyio.current_time() - self._answered > self._bounds.idle and not self._calls
+        is_idle = anyio.current_time() - self._answered > self._bounds.idle_seconds and not self._calls
         if self._open is not None and not self._is_doubted and not is_idle and self._renewal is None:
             return self._open.client
         renewal = self._renewal
@@ -135,7 +135,7 @@ class McpConnection:
     async def close(self) -> None:
         """Close the connection for good. A server process that the client started ends."""
         self._is_closed = True
-        with anyio.move_on_after(self._bounds.close, shield=True):
+        with anyio.move_on_after(self._bounds.close_seconds, shield=True):
             await self._drop()
 
     async def _still_answers(self, client: Client) -> bool:
@@ -160,7 +160,7 @@ class McpConnection:
         if anyio.current_time() < until:
             raise McpUnavailable(self._label, reason)
         cause: Exception | None = None
-        backoff = Backoff(self._bounds.pause, factor=4.0, jitter=0.5)
+        backoff = Backoff(self._bounds.first_pause_seconds, factor=4.0, jitter=0.5)
         for attempt in range(self._bounds.attempts):
             if attempt:
                 await backoff.wait()
@@ -177,7 +177,7 @@ class McpConnection:
             self._take(listed)
             return opened
         reason = reason_of(cause) if cause else ""
-        self._quiet = anyio.current_time() + self._bounds.quiet, reason
+        self._quiet = anyio.current_time() + self._bounds.quiet_seconds, reason
         raise McpUnavailable(self._label, reason) from cause
 
     async def _hold(self, *, task_status: TaskStatus[tuple[_OpenClient, Sequence[types.Tool]]]) -> None:

@@ -16,8 +16,8 @@ class ProgressReporter:
     """Receives progress without waiting. If progress arrives faster than it can be published, only the newest is
     published."""
 
-    def __init__(self, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> None:
-        """`pause`: see `McpBounds.progress_pause`."""
+    def __init__(self, pause: float = DEFAULT_MCP_BOUNDS.progress_pause_seconds) -> None:
+        """`pause`: see `McpBounds.progress_pause_seconds`."""
         self._pause = pause
         self._text: str | None = None
         self._has_text = anyio.Event()
@@ -40,7 +40,7 @@ class ProgressReporter:
 
 @asynccontextmanager
 async def reporting(
-    publish: Publish, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause
+    publish: Publish, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause_seconds
 ) -> AsyncGenerator[ProgressReporter, None]:
     """Yield a `ProgressReporter`, and publish the progress that it receives during the block.
 

@@ -95,7 +95,7 @@ class McpTool:
     @property
     def timeout(self) -> float | None:
         """Seconds after which the agent may abandon a call. `run` itself stops earlier, with a better message."""
-        return None if self._seconds is None else self._seconds + self._caller.bounds.grace
+        return None if self._seconds is None else self._seconds + self._caller.bounds.grace_seconds
 
     def approval(self, call: ToolCallBlock) -> bool:
         """Whether a person must approve the call. Approval is not needed if a trusted server declares the tool
@@ -124,7 +124,7 @@ class McpTool:
             outcome = await self._caller.wait_ready()
             if outcome is None:
                 is_sent = True
-                async with reporting(context.progress, pause=self._caller.bounds.progress_pause) as reporter:
+                async with reporting(context.progress, pause=self._caller.bounds.progress_pause_seconds) as reporter:
                     outcome = await self._caller.call(self._server_name, arguments, {KEY: _key(context)}, reporter)
         if outcome is None:
             effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"

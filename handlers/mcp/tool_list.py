@@ -76,7 +76,7 @@ class ListFollower:
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to changes on servers with the newer protocol, and again whenever the subscription ends."""
-        backoff = Backoff(self._bounds.listen_pause, self._bounds.listen_most)
+        backoff = Backoff(self._bounds.stream_pause_seconds, self._bounds.longest_stream_pause_seconds)
         tools = client.server_capabilities.tools
         while tools is not None and tools.list_changed:
             try:

@@ -9,19 +9,19 @@ __all__ = ("DEFAULT_MONITOR_BOUNDS", "MonitorBounds")
 class MonitorBounds:
     """Bounds of one monitor."""
 
-    ping_pause: float = 1.0
+    ping_pause_seconds: float = 1.0
     """pause between two requests to the server, for `/readyz` of `lanebus serve`"""
-    ping: float = 3.0
+    ping_seconds: float = 3.0
     """longest wait for the answer"""
-    read: float = 3.0
+    read_seconds: float = 3.0
     """longest time to read the server's state for one scrape; without it, the scrape has only this process's metrics"""
-    fresh: float = 1.0
+    cached_seconds: float = 1.0
     """scrapes within this time share one reading of the server, so that scraping often does not load it"""
     groups: int = 20
     """most consumer groups in one scrape, by name"""
     agents: int = 100
     """most agents in one scrape, those with most sessions"""
-    grace: int = 1
+    grace_seconds: int = 1
     """longest wait for running requests when the monitor ends"""
 
 

@@ -60,7 +60,7 @@ class Overview:
     groups: tuple[GroupStatus, ...]
     sessions: tuple[SessionStatus, ...]
     left_out: int
-    """number of sessions that are not in `sessions`, because of `WatcherBounds.shown`"""
+    """number of sessions that are not in `sessions`, because of `WatcherBounds.sessions`"""
     pace: Pace | None
     """the rates since earlier looks; None at the first look"""
 

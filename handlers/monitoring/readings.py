@@ -29,7 +29,7 @@ class Reading:
 
 
 class ServerReader:
-    """Reads the state of the server, at most once in `MonitorBounds.fresh` seconds. Callers share the last reading."""
+    """Reads the state of the server, at most once in `MonitorBounds.cached_seconds`. Callers share the last reading."""
 
     def __init__(self, bus: Bus, groups: Sequence[str], bounds: MonitorBounds) -> None:
         """
@@ -46,14 +46,14 @@ class ServerReader:
     async def read(self) -> Reading:
         """Return the newest reading. It never raises: a server that does not answer gives an empty one."""
         async with self._one_at_a_time:
-            if self._read_at is None or anyio.current_time() - self._read_at >= self._bounds.fresh:
+            if self._read_at is None or anyio.current_time() - self._read_at >= self._bounds.cached_seconds:
                 self._last = await self._read()
                 self._read_at = anyio.current_time()
         return self._last
 
     async def _read(self) -> Reading:
         try:
-            with anyio.fail_after(self._bounds.read):
+            with anyio.fail_after(self._bounds.read_seconds):
                 names = self._groups or (await self._bus.groups())[: self._bounds.groups]
                 groups = [await self._bus.group_status(name) for name in names]
                 sessions = Counter(await self._bus.log.agents()).most_common(self._bounds.agents)

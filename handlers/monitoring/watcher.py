@@ -36,18 +36,18 @@ _KINDS = STATUS_KINDS | {TurnEnded.KIND}
 class WatcherBounds:
     """How much one look reads."""
 
-    shown: int = 100
+    sessions: int = 100
     """maximum number of sessions in an overview"""
-    looked_into: int = 64
+    changed_sessions: int = 64
     """maximum number of sessions with new publishes that one look reads"""
-    at_a_time: int = 8
+    reads_at_once: int = 8
     """maximum number of sessions that are read concurrently"""
-    reach: int = 400
+    entries_before_end: int = 400
     """number of positions to read before the session's last position, when a session is read for the first time"""
-    first_reach: int = 32
+    entries_before_publish: int = 32
     """number of positions to read before the first new pointer: a pointer names the last entry of a publish, which may
     have several entries"""
-    remembered: int = 500
+    cached_sessions: int = 500
     """maximum number of sessions whose status is kept between looks"""
 
 
@@ -96,12 +96,12 @@ class Watcher:
         activity = await self._bus.activity(since)
         in_hand = _in_hand(groups)
         changed = sorted(activity.sessions, key=lambda name: activity.sessions[name].publishes, reverse=True)
-        changed = changed[: self._bounds.looked_into]
-        shown = [*in_hand, *self._kept(in_hand)][: self._bounds.shown]
+        changed = changed[: self._bounds.changed_sessions]
+        shown = [*in_hand, *self._kept(in_hand)][: self._bounds.sessions]
         leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
         await self._read(leases.values(), activity, 0.0 if before is None else before.time)
         named = [*in_hand, *self._kept(in_hand)]  # once more: sessions just read may now wait for a person
-        shown = [name for name in named if name in leases][: self._bounds.shown]
+        shown = [name for name in named if name in leases][: self._bounds.sessions]
         pace = None if before is None else self._pace(before, activity, changed)
         self._activity = activity
         return Overview(
@@ -130,7 +130,7 @@ class Watcher:
 
     async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
         """Read the session of each lease, up to the lease's position."""
-        limit = anyio.CapacityLimiter(self._bounds.at_a_time)
+        limit = anyio.CapacityLimiter(self._bounds.reads_at_once)
         failures: list[Unavailable] = []
 
         async def read(lease: LeaseStatus) -> None:
@@ -146,7 +146,7 @@ class Watcher:
                 tasks.start_soon(read, lease)
         if failures:
             raise failures[0]
-        while len(self._watched) > self._bounds.remembered:
+        while len(self._watched) > self._bounds.cached_sessions:
             self._watched.popitem(last=False)
 
     async def _read_one(self, lease: LeaseStatus, activity: Activity, since: float) -> None:
@@ -156,9 +156,9 @@ class Watcher:
         span = activity.sessions.get(name)
         since = 0.0 if watched.position else since  # a known session's unread entries are all new
         # A pointer names the last position of a publish, which may have begun earlier.
-        wanted = last - self._bounds.reach
+        wanted = last - self._bounds.entries_before_end
         if span is not None:
-            wanted = min(wanted, span.first - self._bounds.first_reach)
+            wanted = min(wanted, span.first - self._bounds.entries_before_publish)
         start = max(watched.position, min(wanted, last), 0)
         if last < watched.position:
             return  # the log was rolled back; the next look starts anew

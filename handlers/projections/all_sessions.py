@@ -40,7 +40,7 @@ S = TypeVar("S")
 class AllSessionsBounds:
     """Bounds and periods of reading a projection over all sessions."""
 
-    at_a_time: int = 8
+    reads_at_once: int = 8
     """Maximum number of sessions that are read concurrently."""
     poll_seconds: float = 0.5
     """Seconds between two checks for changed sessions."""
@@ -178,7 +178,7 @@ class _Totals(Generic[S]):
         for bucket in buckets:
             total = self._nothing()
             heads = sorted(await self.bus.sessions(bucket=bucket), key=lambda head: head.session)
-            for some in batched(heads, self.bounds.at_a_time):
+            for some in batched(heads, self.bounds.reads_at_once):
                 for found in await self._read(some, is_anew=is_anew):
                     total = self._with(total, found)
             self.by_bucket[bucket] = total

@@ -15,15 +15,15 @@ class TranscriptBounds:
     """lines of the file read at a time"""
     lines_to_detect: int = 100
     """number of lines at the start of the file, without blank lines, that are searched to detect the format"""
-    under_way: int = 64
+    publishes_in_flight: int = 64
     """maximum number of publishes in flight"""
-    under_way_bytes: int = 16 * 1_048_576
+    bytes_in_flight: int = 16 * 1_048_576
     """maximum number of bytes of lines in flight"""
-    held: int = 256
+    waiting_lines: int = 256
     """Claude Code: most lines held back until an answer is complete; no known answer holds back as many"""
-    held_bytes: int = 8 * 1_048_576
+    waiting_bytes: int = 8 * 1_048_576
     """Claude Code: most bytes of the lines held back"""
-    clusters: int = 64
+    recent_answers: int = 64
     """Claude Code: number of recent answers to which later tool results are still moved"""
 
 

@@ -177,7 +177,7 @@ class _Import:
         self._under_way_bytes += publish.size_bytes
         # Tasks start in the order of `start_soon`, and publishes to a session are appended in the order of the calls.
         tasks.start_soon(self._publish, publish, put.messages, key)
-        await self._settle(self._bounds.under_way - 1)
+        await self._settle(self._bounds.publishes_in_flight - 1)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
         try:
@@ -192,7 +192,7 @@ class _Import:
         Raises:
             BusError: a publish failed, and not because its message is invalid.
         """
-        limit_bytes = self._bounds.under_way_bytes
+        limit_bytes = self._bounds.bytes_in_flight
         while len(self._under_way) > most or (self._under_way and self._under_way_bytes > limit_bytes):
             publish = self._under_way[0]
             await publish.is_done.wait()

@@ -11,16 +11,16 @@ __all__ = ("DEFAULT_UI_BOUNDS", "UiBounds")
 class UiBounds:
     """Bounds of one application."""
 
-    heartbeat: float = 15.0
+    heartbeat_seconds: float = 15.0
     """pause between two heartbeats on an event stream"""
-    send: float = 30.0
+    send_seconds: float = 30.0
     """A client that accepts no data for so long is disconnected, and resumes after its last event id. Until then the
     server keeps one frame for the client, and no queue."""
-    retry: float = 2.0
+    retry_seconds: float = 2.0
     """time that a browser waits before it reconnects a lost event stream"""
-    farewell: float = 1.0
+    last_frame_seconds: float = 1.0
     """longest time that sending the last frame of a stream may take"""
-    grace: int = 3
+    grace_seconds: int = 3
     """longest wait for running requests when the server ends; event streams end at once"""
     body_bytes: int = 1_000_000
     """maximum number of bytes of a request's body"""

@@ -122,6 +122,8 @@ async def monitored(
         def on_started() -> None:
             write_event(_log, MonitorBegun(address=address))
 
-        serve = partial(serve_app, app, listener, closing=anyio.Event(), grace=bounds.grace, on_started=on_started)
+        serve = partial(
+            serve_app, app, listener, closing=anyio.Event(), grace=bounds.grace_seconds, on_started=on_started
+        )
         async with in_background(serve):
             yield

@@ -122,7 +122,9 @@ class Api:
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
         bounds = self._bounds
-        return EventStream(lambda: session_frames(session, after, bounds.retry), closing=self._closing, bounds=bounds)
+        return EventStream(
+            lambda: session_frames(session, after, bounds.retry_seconds), closing=self._closing, bounds=bounds
+        )
 
     async def post_message(self, request: Request) -> Response:
         """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.

@@ -22,7 +22,7 @@ __all__ = ("EventStream", "session_frames")
 
 
 async def session_frames(
-    session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry
+    session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry_seconds
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
@@ -121,13 +121,13 @@ class EventStream(Response):
                     async for frame in frames:
                         if not await self._send_or_cancel(send, frame, sending):
                             break
-            with anyio.move_on_after(self._bounds.farewell):
+            with anyio.move_on_after(self._bounds.last_frame_seconds):
                 await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
             tasks.cancel_scope.cancel()
 
     async def _send_or_cancel(self, send: Send, frame: bytes, sending: anyio.CancelScope) -> bool:
         """Send a frame. If the client does not accept it in time, cancel the stream and return False."""
-        with anyio.move_on_after(self._bounds.send) as timeout:
+        with anyio.move_on_after(self._bounds.send_seconds) as timeout:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
         if timeout.cancelled_caught:
             sending.cancel()
@@ -135,7 +135,7 @@ class EventStream(Response):
 
     async def _beat(self, send: Send, sending: anyio.CancelScope) -> None:
         while not sending.cancel_called:
-            await anyio.sleep(self._bounds.heartbeat)
+            await anyio.sleep(self._bounds.heartbeat_seconds)
             await self._send_or_cancel(send, HEARTBEAT, sending)
 
 

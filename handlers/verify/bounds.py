@@ -9,13 +9,13 @@ __all__ = ("DEFAULT_VERIFY_BOUNDS", "VerifyBounds")
 class VerifyBounds:
     """Bounds on the problems that are kept, and on the attempts to read values that change during the check."""
 
-    kept: int = 1_000
+    problems: int = 1_000
     """problems and notes kept per session; further problems are only counted, which bounds memory"""
-    session_looks: int = 3
+    session_attempts: int = 3
     """attempts to check a session that is trimmed or rolled back during the check"""
-    byte_looks: int = 5
+    byte_attempts: int = 5
     """attempts to read a bucket's byte count while the bucket is published to"""
-    state_looks: int = 4
+    state_attempts: int = 4
     """attempts to read a projection's checkpoint and state. They are written in one step but read in two steps"""
 
 

@@ -63,7 +63,7 @@ async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers,
 async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> None:
     """Check that a bucket's byte count is the sum over its sessions. Retry if the count changed during the check."""
     key = inspector.keys.sessions(bucket)
-    for _ in range(rest.bounds.byte_looks):
+    for _ in range(rest.bounds.byte_attempts):
         before = (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0")
         heads = [inspector.keys.head(name) for name in await _sessions(inspector, bucket)]
         counted = await inspector.field_of_each(heads, "bytes") if heads else []

@@ -98,14 +98,14 @@ class Findings:
 
     def add(self, kind: ProblemKind, position: int, text: str) -> None:
         """Add a problem."""
-        if len(self.problems) < self.bounds.kept:
+        if len(self.problems) < self.bounds.problems:
             self.problems.append(Problem(self.session, kind, position, text))
         else:
             self._unlisted += 1
 
     def suspect(self, kind: ProblemKind, position: int, text: str) -> None:
         """Add a suspected problem. `settle` keeps it only if the log ends before `position`."""
-        if len(self._suspected) < self.bounds.kept:
+        if len(self._suspected) < self.bounds.problems:
             self._suspected.append(Problem(self.session, kind, position, text))
 
     def settle(self, position: int) -> None:
@@ -129,7 +129,7 @@ class Findings:
 
     def note(self, text: str) -> None:
         """Add a note. A note is not a problem."""
-        if len(self.notes) < self.bounds.kept:
+        if len(self.notes) < self.bounds.problems:
             self.notes.append(text)
 
     def has(self, *kinds: ProblemKind) -> bool:

@@ -97,7 +97,7 @@ async def _stored_state(at: Claimant, name: str) -> None:
     if not version.isdigit():
         at.findings.add("checkpoint", 0, f"p:{name[:80]}: not a name of a projection")
         return
-    for _ in range(at.findings.bounds.state_looks):
+    for _ in range(at.findings.bounds.state_attempts):
         listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
         fields = await at.inspector.fields(keys.projection(at.session, plain, int(version)), ("position",))
         stored = fields.get("position")

@@ -50,7 +50,7 @@ async def verify_session(
         await read_pointers(inspector, inspector.keys.bucket(id), into=pointers, only=id)
     risk = "; ".join(await inspector.loss_risks() if risks is None else risks)
     attempt = _Attempt(bus, id, pointers, bounds)
-    for _ in range(bounds.session_looks):
+    for _ in range(bounds.session_attempts):
         attempt = _Attempt(bus, id, pointers, bounds)
         await typed(attempt.run(), attempt.findings, "the session")
         if not attempt.was_disturbed:

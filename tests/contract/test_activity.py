@@ -39,7 +39,7 @@ async def test_a_reading_names_the_sessions_published_to_since_the_previous_one(
 
 @pytest.mark.cluster("the counts of several nodes are added up")
 async def test_publishes_beyond_the_bound_are_counted_and_the_next_reading_begins_after_them(server: AnyServer) -> None:
-    server.bounds = replace(server.bounds or Bounds(), activity=ActivityBounds(pointers=3))
+    server.bounds = replace(server.bounds or Bounds(), activity=ActivityBounds(publishes=3))
     async with server.bus() as bus:
         await bus.session("a").publish(told("1"))
         before = await bus.activity()

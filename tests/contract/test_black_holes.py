@@ -17,8 +17,8 @@ from tests.support.log.said import said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, eventually, shortly
 
-SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, patience_seconds=0.3)
-BOUNDS = Bounds(connection=SOON, publish=PublishBounds(retry_most_seconds=0.02))
+SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, retrying_seconds=0.3)
+BOUNDS = Bounds(connection=SOON, publish=PublishBounds(longest_pause_seconds=0.02))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ BUCKET = Keys().bucket("a")
 OTHER = next(name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET)
 """A session of the same bucket."""
 
-RARE = Bounds(work=WorkBounds(sweep=600))
+RARE = Bounds(work=WorkBounds(sweep_seconds=600))
 """No sweep finds what was forgotten."""
 
 

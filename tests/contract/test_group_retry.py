@@ -46,7 +46,7 @@ async def test_nacked_work_is_delivered_when_due_with_its_error(server: AnyServe
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_due_shortly_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
-    bounds = Bounds(work=WorkBounds(sweep=3600.0))
+    bounds = Bounds(work=WorkBounds(sweep_seconds=3600.0))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
         await wake(bus, "a", "b")
         first, second = await take_all(consumer, 2)

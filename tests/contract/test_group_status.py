@@ -58,7 +58,7 @@ async def test_lag_is_correct_even_if_wake_ups_were_deleted(server: AnyServer) -
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnyServer) -> None:
-    async with server.bus(bounds=Bounds(work=WorkBounds(lag_counted=3))) as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=Bounds(work=WorkBounds(lag_sessions=3))) as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
         bucket = Keys().bucket("a")
@@ -112,7 +112,7 @@ async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claime
 async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnyServer) -> None:
     """Not only at the next sweep of all buckets. The bench measures how soon."""
     names = [f"s{number}" for number in range(100)]
-    async with server.bus(bounds=Bounds(work=WorkBounds(sweep=3_600.0))) as bus:
+    async with server.bus(bounds=Bounds(work=WorkBounds(sweep_seconds=3_600.0))) as bus:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:
             await wake(bus, *names)
             await take_all(dead, 40)

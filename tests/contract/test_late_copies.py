@@ -17,7 +17,7 @@ from tests.support.log.said import assert_gap_free, read, said, told, word, word
 from tests.support.servers.proxy import Proxy, proxy
 from tests.support.servers.real import RealServer, eventually
 
-SOON = Bounds(connection=ConnectionBounds(answer_seconds=0.3), publish=PublishBounds(retry_most_seconds=0.02))
+SOON = Bounds(connection=ConnectionBounds(answer_seconds=0.3), publish=PublishBounds(longest_pause_seconds=0.02))
 """An answer that is late is given up soon."""
 
 REFUSALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -17,7 +17,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 @pytest.fixture(autouse=True)
 def small(request: pytest.FixtureRequest) -> None:
     """Slices so small that a few sessions need many of them."""
-    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, looks=2, index_page=4)
+    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, checked_sessions=2, index_page=4)
     bound_servers(request, Bounds(hub=hub, log=LogBounds(heads=5)))
 
 

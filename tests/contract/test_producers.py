@@ -24,7 +24,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 
 FEW = Bounds(
     connection=ConnectionBounds(answer_seconds=0.3),
-    publish=PublishBounds(sessions=2, retry_most_seconds=0.02),
+    publish=PublishBounds(sessions=2, longest_pause_seconds=0.02),
     log=LogBounds(producers=4),
 )
 """A process goes on in two sessions, and a head with four processes."""

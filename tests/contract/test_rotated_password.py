@@ -151,7 +151,7 @@ async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServe
 
 
 async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: RealServer) -> None:
-    bounds = Bounds(connection=ConnectionBounds(patience_seconds=0.3))
+    bounds = Bounds(connection=ConnectionBounds(retrying_seconds=0.3))
     async with proxy(process.socket) as way, shortly():
         way.lose_at = b"HMGET"
         way.on_lost = process.kill

@@ -90,7 +90,7 @@ async def test_waiting_work_is_delivered_even_if_the_wake_ups_were_deleted(serve
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_waiting_consumer_finds_within_a_heartbeat_work_without_a_wake_up(server: AnyServer) -> None:
-    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=3_600.0))
+    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep_seconds=3_600.0))
     async with server.bus(bounds=lossy) as bus, bus.consumer("g", "c", heartbeat=0.5) as consumer:
         await wake(bus, "first")
         await consumer.ack(await take_one(consumer))  # and has swept all buckets
@@ -99,7 +99,7 @@ async def test_a_waiting_consumer_finds_within_a_heartbeat_work_without_a_wake_u
 
 
 async def test_a_worker_that_waits_during_its_work_is_woken_even_if_the_wake_up_was_lost(server: AnyServer) -> None:
-    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=0.2))
+    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep_seconds=0.2))
     async with server.bus(bounds=lossy) as bus:
         session = bus.session("asked")
         position = (await session.publish(said("x"))).position

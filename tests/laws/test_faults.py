@@ -25,8 +25,8 @@ from tests.support.servers.real import RealServer, one_server
 
 def _impatient(bounds: Bounds) -> Bounds:
     """Return bounds with which a call at a fault ends soon."""
-    connection = replace(bounds.connection, answer_seconds=0.3, patience_seconds=0.3)
-    return replace(bounds, connection=connection, publish=replace(bounds.publish, retry_most_seconds=0.02))
+    connection = replace(bounds.connection, answer_seconds=0.3, retrying_seconds=0.3)
+    return replace(bounds, connection=connection, publish=replace(bounds.publish, longest_pause_seconds=0.02))
 
 
 FAULTS: dict[str, Callable[[Proxy], object]] = {

@@ -83,7 +83,7 @@ class Compactor:
         try:
             await attempt.run()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(run.bounds.last_words, shield=True):
+            with anyio.move_on_after(run.bounds.partial_answer_seconds, shield=True):
                 await attempt.record_partial()
             raise
 
@@ -131,7 +131,7 @@ class _Attempt:
     async def _record(self, summary: AssistantMessage) -> None:
         """Append the compaction with its events. Messages that arrived meanwhile follow the summarized part and are
         kept."""
-        for _ in range(self._run.bounds.tries):
+        for _ in range(self._run.bounds.publish_attempts):
             last = (await self._run.session.head()).position
             snapshot = await self._run.refresh()
             if is_aborted(snapshot.loop_state):

@@ -136,7 +136,7 @@ class OpenTurn:
             await self._end_as_it_is(is_cut=is_cut)
             return
         is_cancelled = not isinstance(error, Exception)
-        with anyio.move_on_after(run.bounds.last_words, shield=is_cancelled) as scope:
+        with anyio.move_on_after(run.bounds.partial_answer_seconds, shield=is_cancelled) as scope:
             try:
                 await self._close_watch()
                 await (self._abort() if is_cancelled else self._fail(error))

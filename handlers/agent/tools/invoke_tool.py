@@ -15,7 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 async def invoke_tool(
-    tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
+    tool: Tool,
+    call: ToolCallBlock,
+    context: ToolContext,
+    *,
+    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up_seconds,
 ) -> ToolResultMessage:
     """Run a tool until it returns a result, reaches its timeout, or `invoke_tool` is cancelled.
 

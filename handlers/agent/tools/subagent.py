@@ -198,7 +198,7 @@ class _Bound:
                 async with self._run.idle():
                     return await wait_child(child)
             except (Unavailable, LogRolledBack):
-                await anyio.sleep(self._run.bounds.child_pause)
+                await anyio.sleep(self._run.bounds.child_pause_seconds)
 
     def _place(self, call: ToolCallBlock) -> _Place:
         calls = self._answer.calls

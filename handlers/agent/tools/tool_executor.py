@@ -179,7 +179,7 @@ class _Batch:
                 for done in self._done.values():  # also for stopped calls, so that `record` ends
                     done.set()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(self._run.bounds.last_words, shield=True):
+            with anyio.move_on_after(self._run.bounds.partial_answer_seconds, shield=True):
                 await self._record_finished()
             raise
         if failure is not None:
@@ -226,7 +226,7 @@ class _Batch:
         try:
             tool = self._tools[call.name]
             with run.tracing.executing(call, tool.spec.description) as record:
-                result = await invoke_tool(tool, call, context, clean_up_seconds=run.bounds.clean_up)
+                result = await invoke_tool(tool, call, context, clean_up_seconds=run.bounds.clean_up_seconds)
                 if record is not None:
                     record.ended(result)
             self._results[call.id] = result

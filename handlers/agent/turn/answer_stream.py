@@ -106,7 +106,7 @@ async def _stream(
     except Exception as error:  # noqa: BLE001  # as below: `stream` may be a plain function
         note_fault(error)
         return StreamEnd(fault=fault)
-    async with model_stream(events, response, on_event, clean_up_seconds=run.bounds.clean_up) as stream:
+    async with model_stream(events, response, on_event, clean_up_seconds=run.bounds.clean_up_seconds) as stream:
 
         async def read() -> None:
             try:
@@ -202,7 +202,7 @@ async def model_stream(
     response: PartialResponse,
     on_event: Callable[[ModelEvent], None],
     *,
-    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up,
+    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up_seconds,
 ) -> AsyncGenerator[ModelStream, None]:
     """Read a model's events during the block, and close the model's stream at the end of the block.
 

@@ -78,7 +78,7 @@ async def call_model(
         await call.turn.cut_preview(str(error))
         raise
     except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(run.bounds.last_words, shield=True):
+        with anyio.move_on_after(run.bounds.partial_answer_seconds, shield=True):
             await call.record_partial()
         raise
 

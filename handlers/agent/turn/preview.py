@@ -88,7 +88,7 @@ class Preview:
         goal = self._added
         if self._shown >= goal:
             return
-        with anyio.move_on_after(self._bounds.end):
+        with anyio.move_on_after(self._bounds.end_seconds):
             while self._shown < goal:
                 self._hurry.set()
                 await self._moved.wait()
@@ -97,7 +97,7 @@ class Preview:
         """End the preview of a message that is not published. Errors are only logged."""
         delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
         try:
-            await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end)
+            await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end_seconds)
         except BusError as error:
             _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
@@ -110,17 +110,17 @@ class Preview:
         with self._sending:
             while not self._is_ended:
                 await self._some.wait()
-                with anyio.move_on_after(self._bounds.pause):
+                with anyio.move_on_after(self._bounds.pause_seconds):
                     await self._hurry.wait()
                 await self._send()
 
     def end(self) -> None:
-        """Send nothing more, and wait up to `PreviewBounds.end` seconds for pieces in flight."""
+        """Send nothing more, and wait up to `PreviewBounds.end_seconds` for pieces in flight."""
         self._is_over = self._is_ended = True
         self._runs.clear()
         self._some.set()
         self._hurry.set()
-        self._sending.deadline = anyio.current_time() + self._bounds.end
+        self._sending.deadline = anyio.current_time() + self._bounds.end_seconds
 
     async def _send(self) -> None:
         shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
@@ -128,7 +128,7 @@ class Preview:
         if not runs:
             return
         try:
-            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=self._bounds.answer)
+            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=self._bounds.answer_seconds)
         except BusError as error:
             _log.debug("the preview of %s ends here: %s", self._message_id, error)
             self._is_over = True

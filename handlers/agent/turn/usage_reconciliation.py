@@ -79,7 +79,7 @@ class UsageReconciler:
     async def reconcile_open(self, run: Run) -> None:
         """Ask the provider for the usage of every answer in the session whose usage is an estimate.
 
-        Stop after `RunBounds.settle` seconds, or when the session is woken. The call can be cancelled.
+        Stop after `RunBounds.usage_seconds`, or when the session is woken. The call can be cancelled.
 
         Errors other than a lost lease are only logged: the next run asks again.
 
@@ -91,7 +91,7 @@ class UsageReconciler:
         try:
             found = self._open(await run.refresh(), run.bounds)
             if found:
-                with anyio.move_on_after(run.bounds.settle):
+                with anyio.move_on_after(run.bounds.usage_seconds):
                     await self._until_woken(run, found)
         except Fenced:
             raise
@@ -103,10 +103,10 @@ class UsageReconciler:
         entries, session = snapshot.context.entries, snapshot.context.session
         return [
             envelope
-            for envelope in islice(reversed(entries), bounds.settle_entries)
+            for envelope in islice(reversed(entries), bounds.usage_entries)
             if reconcilable(self._model, envelope)
             and envelope.position not in snapshot.status.settled
-            and self._tries.get((session, envelope.position), 0) < bounds.settle_tries
+            and self._tries.get((session, envelope.position), 0) < bounds.usage_attempts
         ]
 
     async def _until_woken(self, run: Run, found: Sequence[Envelope]) -> None:
@@ -115,7 +115,7 @@ class UsageReconciler:
         async def reconcile_all(scope: anyio.CancelScope) -> None:
             try:
                 for envelope in found:
-                    self._count(envelope, run.bounds.settle_remembered)
+                    self._count(envelope, run.bounds.usage_answers)
                     await reconcile(run, self._model, envelope)
             except Exception as error:  # noqa: BLE001  # raised below: a group would wrap it
                 failures.append(error)

@@ -70,7 +70,7 @@ class Assignment:
         self.trace = ""
         """trace context of the agent's last run; "" before the first, and without tracing"""
         self._failures = 0
-        self.backoff = Backoff(services.bounds.pause, services.bounds.longest_pause)
+        self.backoff = Backoff(services.bounds.first_pause_seconds, services.bounds.longest_pause_seconds)
 
     def add(self, work: Work) -> None:
         """Replace the session's work by newer work."""

@@ -38,7 +38,7 @@ class Heartbeat:
         seconds: float,
         gone: Callable[[Sequence[Work]], None],
         *,
-        beats: int = DEFAULT_WORKER_BOUNDS.beats,
+        beats: int = DEFAULT_WORKER_BOUNDS.renewals,
         health: ServerHealth | None = None,
     ) -> None:
         """

@@ -86,7 +86,7 @@ class SessionRun:
                 continue
             ignored = ignored + 1 if commands and commands[:1] == oldest else 0
             oldest = commands[:1]
-            if commands and (run.position == last_position or ignored >= self._services.bounds.ignored):
+            if commands and (run.position == last_position or ignored >= self._services.bounds.ignored_commands):
                 # An agent that is a function may not handle commands, and would be called for the same commands
                 # forever.
                 await refuse(run, commands, "this agent answers no commands")
@@ -102,7 +102,7 @@ class SessionRun:
     def _max_attempts(self) -> int:
         """Maximum number of attempts of a session that kills its workers. If the work was retried after an error, the
         attempts of the retry policy are added, as those killed no worker."""
-        work, deaths = self._assignment.work, self._services.bounds.deaths
+        work, deaths = self._assignment.work, self._services.bounds.lost_attempts
         return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
 
     async def _call(self, agent: Agent, snapshot: SessionSnapshot) -> WorkOutcome | None:

@@ -97,7 +97,7 @@ class SessionTask:
             finally:
                 self._ended(self)
                 if not is_ended:
-                    with anyio.CancelScope(shield=True), anyio.move_on_after(self._services.bounds.nack):
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(self._services.bounds.nack_seconds):
                         await self._nack()
                 self._slot.give_back()
 

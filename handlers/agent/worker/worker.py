@@ -129,7 +129,7 @@ class Worker:
             first_page=cache.first_page,
         )
         self._heartbeat = Heartbeat(
-            *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.beats, health=self.health
+            *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
         )
         self._acks = AckBatcher(bus.leases, self._consumer, self._note_done)
         self._services = WorkerServices(
@@ -199,7 +199,7 @@ class Worker:
                 tasks.cancel_scope.cancel()
         finally:
             self._is_running = False
-            with anyio.move_on_after(self._bounds.nack, shield=True):
+            with anyio.move_on_after(self._bounds.nack_seconds, shield=True):
                 await self._leave()
 
     def stop(self) -> None:

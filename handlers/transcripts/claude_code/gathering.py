@@ -70,7 +70,7 @@ class Gathering:
             return (self._placed(line),)
         self._held.append(line)
         size, bounds = sum(each.size_bytes for each in self._held), self._bounds
-        is_full = len(self._held) > bounds.held or size > bounds.held_bytes
+        is_full = len(self._held) > bounds.waiting_lines or size > bounds.waiting_bytes
         return self.end() if is_full or _is_prompt(line.value) else ()
 
     def end(self) -> list[TranscriptLine]:
@@ -114,7 +114,7 @@ class Gathering:
             return
         self._stands |= {uuid: head for value in values[1:] if isinstance(uuid := value.get("uuid"), str)}
         cluster = self._clusters[head] = _Cluster(head)
-        if len(self._clusters) > self._bounds.clusters:
+        if len(self._clusters) > self._bounds.recent_answers:
             del self._clusters[next(iter(self._clusters))]
         for block in blocks:
             match block:

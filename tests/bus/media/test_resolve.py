@@ -157,7 +157,7 @@ async def test_lookups_are_concurrent_up_to_the_bound(most: int) -> None:
     store = await stored(*datas)
     async with shortly():
         messages = [UserMessage.of(*(image(reference(data)) for data in datas))]
-        found = await resolve_media(messages, store, bounds=MediaBounds(together=most))
+        found = await resolve_media(messages, store, bounds=MediaBounds(loads_at_once=most))
     assert len(found) == 40
     assert store.most == most
 

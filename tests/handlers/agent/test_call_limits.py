@@ -227,7 +227,7 @@ async def test_exempt_tools_are_not_stopped_by_the_loops_time_limit(exempt: str)
         agent = AgentLoop(ScriptedModel(calls(call)), (slow,), limits=LoopLimits(seconds=60), clock=clock)
         await ask(session)
         async with anyio.create_task_group() as tasks:
-            worker = Worker(bus, agent, bounds=WorkerBounds(pause=0.01))
+            worker = Worker(bus, agent, bounds=WorkerBounds(first_pause_seconds=0.01))
             tasks.start_soon(worker.run)
             if exempt == "person":
                 await wait_for(session, "agent.tool.waiting")

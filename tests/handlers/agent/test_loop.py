@@ -597,7 +597,7 @@ async def test_messages_published_during_an_answer_follow_the_pieces_so_far() ->
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
-        run = await take_run(session, bounds=RunBounds(preview=PreviewBounds(pause=3_600.0)))
+        run = await take_run(session, bounds=RunBounds(preview=PreviewBounds(pause_seconds=3_600.0)))
 
         class Telling(ScriptedModel):
             async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

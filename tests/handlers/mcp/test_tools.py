@@ -316,7 +316,7 @@ async def test_a_server_at_a_url_is_connected_again(is_legacy: bool) -> None:
 
     async with notes_in() as notes, http_server(notes) as url:
         server = (lambda: Client(url, mode="legacy")) if is_legacy else url
-        async with mcp_tools(server, bounds=McpBounds(quiet=0)) as tools:
+        async with mcp_tools(server, bounds=McpBounds(quiet_seconds=0)) as tools:
             assert (await call(tools, "die")).is_error
             gone = await call(tools, "add", {"a": 4})
             assert gone.is_error
@@ -335,7 +335,11 @@ async def test_while_a_server_is_down_calls_fail_without_another_attempt() -> No
         attempts += 1
         return Client(url)
 
-    async with notes_in() as notes, http_server(notes) as url, mcp_tools(make, bounds=McpBounds(quiet=3600)) as tools:
+    async with (
+        notes_in() as notes,
+        http_server(notes) as url,
+        mcp_tools(make, bounds=McpBounds(quiet_seconds=3600)) as tools,
+    ):
         await call(tools, "die")
         await call(tools, "add", {"a": 4})
         assert attempts == 1 + McpBounds().attempts
@@ -361,7 +365,7 @@ async def test_a_server_that_hangs_is_started_anew_after_a_call_without_answer()
 
 
 async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call() -> None:
-    async with served("stdio") as (server, notes), mcp_tools(server, bounds=McpBounds(idle=0)) as tools:
+    async with served("stdio") as (server, notes), mcp_tools(server, bounds=McpBounds(idle_seconds=0)) as tools:
         os.kill(await notes.pid(), signal.SIGKILL)
         assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 

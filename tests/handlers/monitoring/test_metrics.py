@@ -36,7 +36,7 @@ NAME = re.compile(r"\blanebus_[a-z_]+\b")
 
 
 async def observed(bus: Bus, worker: Worker | None = None) -> Observed:
-    reading = await ServerReader(bus, (), MonitorBounds(fresh=0.0)).read()
+    reading = await ServerReader(bus, (), MonitorBounds(cached_seconds=0.0)).read()
     of_worker = None if worker is None else ObservedWorker(worker.counts, worker.status)
     return Observed(bus.monitor.counts(), reading, ServerHealth(), True, of_worker)
 
@@ -207,7 +207,9 @@ async def test_a_slow_follower_shows_its_lag() -> None:
 
 async def test_a_reading_is_shared_while_it_is_fresh_and_empty_without_a_server(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
-        kept, anew = (ServerReader(bus, (), MonitorBounds(fresh=fresh, read=0.5)) for fresh in (3600.0, 0.0))
+        kept, anew = (
+            ServerReader(bus, (), MonitorBounds(cached_seconds=fresh, read_seconds=0.5)) for fresh in (3600.0, 0.0)
+        )
         first = await kept.read()
         assert first.is_answered
         valkey.kill()

@@ -124,7 +124,7 @@ async def test_the_pace_covers_what_happened_between_two_looks() -> None:
 
 async def test_the_pace_is_extrapolated_from_a_part_of_many_sessions() -> None:
     async with fresh_bus() as bus:
-        watcher = Watcher(bus, bounds=WatcherBounds(looked_into=3, at_a_time=2))
+        watcher = Watcher(bus, bounds=WatcherBounds(changed_sessions=3, reads_at_once=2))
         await watcher.look()
         for number in range(6):
             await end_turn(bus.session(f"s{number}"))
@@ -136,7 +136,7 @@ async def test_the_pace_is_extrapolated_from_a_part_of_many_sessions() -> None:
 
 async def test_a_turn_that_began_long_ago_is_known_by_its_newest_entries() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
-        session, watcher = bus.session("s1"), Watcher(bus, bounds=WatcherBounds(reach=10))
+        session, watcher = bus.session("s1"), Watcher(bus, bounds=WatcherBounds(entries_before_end=10))
         await begin(session)
         await session.publish(*(ExtensionMessage.of("tick", number) for number in range(20)))
         await session.publish(TurnStarted(turn_id=turn_of(session, 7)).as_extension())
@@ -154,7 +154,10 @@ async def test_a_look_reads_no_more_of_a_session_than_its_newest_entries(monkeyp
 
     monkeypatch.setattr("lanebus.handlers.monitoring.watcher._evolve", evolve)
     async with fresh_bus() as bus:
-        session, watcher = bus.session("s1"), Watcher(bus, bounds=WatcherBounds(reach=10, first_reach=2))
+        session, watcher = (
+            bus.session("s1"),
+            Watcher(bus, bounds=WatcherBounds(entries_before_end=10, entries_before_publish=2)),
+        )
         await session.publish(*(TurnStarted(turn_id=turn_of(session, n)).as_extension() for n in range(90)))
         await watcher.look()
         await session.publish(TurnStarted(turn_id=turn_of(session, 90)).as_extension())
@@ -179,7 +182,7 @@ async def test_the_number_of_sessions_shown_is_bounded() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
         await wake(bus, *(f"s{number}" for number in range(12)))
         await take_all(consumer, 12)
-        seen = await Watcher(bus, bounds=WatcherBounds(shown=5)).look()
+        seen = await Watcher(bus, bounds=WatcherBounds(sessions=5)).look()
         assert (len(seen.sessions), seen.left_out) == (5, 7)
 
 

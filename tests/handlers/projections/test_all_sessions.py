@@ -27,7 +27,7 @@ __all__ = ()
 
 Counts = Mapping[str, int]
 
-FAST = AllSessionsBounds(at_a_time=2, poll_seconds=0.01)
+FAST = AllSessionsBounds(reads_at_once=2, poll_seconds=0.01)
 
 
 @projection("words", version=1, forked={})

@@ -106,7 +106,7 @@ async def test_the_lines_of_an_answer_are_one_message_and_counted_once(tmp_path:
     assert summary(usage.total.usage)["cache_read"] == 2000
 
 
-@pytest.mark.parametrize("bounds", [TranscriptBounds(held=0), TranscriptBounds(held_bytes=1)], ids=str)
+@pytest.mark.parametrize("bounds", [TranscriptBounds(waiting_lines=0), TranscriptBounds(waiting_bytes=1)], ids=str)
 async def test_an_answer_with_more_lines_in_between_than_are_held_comes_in_parts_counted_once(
     tmp_path: Path, bounds: TranscriptBounds
 ) -> None:
@@ -127,7 +127,7 @@ async def test_results_of_the_last_answer_are_no_branches_if_no_other_is_remembe
         result("r3", "b1", "t3"),
         answer("b2", "r3", "msg_4", text("end")),
     )
-    async with imported(tmp_path / "one", *PARALLEL, *again, bounds=TranscriptBounds(clusters=1)) as made:
+    async with imported(tmp_path / "one", *PARALLEL, *again, bounds=TranscriptBounds(recent_answers=1)) as made:
         one = made.log
     async with imported(tmp_path / "all", *PARALLEL, *again) as made:
         assert one == made.log

@@ -102,8 +102,8 @@ async def test_every_line_goes_in_once_and_in_order(tmp_path: Path) -> None:
     [
         TranscriptBounds(batch_bytes=1),
         TranscriptBounds(batch_lines=1),
-        TranscriptBounds(under_way=1),
-        TranscriptBounds(under_way_bytes=0),
+        TranscriptBounds(publishes_in_flight=1),
+        TranscriptBounds(bytes_in_flight=0),
         TranscriptBounds(lines_to_detect=1),
     ],
     ids=str,

@@ -504,7 +504,7 @@ async def test_responses_keep_their_bounds() -> None:
 
 
 async def test_an_idle_stream_sends_heartbeats() -> None:
-    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(heartbeat=0.01)) as served:
+    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(heartbeat_seconds=0.01)) as served:
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             await stream.send(_events_request(served.port))
             received = b""
@@ -515,7 +515,7 @@ async def test_an_idle_stream_sends_heartbeats() -> None:
 
 
 async def test_a_client_that_accepts_no_data_is_disconnected() -> None:
-    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(send=0.1)) as served:
+    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(send_seconds=0.1)) as served:
         session = bus.session("s1")
         for number in range(40):
             await session.publish(ExtensionMessage.of("big", {"number": number, "text": "x" * 500_000}))

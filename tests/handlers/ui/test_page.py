@@ -44,7 +44,7 @@ PIXEL = base64.b64decode(
 )
 
 
-SOON = UiBounds(retry=0.1)
+SOON = UiBounds(retry_seconds=0.1)
 
 
 async def open_session(page: "Page", served: Served, session: str) -> None:

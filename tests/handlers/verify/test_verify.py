@@ -422,13 +422,13 @@ async def test_problems_beyond_the_bound_are_only_counted(valkey: RealServer) ->
         with valkey.talk() as say:
             for index in range(1, 12):
                 say("XADD", LLM, f"1-{index}", "x", "y")
-        report = await verify_session(bus, "s", bounds=VerifyBounds(kept=3))
+        report = await verify_session(bus, "s", bounds=VerifyBounds(problems=3))
     assert report is not None
     assert (len(report.problems), report.unlisted) == (3, 8)
 
 
 async def test_one_attempt_is_enough_for_a_log_that_does_not_change(valkey: RealServer) -> None:
-    once = VerifyBounds(kept=1, session_looks=1, byte_looks=1, state_looks=1)
+    once = VerifyBounds(problems=1, session_attempts=1, byte_attempts=1, state_attempts=1)
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"), told("b"))
         await project(bus.session("s"), USAGE)
@@ -440,7 +440,7 @@ async def test_one_attempt_is_enough_for_a_log_that_does_not_change(valkey: Real
 async def test_a_count_of_bytes_that_is_not_looked_at_is_noted_as_not_checked(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
-        *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_looks=0))]
+        *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_attempts=0))]
     assert len(rest.notes) == bus.inspector.keys.buckets
     assert "was not checked" in rest.notes[0]
 

@@ -24,7 +24,7 @@ __all__ = ("BOUNDS", "CANARY", "Killed", "Life", "Stuck")
 CANARY = "canary-e51b"
 """part of the reasons in commands, which only readers of the log may see"""
 
-BOUNDS = RunBounds(listen=0.002)
+BOUNDS = RunBounds(watch_after_seconds=0.002)
 """an interrupt is noticed even during a short call"""
 
 MOST_APPENDS, MOST_ROUNDS = 600, 60

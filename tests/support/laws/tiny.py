@@ -15,7 +15,7 @@ __all__ = ("LAW_PATIENT", "LAW_TINY", "RUN_TINY", "WORKER_TINY", "is_tiny", "shr
 
 LAW_TINY = replace(
     TINY,
-    connection=replace(TINY.connection, answer_seconds=0.3, patience_seconds=60.0),
+    connection=replace(TINY.connection, answer_seconds=0.3, retrying_seconds=60.0),
     log=replace(TINY.log, live_bytes=4_096),
 )
 """`TINY` with previews that end early, and with answers that a slow machine gives too late. A call that was given up is
@@ -25,9 +25,9 @@ LAW_PATIENT = replace(LAW_TINY, connection=replace(LAW_TINY.connection, answer_s
 """`LAW_TINY` for work that no worker retries: a late answer would end it before a test does"""
 
 RUN_TINY = RunBounds(
-    listen=0.002,
-    settle_entries=20,
-    settle_remembered=2,
+    watch_after_seconds=0.002,
+    usage_entries=20,
+    usage_answers=2,
     preview=PreviewBounds(flush_characters=300, delta_characters=500, shown_characters=4_096),
 )
 

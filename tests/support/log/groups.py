@@ -16,7 +16,7 @@ from tests.support.servers.real import AnyServer, eventually, shortly
 
 __all__ = ("TINY", "begin", "pending", "take_all", "take_one", "wake", "works")
 
-TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
+TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep_seconds=0.2))
 """streams of wake-ups that keep almost nothing"""
 
 

@@ -32,7 +32,15 @@ TINY = Bounds(
         callers_at_once=2,
         recovery_sessions=2,
     ),
-    work=WorkBounds(wake_ups=4, notices=4, sweep=0.2, read=2, heard=2, linger=0.01, named=1),
+    work=WorkBounds(
+        wake_ups=4,
+        notices=4,
+        sweep_seconds=0.2,
+        read_wake_ups=2,
+        watched_wake_ups=2,
+        linger_seconds=0.01,
+        named_sessions=1,
+    ),
     log=LogBounds(
         page_bytes=65_536,
         page_entries=50,
@@ -45,8 +53,10 @@ TINY = Bounds(
         trim_bytes=2_000,
         trim_chunk=2,
     ),
-    hub=HubBounds(direct_sessions=2, index_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
-    live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2, kept_pieces=3),
+    hub=HubBounds(
+        direct_sessions=2, index_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, checked_sessions=3
+    ),
+    live=LiveBounds(trim_bytes=4_096, endings=4, sessions=2, cached_deltas=3),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
 )
 """for messages of at most 32 KiB, on a server with `OUTPUT_LIMIT`"""

@@ -75,7 +75,7 @@ async def test_pieces_are_sent_while_the_model_streams() -> None:
 
 async def test_much_text_is_sent_without_a_pause() -> None:
     listener = Listener()
-    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
+    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause_seconds=3_600.0)) as preview:
         preview.add(Piece("text", "x" * BOUNDS.flush_characters))
         with anyio.fail_after(SECONDS):
             await listener.heard.wait()
@@ -96,7 +96,7 @@ async def test_pieces_that_arrive_while_a_send_hangs_follow_in_order() -> None:
 async def test_a_server_that_hangs_does_not_block_the_end() -> None:
     listener = Listener(hangs=Pause())
     with anyio.fail_after(SECONDS):
-        async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(end=0.01)) as preview:
+        async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(end_seconds=0.01)) as preview:
             preview.add(Piece("text", "one"))
     assert listener.calls == []
 
@@ -116,7 +116,7 @@ async def test_after_a_piece_that_cannot_be_sent_no_other_is_sent() -> None:
 
 async def test_the_start_of_a_tool_call_is_sent_at_once() -> None:
     listener = Listener()
-    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
+    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause_seconds=3_600.0)) as preview:
         preview.add(Piece("text", "I look."))
         preview.add(Piece("toolCall", "", 1, "look"))
         with anyio.fail_after(SECONDS):
@@ -128,7 +128,7 @@ async def test_flush_waits_until_all_earlier_pieces_are_sent() -> None:
     pause = Pause()
     listener = Listener(hangs=pause)
     async with (
-        open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview,
+        open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause_seconds=3_600.0)) as preview,
         anyio.create_task_group() as tasks,
     ):
         await preview.flush()

@@ -212,7 +212,7 @@ async def test_a_cut_answer_is_reconciled_once_at_the_end_of_its_run() -> None:
 async def test_unknown_usage_is_requested_in_later_runs_up_to_a_limit() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
-        tries = DEFAULT_RUN_BOUNDS.settle_tries
+        tries = DEFAULT_RUN_BOUNDS.usage_attempts
         model = Asked(cut("one"), *(answer(f"{n}.") for n in range(tries + 2)), told=unknown)
         loop = AgentLoop(model)
         for _ in range(tries + 2):
@@ -254,7 +254,7 @@ async def test_a_new_message_does_not_wait_for_the_reconciliation() -> None:
             return None
 
         async def work() -> None:
-            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)), bounds=RunBounds(settle=SECONDS * 2))
+            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)), bounds=RunBounds(usage_seconds=SECONDS * 2))
             is_over.set()
 
         with anyio.fail_after(SECONDS):
@@ -277,7 +277,7 @@ async def test_a_reconciliation_that_hangs_or_fails_does_not_fail_the_run() -> N
     async with fresh_bus() as bus:
         for name, told in (("s1", hangs), ("s2", fails)):
             session = bus.session(name)
-            await talk(session, AgentLoop(Asked(cut("one"), told=told)), bounds=RunBounds(settle=0.05))
+            await talk(session, AgentLoop(Asked(cut("one"), told=told)), bounds=RunBounds(usage_seconds=0.05))
             assert (await said(session))[-1] == "agent.ended"
             assert await settled(session) == []
 

@@ -48,14 +48,14 @@ TINY = WorkerBounds(
     warm_sessions=3,
     warm_entries=3,
     store_every=2,
-    pause=0.01,
-    longest_pause=0.02,
+    first_pause_seconds=0.01,
+    longest_pause_seconds=0.02,
     run=RunBounds(
-        tries=20,
-        listen=0.001,
+        publish_attempts=20,
+        watch_after_seconds=0.001,
         drain_tokens=1,
-        settle_remembered=1,
-        preview=PreviewBounds(pause=0.001, flush_characters=4, delta_characters=3),
+        usage_answers=1,
+        preview=PreviewBounds(pause_seconds=0.001, flush_characters=4, delta_characters=3),
     ),
 )
 

@@ -39,7 +39,7 @@ async def test_a_message_at_the_end_of_a_job_is_answered_even_if_the_worker_lear
             raise errors.pop()
         await echo(run)
 
-    rare = Bounds(work=WorkBounds(sweep=600))  # no sweep finds lost work
+    rare = Bounds(work=WorkBounds(sweep_seconds=600))  # no sweep finds lost work
     async with shared_valkey.bus(bounds=rare) as bus, anyio.create_task_group() as tasks:
         worker = Worker(bus, agent, heartbeat=600, retry=RetryPolicy(retried=(OSError,), base=0))
         session = bus.session("s1")
