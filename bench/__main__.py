@@ -19,6 +19,7 @@ from bench.codec import decoding, encoding, there_and_back
 from bench.following import many_followers, many_sessions_followed
 from bench.forking import SHARED, forking
 from bench.material import take
+from bench.observing import observing
 from bench.peers import PeerFigures, peers
 from bench.plain import Plain
 from bench.plot import draw
@@ -67,6 +68,7 @@ async def main(policy: str) -> None:
         print(f"fork of a session of {SHARED:,} entries, goal ≤ 5 ms: {_ms(await forking(bus))}")
     for form, taken in requests(messages).items():
         print(f"{form} of a warm context of {CONTEXT} messages, goal < 5 ms: {_ms(taken)}")
+    await observed(policy)
     for following in (many_sessions_followed, many_followers):
         async with _fresh(policy) as (bus, _, data_dir), Bus.open(data_dir=data_dir) as other:
             for what, figure in await following(bus, other, messages):
@@ -80,6 +82,14 @@ async def working(policy: str) -> None:
         async with _fresh(policy) as (bus, _, data_dir):
             for what, figure in await scene(bus, data_dir):
                 print(f"{what}: {figure.low:,.2f} / {figure.middle:,.2f} / {figure.high:,.2f}")
+
+
+async def observed(policy: str) -> None:
+    """Print what logs, metrics and tracing add to a publish. The first figure is the same bus without them."""
+    async with _fresh(policy) as (bus, _, data_dir):
+        messages = (await take(bus)).take(HISTORY)
+        for compared in await observing(bus, data_dir, messages):
+            _print(compared)
 
 
 async def workers(policy: str) -> None:
@@ -156,6 +166,7 @@ if __name__ == "__main__":
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
     parser.add_argument("--size", action="store_true", help="cost against size instead: sessions of up to a million")
     parser.add_argument("--workers", action="store_true", help="what workers do, and nothing else")
+    parser.add_argument("--observed", action="store_true", help="what logs, metrics and tracing add to a publish")
     parser.add_argument("--peers", action="store_true", help="beside other libraries: pip install --group peers")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
     arguments = parser.parse_args()
@@ -163,6 +174,8 @@ if __name__ == "__main__":
         anyio.run(sizes, arguments.appendfsync, arguments.plot)
     elif arguments.peers:
         anyio.run(against_peers, arguments.appendfsync)
+    elif arguments.observed:
+        anyio.run(observed, arguments.appendfsync)
     elif arguments.workers:
         anyio.run(workers, arguments.appendfsync)
     else:
