@@ -152,9 +152,11 @@ class FollowedSession:
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
 
-    def is_at(self, glance: bytes) -> bool:
-        """Return whether the hub has read everything in the session, judging by the session's current `glance`."""
-        return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
+    def is_at(self, fingerprint: bytes) -> bool:
+        """Return whether the hub has read everything in the session, judging by the session's current `fingerprint`."""
+        return (
+            self.live is None and self.position == self.caught_up.position and self.caught_up.fingerprint == fingerprint
+        )
 
     def drop(self) -> None:
         """Drop the buffers of all subscriptions. Each follower then reads the log and subscribes again."""

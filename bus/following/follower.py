@@ -38,9 +38,9 @@ class Follower:
         options: SubscriptionOptions,
         after: Cursor,
         buffer_bytes: int,
-        past: ArchiveReader | None = None,
+        archive: ArchiveReader | None = None,
     ) -> None:
-        self._session, self._log, self._hub, self._previews, self._archive = session, log, hub, previews, past
+        self._session, self._log, self._hub, self._previews, self._archive = session, log, hub, previews, archive
         self._options, self._buffer_bytes = options, buffer_bytes
         self._cursor = after
         self._is_new = not after.delta
@@ -105,7 +105,7 @@ class Follower:
                 yield snapshots
         self._is_new = False
         most = len(selection.lanes) * self._log.bounds.page_entries
-        reading = read_pages(self._log, self._session, selection, self._cursor, start.position, past=self._archive)
+        reading = read_pages(self._log, self._session, selection, self._cursor, start.position, archive=self._archive)
         async with aclosing(reading) as pages:
             async for page in pages:
                 yield self._passed(interleave(page, pieces))

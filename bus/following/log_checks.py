@@ -39,7 +39,7 @@ async def why_lost(
 
 async def changed_sessions(log: Log, sessions: Sequence[FollowedSession]) -> list[FollowedSession]:
     """Return the sessions that have changed, or may have changed, since the hub read them."""
-    found = await log.glances([followed.session for followed in sessions])
+    found = await log.fingerprints([followed.session for followed in sessions])
     return [followed for followed in sessions if not followed.is_at(found[followed.session])]
 
 

@@ -65,7 +65,7 @@ def check_name(name: str) -> str:
 
 
 async def save_checkpoint(
-    log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool, past: ArchiveReader | None = None
+    log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool, archive: ArchiveReader | None = None
 ) -> bool:
     """See `Session.save_checkpoint`."""
     keys, field = log.keys, f"r:{check_name(name)}"
@@ -76,10 +76,10 @@ async def save_checkpoint(
         head, value = read_head(session, head_reply), cast("bytes | None", answered(reply))
         if head.is_erased:
             raise SessionErased(session)
-        await require_same_log(log, head, cursor, past)
+        await require_same_log(log, head, cursor, archive)
         if value is not None and not rewind and (stored := _cursor(value)).is_after(cursor):
             try:
-                if await common_position(log, head, stored, past) == stored.position:
+                if await common_position(log, head, stored, archive) == stored.position:
                     return False
             except CursorTrimmed:  # the stored cursor can no longer be checked against the log: replace it
                 pass

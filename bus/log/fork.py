@@ -42,7 +42,7 @@ class _Shared(NamedTuple):
 
 
 async def begin_fork(
-    log: Log, parent: str, child: str, at: int | None, past: ArchiveReader | None = None, *, agent: str | None = None
+    log: Log, parent: str, child: str, at: int | None, archive: ArchiveReader | None = None, *, agent: str | None = None
 ) -> None:
     """Start a session as a fork of another session. A repeat with the same arguments changes nothing.
 
@@ -54,7 +54,7 @@ async def begin_fork(
         parent: the session to fork.
         child: the id of the fork.
         at: the last position to share; None shares all entries.
-        past: the archive, which has the entry at `at` if the parent was trimmed beyond it.
+        archive: the archive, which has the entry at `at` if the parent was trimmed beyond it.
         agent: the agent of the fork; None means that of its parent.
 
     Raises:
@@ -68,7 +68,7 @@ async def begin_fork(
     try:
         if not shared.cursor.incarnation and shared.cursor.position:
             head = await log.head(parent)
-            token = await written_by(log, head, shared.cursor.position, past)
+            token = await written_by(log, head, shared.cursor.position, archive)
             shared = shared.ending_with(token or "")
         await _begin(log, parent, child, shared, shared.agent if agent is None else agent)
     except SessionExists as taken:

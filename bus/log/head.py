@@ -100,8 +100,8 @@ class SessionHead(NamedTuple):
         return START if self.origin is None else self.origin.cursor
 
     @property
-    def glance(self) -> bytes:
-        """The text that scripts/glance.lua returns for the session as long as the session does not change."""
+    def fingerprint(self) -> bytes:
+        """The text that scripts/fingerprint.lua returns for the session as long as the session does not change."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()

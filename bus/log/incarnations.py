@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ("common_position", "cursor_at", "require_same_log")
 
 
-async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: ArchiveReader | None = None) -> int:
+async def common_position(log: Log, head: SessionHead, cursor: Cursor, archive: ArchiveReader | None = None) -> int:
     """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
 
     Args:
         log: the log to read.
         head: the session's head.
         cursor: the reader's cursor.
-        past: the archive, for trimmed entries; None means no archive.
+        archive: the archive, for trimmed entries; None means no archive.
 
     Returns:
         The cursor's own position, unless the log lost its end. 0 if the log has no entry of the cursor's incarnation.
@@ -52,26 +52,26 @@ async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: Arc
     high = min(cursor.position, head.position, listed)
     if not 0 <= start < high:
         return 0
-    writer = await written_by(log, head, high, past)
+    writer = await written_by(log, head, high, archive)
     if writer == token:
         return high
     if writer is None and high == cursor.position:
         raise CursorTrimmed(head.session, str(cursor), head.first_kept)
     low = start + 1
-    if await written_by(log, head, low, past) != token:
+    if await written_by(log, head, low, archive) != token:
         low = max(low, head.trimmed)
-        if low >= high or await written_by(log, head, low, past) != token:
+        if low >= high or await written_by(log, head, low, archive) != token:
             return 0
     while high - low > 1:
         middle = (low + high) // 2
-        if await written_by(log, head, middle, past) == token:
+        if await written_by(log, head, middle, archive) == token:
             low = middle
         else:
             high = middle
     return low
 
 
-async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: ArchiveReader | None = None) -> None:
+async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, archive: ArchiveReader | None = None) -> None:
     """Check that the log still has the entries that the cursor's reader saw.
 
     Raises:
@@ -79,12 +79,12 @@ async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: Ar
         CursorTrimmed: as for `common_position`.
         Unavailable: as for `common_position`.
     """
-    if (found := await common_position(log, head, cursor, past)) < cursor.position:
+    if (found := await common_position(log, head, cursor, archive)) < cursor.position:
         raise LogRolledBack(head.session, cursor.position, found)
 
 
 async def cursor_at(
-    log: Log, head: SessionHead, position: int, pages: Iterable[Sequence[Entry]], past: ArchiveReader | None = None
+    log: Log, head: SessionHead, position: int, pages: Iterable[Sequence[Entry]], archive: ArchiveReader | None = None
 ) -> Cursor:
     """Return the cursor of a reader that has seen all entries up to a position.
 
@@ -93,7 +93,7 @@ async def cursor_at(
         head: the session's head, read before or with the pages.
         position: the reader's position.
         pages: entries that were already read, in order. If the entry at `position` is among them, it is not read again.
-        past: the archive, for trimmed entries; None means no archive.
+        archive: the archive, for trimmed entries; None means no archive.
     """
     token = head.incarnation_of(position)
     if token is None:
@@ -104,5 +104,5 @@ async def cursor_at(
                         token = token_of(entry)
                     break
     if token is None:  # the entry is in a lane that was not read
-        token = await written_by(log, head, position, past)
+        token = await written_by(log, head, position, archive)
     return Cursor(position, 0, token or "")

@@ -72,14 +72,14 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
     return parts[::-1]
 
 
-async def written_by(log: Log, head: SessionHead, position: int, past: ArchiveReader | None = None) -> str | None:
+async def written_by(log: Log, head: SessionHead, position: int, archive: ArchiveReader | None = None) -> str | None:
     """Return the incarnation that wrote the entry at a position; None if the entry no longer exists.
 
     Args:
         log: the log to read.
         head: the session's head.
         position: the entry's position.
-        past: the archive, for trimmed entries; None means no archive.
+        archive: the archive, for trimmed entries; None means no archive.
 
     Raises:
         Unavailable: the server or the archive cannot be reached.
@@ -91,13 +91,13 @@ async def written_by(log: Log, head: SessionHead, position: int, past: ArchiveRe
             (part,) = await lineage(log, head, position - 1, position)
         except ParentErased:
             return None
-        return await written_by(log, await log.head(part.holder), position, past)
+        return await written_by(log, await log.head(part.holder), position, archive)
     if position > head.trimmed:
         return await _written_here(log, head.session, position)
-    if past is None:
+    if archive is None:
         return None
     try:
-        async with aclosing(past.pages(head, tuple(Lane), position - 1, position)) as pages:
+        async with aclosing(archive.pages(head, tuple(Lane), position - 1, position)) as pages:
             async for page in pages:
                 return page.end.incarnation or None
     except (CursorTrimmed, ArchiveDamaged):

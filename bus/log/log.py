@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Log",)
 
-_GLANCE, _QUARANTINE = Script("glance"), Script("quarantine")
+_FINGERPRINT, _QUARANTINE = Script("fingerprint"), Script("quarantine")
 
 
 class Log:
@@ -74,15 +74,15 @@ class Log:
             heads += [read_head(session, reply) for session, reply in zip(some, replies, strict=True)]
         return heads
 
-    async def glances(self, sessions: Sequence[str]) -> dict[str, bytes]:
-        """Return the `SessionHead.glance` of each session. This costs much less than reading the sessions' heads."""
+    async def fingerprints(self, sessions: Sequence[str]) -> dict[str, bytes]:
+        """Return the `SessionHead.fingerprint` of each session. It costs much less than reading the heads."""
         found: dict[str, bytes] = {}
         by_bucket: defaultdict[int, list[str]] = defaultdict(list)
         for session in sessions:
             by_bucket[self._keys.bucket(session)].append(session)
         for together in by_bucket.values():
             for some in batched(together, self.bounds.heads):
-                replies = await self.run(_GLANCE, [self._keys.head(session) for session in some], ())
+                replies = await self.run(_FINGERPRINT, [self._keys.head(session) for session in some], ())
                 found.update(zip(some, cast("list[bytes]", replies), strict=True))
         return found
 

@@ -41,7 +41,7 @@ async def read_pages(
     after: Cursor,
     until: int | None,
     *,
-    past: ArchiveReader | None = None,
+    archive: ArchiveReader | None = None,
     part: Part | None = None,
     first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
@@ -55,15 +55,15 @@ async def read_pages(
         selection: the lanes and kinds to return.
         after: read entries after this cursor.
         until: read entries up to this position; None reads up to the end that the session has when the read starts.
-        past: the archive, from which trimmed entries are read, even if they are trimmed during the read. None means no
-            archive.
+        archive: the archive, from which trimmed entries are read, even if they are trimmed during the read. None
+            means no archive.
         part: the part of a fork whose shared entries are read from `session`. None means that `session` itself is read.
         first: the first page, if it was already requested. None requests the page.
 
     Raises:
         CursorTrimmed: the next entries were trimmed, or the entry that is needed to check the cursor was trimmed.
         ReplyTooLarge: an entry is larger than the largest reply of the server.
-        ArchiveDamaged: the next entries were trimmed, and their segment in `past` is damaged.
+        ArchiveDamaged: the next entries were trimmed, and their segment in `archive` is damaged.
         LogRolledBack: the log lost entries before the cursor, or a fork's parent lost shared entries.
         ParentErased: a fork's parent was erased.
         SessionErased: the session was erased.
@@ -85,17 +85,17 @@ async def read_pages(
                 raise SessionErased(session)
             shared = head.own_start.position
             is_gone = position >= shared and head.lacks(lanes, position)
-            if is_gone and past is None:
+            if is_gone and archive is None:
                 raise CursorTrimmed(name, str(Cursor(position)), head.first_kept)
             reach = position if part is None else part.end
-            if (found := await common_position(log, head, proof, past)) < reach:
+            if (found := await common_position(log, head, proof, archive)) < reach:
                 raise LogRolledBack(name, reach, found)
             # The head lists its newest incarnation, so the next head can almost always check this cursor without
             # reading an entry.
             proof = head.cursor
             if position < shared:
                 shared = shared if until is None else min(until, shared)
-                async with aclosing(_shared_pages(log, head, selection, position, shared, past=past)) as before:
+                async with aclosing(_shared_pages(log, head, selection, position, shared, archive=archive)) as before:
                     async for page in before:
                         yield page
                 position = shared
@@ -103,9 +103,11 @@ async def read_pages(
             # Entries after the head's position were appended during the read. Another lane's page, which was read
             # before, may lack earlier entries.
             until = head.position if until is None else min(until, head.position)
-            if is_gone and past is not None:
+            if is_gone and archive is not None:
                 edge = min(until, head.trimmed)
-                async with aclosing(_past_pages(past, head, name, selection, after=position, until=edge)) as trimmed:
+                async with aclosing(
+                    _archive_pages(archive, head, name, selection, after=position, until=edge)
+                ) as trimmed:
                     async for page in trimmed:
                         yield page
                 position = edge
@@ -119,38 +121,38 @@ async def read_pages(
                 yield Page(envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""))
                 raise CursorTrimmed(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
-            yield Page(envelopes, await cursor_at(log, head, bound, pages, past))
+            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive))
     finally:
         if ahead is not None:
             await _end(ahead)
 
 
 async def _shared_pages(
-    log: Log, head: SessionHead, selection: Selection, after: int, until: int, *, past: ArchiveReader | None
+    log: Log, head: SessionHead, selection: Selection, after: int, until: int, *, archive: ArchiveReader | None
 ) -> AsyncGenerator[Page, None]:
     """Read the entries that a fork shares with its ancestors, from the sessions that hold them."""
     for part in await lineage(log, head, after, until):
-        shared = read_pages(log, part.holder, selection, Cursor(after), part.end, past=past, part=part)
+        shared = read_pages(log, part.holder, selection, Cursor(after), part.end, archive=archive, part=part)
         async with aclosing(shared) as pages:
             async for page in pages:
                 yield page
         after = part.end
 
 
-async def _past_pages(
-    past: ArchiveReader, head: SessionHead, name: str, selection: Selection, *, after: int, until: int
+async def _archive_pages(
+    archive: ArchiveReader, head: SessionHead, name: str, selection: Selection, *, after: int, until: int
 ) -> AsyncGenerator[Page, None]:
     """Read a session's trimmed entries from the archive.
 
     Args:
-        past: the archive.
+        archive: the archive.
         head: head of the session that held the entries.
         name: id of the session that is being read. If it is a fork, an ancestor may have held the entries.
         selection: the lanes and kinds to return.
         after: read entries after this position.
         until: read entries up to this position.
     """
-    async with aclosing(past.pages(head, selection.in_order, after, until)) as pages:
+    async with aclosing(archive.pages(head, selection.in_order, after, until)) as pages:
         try:
             async for page in pages:
                 envelopes = merge(name, page.entries, page.end.position)

@@ -109,7 +109,7 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor | str, *
     """
     place = Cursor.of(cursor, "cursor")
     return await stored.save_checkpoint(
-        self.resources.log, self.resources.id, name, place, rewind=rewind, past=self.resources.archive
+        self.resources.log, self.resources.id, name, place, rewind=rewind, archive=self.resources.archive
     )
 
 

@@ -69,7 +69,7 @@ async def read(
     resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
     require_count("until", until, is_optional=True)
     async with aclosing(
-        read_pages(resources.log, resources.id, selection, start, until, past=resources.archive)
+        read_pages(resources.log, resources.id, selection, start, until, archive=resources.archive)
     ) as log_pages:
         async for page in log_pages:
             for envelope in page.envelopes:
@@ -103,7 +103,7 @@ async def pages(
     resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
     require_count("until", until, is_optional=True)
     async with aclosing(
-        read_pages(resources.log, resources.id, selection, start, until, past=resources.archive, first=first)
+        read_pages(resources.log, resources.id, selection, start, until, archive=resources.archive, first=first)
     ) as log_pages:
         async for page in log_pages:
             yield page
@@ -233,5 +233,5 @@ def _follow(
         options=options,
         after=Cursor.of(after),
         buffer_bytes=buffer_bytes,
-        past=resources.archive,
+        archive=resources.archive,
     ).run()
