@@ -14,7 +14,7 @@ from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.wire.keys import check_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
@@ -96,19 +96,19 @@ class SessionCatalog:
         for buckets in batched(range(log.keys.buckets), log.bounds.buckets):
             names = [await log.sessions(bucket, named) for bucket in buckets]
             chunks = [chunk for bucket in names for chunk in batched(bucket, log.bounds.heads)]
-            for number, answer in zip(chunks, await self._ask(chunks, (state, limit + 1, *place)), strict=True):
+            keys = [log.keys.heads(chunk) for chunk in chunks]
+            answers = await self._ask(keys, (state, limit + 1, *place))
+            for chunk, chunk_keys, answer in zip(chunks, keys, answers, strict=True):
                 matching += answer[0]
-                found += self._found(number, answer[1:])
+                found += (
+                    _Found(-time, chunk_keys[index - 1], chunk[index - 1])
+                    for index, time in zip(answer[1::2], answer[2::2], strict=True)
+                )
         newest = nsmallest(limit + 1, found)
         heads = await log.heads([each.session for each in newest[:limit]])
         return CatalogPage(tuple(heads), matching, len(newest) > limit)
 
-    async def _ask(self, chunks: Sequence[Sequence[str]], arguments: Sequence[Argument]) -> list[list[int]]:
-        calls = [([self._log.keys.head(session) for session in chunk], arguments) for chunk in chunks]
+    async def _ask(self, keys: Sequence[Sequence[str]], arguments: Sequence[Argument]) -> list[list[int]]:
+        calls = [(each, arguments) for each in keys]
         replies = await run_scripts(self._log.pool, _NEWEST, calls) if calls else []
         return [[int(cast("bytes | int", part)) for part in cast("Sequence[object]", reply)] for reply in replies]
-
-    def _found(self, chunk: Sequence[str], pairs: Sequence[int]) -> Iterator[_Found]:
-        for index, time in zip(pairs[::2], pairs[1::2], strict=True):
-            session = chunk[index - 1]
-            yield _Found(-time, self._log.keys.head(session), session)

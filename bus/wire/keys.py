@@ -65,6 +65,7 @@ archived.
 
 import re
 from binascii import crc_hqx
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId, require_text
@@ -210,6 +211,13 @@ class Keys:
     def head(self, session: str) -> str:
         """Return the key of the hash with a session's head."""
         return f"{self._session(session)}:head"
+
+    def heads(self, sessions: Sequence[str]) -> list[str]:
+        """Return the keys of the heads of sessions of one bucket. The bucket is computed once."""
+        if not sessions:
+            return []
+        before = self._session(sessions[0]).removesuffix(sessions[0])
+        return [f"{before}{session}:head" for session in sessions]
 
     def projection(self, session: str, name: str, version: int) -> str:
         """Return the key of the hash with a stored projection."""
