@@ -23,6 +23,7 @@ from lanebus.handlers.agent import commands
 from lanebus.handlers.cli.group import COMMANDS, lanebus
 from lanebus.handlers.cli.settings_model import load_configuration
 from lanebus.handlers.cli.topics import exit_codes, shared_options
+from lanebus.handlers.cli.variables import SHORT
 from lanebus.handlers.monitoring.log_events import EVENTS, FIELD_MEANINGS
 from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.ui.routes import Api
@@ -124,6 +125,13 @@ def _settings() -> str:
     )
 
 
+def _short_variables() -> str:
+    return _table(
+        ("Variable", "Settings"),
+        ((f"`{name}`", ", ".join(f"`{key}`" for key in keys)) for name, keys in SHORT.items()),
+    )
+
+
 def _bounds() -> str:
     _, settings = load_configuration(None)
     rows = ((f"`{each.key}`", _default(each.value)) for each in settings if each.key.startswith("bounds."))
@@ -131,7 +139,7 @@ def _bounds() -> str:
 
 
 def _default(value: object) -> str:
-    return "none" if value in (None, ()) else f"`{value}`"
+    return "none" if value in (None, (), {}) else f"`{value}`"
 
 
 def _exit_codes() -> str:
@@ -247,6 +255,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "exit codes": _exit_codes,
     "settings": _settings,
     "shared options": _shared_options,
+    "short variables": _short_variables,
     "routes": _routes,
     "events": _events,
     "control": _control,

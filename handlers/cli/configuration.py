@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from lanebus.handlers.cli.settings_file import VARIABLE, find_settings_file, has_nested_variable
+from lanebus.handlers.cli.settings_file import find_settings_file
+from lanebus.handlers.cli.variables import CONFIG, gives_settings, unexplained_variables
 
 if TYPE_CHECKING:
     from lanebus.handlers.cli.settings_model import Configuration, Setting
 
-__all__ = ("apply_defaults", "configured", "configured_settings")
+__all__ = ("apply_defaults", "check_variables", "configured", "configured_settings")
 
 _KEY = "lanebus.handlers.cli.configuration"
 _PATH = "lanebus.handlers.cli.config_path"
 
 _COMMANDS = ("worker", "serve")
 """commands with options that the file may set"""
+
+_PARAMETERS = {"allow_host": "allowed", "monitor_allow_host": "monitor_allowed", "agents": "named"}
+"""setting → the parameter of the command, where the names differ"""
 
 
 def configured(ctx: click.Context) -> "Configuration | None":
@@ -49,7 +53,7 @@ def apply_defaults(ctx: click.Context, arguments: Sequence[str]) -> None:
         SettingsRefused: as for `load_configuration`.
     """
     path = _typed(arguments)
-    if path is not None and (_PATH not in ctx.meta or path != os.environ.get(VARIABLE)):
+    if path is not None and (_PATH not in ctx.meta or path != os.environ.get(CONFIG)):
         ctx.meta[_PATH] = path  # a file that was typed before the command is not replaced by the variable's
     if ctx.info_name not in _COMMANDS or ctx.resilient_parsing or {"--help", "-h"} & {*arguments}:
         return
@@ -58,15 +62,33 @@ def apply_defaults(ctx: click.Context, arguments: Sequence[str]) -> None:
         return
     section = configuration.worker if ctx.info_name == "worker" else configuration.serve
     given = section.model_dump(exclude_unset=True)
-    # Click's names differ in one place; secrets are told to the command alone.
-    values = {{"allow_host": "allowed"}.get(name, name): _plain(value) for name, value in given.items()}
+    values = {_PARAMETERS.get(name, name): _plain(value) for name, value in given.items()}
     ctx.default_map = {**(ctx.default_map or {}), **values}
 
 
+def check_variables() -> None:
+    """Refuse variables `LANEBUS_…` that are no settings and that lanebus does not read elsewhere.
+
+    Raises:
+        SettingsRefused: there is such a variable; the error names the nearest one that exists.
+    """
+    if found := unexplained_variables():
+        from lanebus.handlers.cli.settings_model import refuse_unknown  # noqa: PLC0415  # imports pydantic
+
+        refuse_unknown(found)
+
+
 def _plain(value: object) -> object:
+    """Return a value as it would be typed. Secrets are told to the command alone."""
     from pydantic import SecretStr  # noqa: PLC0415  # loaded already, with the settings
 
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
+    match value:
+        case SecretStr():
+            return value.get_secret_value()
+        case dict():
+            return tuple(f"{name}={target}" for name, target in cast("dict[str, str]", value).items())
+        case _:
+            return value
 
 
 def _load(ctx: click.Context, *, always: bool) -> "tuple[Configuration, list[Setting]] | None":
@@ -74,7 +96,7 @@ def _load(ctx: click.Context, *, always: bool) -> "tuple[Configuration, list[Set
     if _KEY not in meta:
         name = cast("str | None", meta.get(_PATH))
         path = Path(name) if name else find_settings_file(Path.cwd())
-        if path is None and not always and not has_nested_variable():
+        if path is None and not always and not gives_settings():
             return None
         from lanebus.handlers.cli.settings_model import load_configuration  # noqa: PLC0415  # imports pydantic
 
@@ -89,4 +111,4 @@ def _typed(arguments: Sequence[str]) -> str | None:
             return argument.partition("=")[2]
         if argument == "--config" and index + 1 < len(arguments):
             return arguments[index + 1]
-    return os.environ.get(VARIABLE) or None
+    return os.environ.get(CONFIG) or None

@@ -21,7 +21,6 @@ def log_options(command: F) -> F:
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
-        envvar="LANEBUS_LOG_LEVEL",
         help="Least severe lines to log to stderr.  [env var: LANEBUS_LOG_LEVEL]",
         show_default=True,
     )
@@ -29,7 +28,6 @@ def log_options(command: F) -> F:
         "--log-format",
         type=click.Choice(["auto", "text", "json"]),
         default="auto",
-        envvar="LANEBUS_LOG_FORMAT",
         help="Form of the lines; auto: text on a terminal, else JSON.  [env var: LANEBUS_LOG_FORMAT]",
         show_default=True,
     )

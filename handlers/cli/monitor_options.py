@@ -52,7 +52,6 @@ def monitor_options(command: F) -> F:
     address = click.option(
         "--monitor",
         metavar="HOST:PORT",
-        envvar="LANEBUS_MONITOR",
         help="Serve /healthz, /readyz and /metrics here, without a token; default: off.  [env var: LANEBUS_MONITOR]",
     )
     allowed = click.option(

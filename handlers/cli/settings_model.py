@@ -1,7 +1,6 @@
 """The settings of the command line as one typed object, from the environment and a settings file.
 
-An environment variable is `LANEBUS_` and the key in capitals, with `__` between the parts: `worker.group` is
-`LANEBUS_WORKER__GROUP`. Arguments come before the environment, and the environment before the file.
+`variables.py` names the environment variables. Arguments come before the environment, which comes before the file.
 """
 
 import tomllib
@@ -9,22 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from lanebus.bus.bounds import Bounds
 from lanebus.bus.errors import SetupError
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
+from lanebus.handlers.cli.variables import CONFIG, PREFIX, SHORT, short_settings, variable_of
 
-__all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration")
+__all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration", "refuse_unknown")
 
 
 class SettingsRefused(SetupError):
-    """A settings file cannot be read, has an unknown key, or a value is not allowed.
+    """A settings file cannot be read, a key or variable is unknown, or a value is not allowed.
 
-    Fields: `where`, the file or "the environment"; `key`, with dots, or "".
+    Fields: `where`, the file or "the environment"; `key`, with dots, or the unknown variable, or "".
     """
 
     def __init__(self, where: str, key: str, fault: str, remedy: str) -> None:
@@ -32,10 +38,27 @@ class SettingsRefused(SetupError):
         self.where, self.key = where, key
 
 
-class WorkerSettings(BaseModel):
-    """The options of `lanebus worker`."""
+class _ServiceSettings(BaseModel):
+    """The options that `lanebus worker` and `lanebus serve` share."""
 
     model_config = ConfigDict(frozen=True)
+
+    monitor: str | None = Field(
+        default=None, description="HOST:PORT to serve /healthz, /readyz and /metrics on; none is off."
+    )
+    monitor_allow_host: tuple[str, ...] = Field(
+        default=(), description="More host names that requests to the monitor may name."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe lines to log: debug, info, warning or error."
+    )
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto", description="Form of the lines: text, json, or auto, which is text on a terminal."
+    )
+
+
+class WorkerSettings(_ServiceSettings):
+    """The options of `lanebus worker`."""
 
     group: str = Field(default="agents", description="Consumer group; its workers share the sessions.")
     name: str | None = Field(default=None, description="Name of the worker, unique in its group.")
@@ -50,12 +73,13 @@ class WorkerSettings(BaseModel):
     retry_base: float = Field(
         default=RETRY.base, ge=0, description="Longest backoff before the second attempt, in seconds."
     )
+    agents: Mapping[str, str] = Field(
+        default_factory=dict, description="More agents to run: a table of names, each with its MODULE:ATTRIBUTE."
+    )
 
 
-class ServeSettings(BaseModel):
+class ServeSettings(_ServiceSettings):
     """The options of `lanebus serve`."""
-
-    model_config = ConfigDict(frozen=True)
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8420, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -70,7 +94,7 @@ class Configuration(BaseSettings):
     """All settings that a file or the environment can give."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LANEBUS_", env_nested_delimiter="__", frozen=True, extra="ignore", env_ignore_empty=True
+        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="ignore", env_ignore_empty=True
     )
 
     url: str | None = Field(default=None, description="Redis or Valkey server; none is the embedded server.")
@@ -93,8 +117,8 @@ class Configuration(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the environment before the file, whose values `load_configuration` passes."""
-        del settings_cls, dotenv_settings, file_secret_settings
-        return env_settings, init_settings
+        del dotenv_settings, file_secret_settings
+        return env_settings, InitSettingsSource(settings_cls, dict(short_settings())), init_settings
 
 
 class Setting(NamedTuple):
@@ -120,17 +144,18 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
     found = _read(path) if path is not None else {}
     if path is not None:
         _check_keys(str(path), found, known_keys())
-    environment = cast("dict[str, object]", EnvSettingsSource(Configuration)())
+    environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
     try:
         configuration = Configuration.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
-        where = "the environment" if _given(environment, key) else str(path)
+        where = "the environment" if any(_given(each, key) for each in environment) else str(path)
         raise SettingsRefused(where, key, first["msg"], "correct this value") from None
     settings = list[Setting]()
     for key, value, text in _walk(configuration):
-        source = "environment" if _given(environment, key) else str(path) if _given(found, key) else "default"
+        is_of_environment = any(_given(each, key) for each in environment)
+        source = "environment" if is_of_environment else str(path) if _given(found, key) else "default"
         settings.append(Setting(key, value, source, text))
     return configuration, settings
 
@@ -138,6 +163,31 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
 def known_keys() -> list[str]:
     """Return the keys of all settings, with dots."""
     return [key for key, _, _ in _walk(Configuration.model_construct())]
+
+
+def refuse_unknown(variables: Sequence[str]) -> None:
+    """Refuse the first of these variables that is no setting.
+
+    Args:
+        variables: names that begin with `LANEBUS_`.
+
+    Raises:
+        SettingsRefused: one of them is no setting; the error names the nearest one that exists.
+    """
+    known = [CONFIG, *SHORT, *map(variable_of, known_keys())]
+    for name in variables:
+        if name.upper() not in known and not name.upper().startswith(f"{variable_of('worker.agents')}__"):
+            near = _nearest(name, known)
+            remedy = f"did you mean {near}?" if near else "`lanebus config show` lists the settings"
+            raise SettingsRefused("the environment", name, "there is no such setting", remedy)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """Return the variable nearest to a name: of all, else of those whose last part resembles it."""
+    whole = {each.removeprefix(PREFIX): each for each in reversed(known)}
+    last = {text.rpartition("__")[2]: each for text, each in whole.items()}
+    word = name.removeprefix(PREFIX)
+    return next((names[near] for names in (whole, last) for near in get_close_matches(word, names, n=1)), None)
 
 
 def _read(path: Path) -> dict[str, object]:

@@ -66,10 +66,8 @@ def _shown(value: object) -> object:
         return "***"
     if isinstance(value, str):
         return _PASSWORD.sub(r"\1:***@", value)
-    return (
-        value
-        if isinstance(value, bool | int | float | None)
-        else list(cast("tuple[object, ...]", value))
-        if isinstance(value, tuple)
-        else str(value)
-    )
+    if isinstance(value, tuple):
+        return list(cast("tuple[object, ...]", value))
+    if isinstance(value, dict):
+        return cast("dict[str, str]", value)
+    return value if isinstance(value, bool | int | float | None) else str(value)

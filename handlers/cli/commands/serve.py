@@ -36,13 +36,11 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
 @click.option(
     "--token",
     metavar="TEXT",
-    envvar="LANEBUS_TOKEN",
     help="Token that the URL must contain; default: a random one.  [env var: LANEBUS_TOKEN]",
 )
 @click.option(
     "--reader-token",
     metavar="TEXT",
-    envvar="LANEBUS_READER_TOKEN",
     help="Token that allows only reading; default: none.  [env var: LANEBUS_READER_TOKEN]",
 )
 @click.option(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -12,7 +13,9 @@ from docs.site.tables import fill_in
 from lanebus.bus.bounds import Bounds
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, RETRY
 from lanebus.handlers.cli.commands.serve import PORT
+from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
+from lanebus.handlers.cli.options import SHARED_OPTIONS
 from lanebus.handlers.cli.settings_file import find_settings_file
 from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration
 from tests.support.cli.command_line import CommandLine, objects
@@ -132,10 +135,114 @@ def test_defaults_are_those_of_the_options_and_the_parts() -> None:
     assert configuration.bounds == Bounds()
     assert (configuration.worker.drain, configuration.worker.attempts) == (DRAIN_SECONDS, RETRY.attempts)
     assert configuration.serve.port == PORT
-    context = click.Context(worker)
-    options = {param.name: param.get_default(context) for param in worker.params}
-    for name, value in configuration.worker.model_dump().items():
-        assert value is None or options[name] == value, name
+    assert parameters(worker, "m:a") == {**configuration.worker.model_dump(), "agents": ()}
+    assert parameters(serve) == configuration.serve.model_dump()
+
+
+WITHOUT_SETTING = {"help"}
+"""options of `worker` and `serve` that no file sets. Shared options, such as --url, have settings of their own"""
+
+
+def options(command: click.Command) -> list[click.Option]:
+    return [param for param in command.params if isinstance(param, click.Option)]
+
+
+def option_key(option: click.Option) -> str:
+    """The key of an option, in its command's table."""
+    name = option.opts[0].removeprefix("--").replace("-", "_")
+    return {"agent": "agents"}.get(name, name)
+
+
+@pytest.mark.parametrize("command", [worker, serve], ids=lambda command: str(command.name))
+def test_each_option_of_worker_and_serve_has_a_setting_and_each_setting_an_option(command: click.Command) -> None:
+    keys = {key.removeprefix(f"{command.name}.") for key in known_keys() if key.startswith(f"{command.name}.")}
+    assert {option_key(option) for option in options(command)} - WITHOUT_SETTING == keys
+
+
+def test_each_shared_option_that_names_the_bus_has_a_setting() -> None:
+    shared = {option.name.replace("-", "_") for option in SHARED_OPTIONS if option.variable}
+    assert shared - {"config"} == {key for key in known_keys() if "." not in key}
+
+
+WORKER_FILE = """
+[worker]
+group = "g"
+name = "n"
+concurrency = 7
+heartbeat = 8.5
+drain = 9.5
+attempts = 10
+retry_base = 11.5
+monitor = "127.0.0.1:0"
+monitor_allow_host = ["m"]
+log_level = "error"
+log_format = "text"
+
+[worker.agents]
+billing = "agents:billing"
+"Support.2" = "agents.py:support"
+"""
+
+SERVE_FILE = """
+[serve]
+host = "::1"
+port = 7
+token = "t"
+reader_token = "r"
+allow_host = ["a"]
+monitor = "127.0.0.1:0"
+monitor_allow_host = ["m"]
+log_level = "error"
+log_format = "json"
+"""
+
+
+def parameters(command: click.Command, *words: str) -> dict[str, object]:
+    with command.make_context(command.name, [*words]) as context:
+        return {option_key(option): context.params[option.name] for option in options(command)}
+
+
+@pytest.mark.parametrize(("command", "text"), [(worker, WORKER_FILE), (serve, SERVE_FILE)], ids=["worker", "serve"])
+def test_each_setting_of_a_command_reaches_its_option(command: click.Command, text: str, file: Path) -> None:
+    file.write_text(text)
+    given = tomllib.loads(text)[str(command.name)]
+    agents = ["m:a"] if command is worker else []
+    found = parameters(command, *agents, "--config", str(file))
+    assert found.keys() == given.keys()
+    for name, value in found.items():
+        wanted = [f"{key}={target}" for key, target in given[name].items()] if name == "agents" else given[name]
+        assert value == (tuple(wanted) if isinstance(wanted, list) else wanted), name
+
+
+def test_a_typed_option_replaces_the_list_or_table_of_the_file(file: Path) -> None:
+    file.write_text(WORKER_FILE)
+    words = ("m:a", "--config", str(file), "--agent", "own=m:b", "--monitor-allow-host", "own")
+    found = parameters(worker, *words)
+    assert (found["agents"], found["monitor_allow_host"]) == (("own=m:b",), ("own",))
+
+
+def test_a_short_variable_gives_a_setting_and_a_long_one_comes_before_it(
+    unopened: CommandLine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(SERVE_FILE)
+    env = {
+        "LANEBUS_CONFIG": str(file),
+        "LANEBUS_TOKEN": "of-environment",
+        "LANEBUS_LOG_LEVEL": "debug",
+        "LANEBUS_WORKER__LOG_LEVEL": "warning",
+        "LANEBUS_MONITOR": "",
+        "LANEBUS_WORKER__AGENTS__billing": "agents:billing",
+    }
+    found = shown(unopened, env=env)
+    assert found["serve.token"] == ("***", "environment")
+    assert found["serve.log_level"] == ("debug", "environment")
+    assert found["worker.log_level"] == ("warning", "environment")
+    assert found["serve.monitor"] == ("127.0.0.1:0", str(file))
+    assert found["worker.agents"] == ({"billing": "agents:billing"}, "environment")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert (parameters(serve)["token"], parameters(serve)["log_level"]) == ("of-environment", "debug")
+    assert parameters(worker, "m:a")["log_level"] == "warning"
 
 
 def test_the_page_has_each_key_with_its_default() -> None:

@@ -1,0 +1,86 @@
+"""The environment variables of the command line: which exist, and which settings they give. Imports nothing heavy.
+
+A setting's variable is `LANEBUS_` and its key in capitals, with `__` for each dot: `worker.group` is
+`LANEBUS_WORKER__GROUP`. Some settings have a short variable too.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+__all__ = (
+    "CONFIG",
+    "PREFIX",
+    "SHORT",
+    "gives_settings",
+    "is_foreign",
+    "short_settings",
+    "unexplained_variables",
+    "variable_of",
+)
+
+PREFIX = "LANEBUS_"
+
+CONFIG = "LANEBUS_CONFIG"
+"""names the settings file, as `--config` does"""
+
+SHORT: Mapping[str, tuple[str, ...]] = {
+    "LANEBUS_TOKEN": ("serve.token",),
+    "LANEBUS_READER_TOKEN": ("serve.reader_token",),
+    "LANEBUS_MONITOR": ("worker.monitor", "serve.monitor"),
+    "LANEBUS_LOG_LEVEL": ("worker.log_level", "serve.log_level"),
+    "LANEBUS_LOG_FORMAT": ("worker.log_format", "serve.log_format"),
+}
+"""short variable → the keys that it gives. The long variable of a key comes before a short one."""
+
+_BUS = ("LANEBUS_URL", "LANEBUS_DATA_DIR", "LANEBUS_NAMESPACE", "LANEBUS_MEDIA", "LANEBUS_ARCHIVE", "LANEBUS_TRACES")
+
+_OTHERS = ("LANEBUS_AGENT", "LANEBUS_SEED", "LANEBUS_SCALE", "LANEBUS_PICTURE")
+"""variables of docker-compose.yml and of the tests: no settings, and no mistakes"""
+
+_KNOWN = frozenset({CONFIG, *SHORT, *_BUS, *_OTHERS})
+
+_TESTS = "LANEBUS_TEST_"
+
+_SERVICE = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
+
+
+def variable_of(key: str) -> str:
+    """Return the variable of a setting, such as `LANEBUS_WORKER__GROUP` of `worker.group`."""
+    return PREFIX + key.replace(".", "__").upper()
+
+
+def is_foreign(name: str, value: str) -> bool:
+    """Return whether a variable is of the tests, or of Kubernetes, which adds some for a Service `lanebus`."""
+    service = _SERVICE.search(name)
+    is_of_service = service is not None and service.end() == len(name)
+    return name.startswith(_TESTS) or is_of_service or (name.endswith("_PORT") and bool(_SERVICE_URL.match(value)))
+
+
+def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the variables that may be settings or mistakes; only the settings themselves tell which.
+
+    Usually there are none, so that a command need not import the settings.
+    """
+    return [
+        name
+        for name in environment
+        if name.startswith(PREFIX) and name not in _KNOWN and not is_foreign(name, environment[name])
+    ]
+
+
+def gives_settings(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a variable gives a setting that no option reads by itself."""
+    return any(name in SHORT or "__" in name for name in environment if name.startswith(PREFIX))
+
+
+def short_settings(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, object]]:
+    """Return what short variables give, as the tables of a settings file. Empty variables give nothing."""
+    found = dict[str, dict[str, object]]()
+    for name, keys in SHORT.items():
+        if value := environment.get(name):
+            for key in keys:
+                section, _, field = key.partition(".")
+                found.setdefault(section, {})[field] = value
+    return found
