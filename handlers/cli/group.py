@@ -7,6 +7,7 @@ from typing import cast
 
 import click
 
+from lanebus.handlers.cli.configuration import check_variables
 from lanebus.handlers.cli.exits import exit_code
 from lanebus.handlers.cli.options import WithBusOptions
 
@@ -60,6 +61,11 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 """one-line description of each command, by heading and command name"""
 
+_WITHOUT_SETTINGS = frozenset({"help", "completion"})
+"""commands that read no settings, and run also if a variable is wrong"""
+
+_HELP = frozenset({"-h", "--help"})
+
 _NAMES = tuple(name for group in COMMANDS.values() for name in group)
 
 
@@ -89,6 +95,16 @@ class _Commands(WithBusOptions, click.Group):
         for heading, commands in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl(list(commands.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name. Refuse unknown variables, except where only help is wanted."""
+        name, command, rest = super().resolve_command(ctx, args)
+        options = rest[: rest.index("--")] if "--" in rest else rest
+        if not (ctx.resilient_parsing or name in _WITHOUT_SETTINGS or _HELP & {*options}):
+            check_variables()
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. Convert its errors to exit codes before click itself handles Ctrl-C and broken pipes."""

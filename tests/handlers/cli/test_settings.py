@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -210,8 +211,12 @@ def test_each_setting_of_a_command_reaches_its_option(command: click.Command, te
     found = parameters(command, *agents, "--config", str(file))
     assert found.keys() == given.keys()
     for name, value in found.items():
-        wanted = [f"{key}={target}" for key, target in given[name].items()] if name == "agents" else given[name]
-        assert value == (tuple(wanted) if isinstance(wanted, list) else wanted), name
+        if name == "agents":
+            assert value == tuple(f"{key}={target}" for key, target in given[name].items())
+        elif isinstance(given[name], list):
+            assert value == tuple(cast("list[str]", given[name]))
+        else:
+            assert value == given[name], name
 
 
 def test_a_typed_option_replaces_the_list_or_table_of_the_file(file: Path) -> None:
