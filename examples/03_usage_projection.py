@@ -13,7 +13,7 @@ from decimal import Decimal
 import anyio
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Rates, TextBlock, Usage, UserMessage, new_session_id
-from lanebus.projections import USAGE, project, rebuild, summary
+from lanebus.projections import USAGE, project, rebuild
 
 RATES = Rates(input=Decimal(3), output=Decimal(15))  # US dollars for a million tokens
 
@@ -34,8 +34,9 @@ async def main() -> None:
         await session.publish(answer("Now this.", Usage(input=200, output=50, total_tokens=250)))
 
         now = await project(session, USAGE)
-        total = summary(now.state.total.usage)
-        print(f"{now.state.total.calls} calls, {total['input']} tokens in, {total['output']} out, ${total['cost']}")
+        total = now.state.total.usage
+        cost = total.cost.total if total.cost else "unknown"
+        print(f"{now.state.total.calls} calls, {total.input} tokens in, {total.output} out, ${cost}")
         again = await rebuild(session, USAGE)
         print(f"as of entry {now.position}; folded anew from entry 1: {'the same' if again == now else 'another one'}")
 

@@ -21,7 +21,16 @@ from lanebus.handlers.projections.sessions import SESSIONS, SessionLine, session
 from lanebus.handlers.projections.tree_usage import TreeUsage, tree_usage
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.turns_state import Loop, ToolRun, Turn, TurnsState
-from lanebus.handlers.projections.usage import USAGE, Mismatch, ModelTotals, Totals, UsageState, UsageSummary, summary
+from lanebus.handlers.projections.usage import (
+    USAGE,
+    CostSummary,
+    Mismatch,
+    ModelTotals,
+    Totals,
+    UsageState,
+    UsageSummary,
+    summary,
+)
 from lanebus.handlers.projections.views import Views
 
 __all__ = (
@@ -30,6 +39,7 @@ __all__ = (
     "USAGE",
     "AllProjected",
     "AllSessionsBounds",
+    "CostSummary",
     "InvalidProjection",
     "Links",
     "Loop",

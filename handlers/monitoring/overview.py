@@ -68,7 +68,7 @@ class Overview:
 def overview_json(overview: Overview) -> dict[str, object]:
     """Return the overview as a JSON object. Money is a number, as in the JSON of other commands."""
     pace = overview.pace
-    dollars = None if pace is None or pace.dollars is None else round(float(pace.dollars), 6)
+    dollars = None if pace is None or pace.dollars is None else format(pace.dollars, ".6f")
     return {
         "time": overview.time,
         "groups": [asdict(group) for group in overview.groups],

@@ -12,8 +12,7 @@ turn or loop.
 """
 
 from collections.abc import Mapping
-from decimal import ROUND_HALF_EVEN, Decimal
-from typing import TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.base import Frozen
@@ -26,12 +25,11 @@ from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from lanebus.handlers.projections.summary_calls import summary_call
 
-__all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
+__all__ = ("USAGE", "CostSummary", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
 
 _MISMATCHES_KEPT = 100
 _OPEN_KEPT = 256
 _KINDS = frozenset({TurnEnded.KIND, AgentEnded.KIND, UsageSettled.KIND})
-_MICRO_DOLLAR = Decimal("0.000001")
 
 
 class Totals(Frozen):
@@ -117,6 +115,18 @@ class UsageState(Frozen):
     is a fork. Missing sums are not compared with events."""
 
 
+class CostSummary(TypedDict):
+    """A `Cost`, as JSON: exact amounts in US dollars, each as decimal text."""
+
+    input: str
+    output: str
+    cache_read: str
+    cache_write: str
+    total: str
+    source: NotRequired[str]
+    """source of the prices; left out if it is unknown, or not the same for all calls"""
+
+
 class UsageSummary(TypedDict):
     """Token counts and cost of a `Usage`, as JSON."""
 
@@ -126,16 +136,13 @@ class UsageSummary(TypedDict):
     cache_read: int
     cache_write: int
     total_tokens: int
-    cost: float | None
-    """US dollars; None if unknown"""
+    cost: CostSummary | None
+    """in the form of message JSON; None if unknown"""
 
 
 def summary(usage: Usage) -> UsageSummary:
-    """Return a usage as plain numbers: token counts, and the cost in US dollars.
-
-    The cost is rounded to a millionth, half to even. It is None if unknown.
-    """
-    cost = usage.cost.total.quantize(_MICRO_DOLLAR, ROUND_HALF_EVEN) if usage.cost else None
+    """Return a usage as JSON: token counts, and the cost in the form of message JSON, which is None if unknown."""
+    cost = usage.cost.model_dump(mode="json", exclude_none=True) if usage.cost else None
     return UsageSummary(
         input=usage.input,
         output=usage.output,
@@ -143,7 +150,7 @@ def summary(usage: Usage) -> UsageSummary:
         cache_read=usage.cache_read,
         cache_write=usage.cache_write,
         total_tokens=usage.total_tokens,
-        cost=None if cost is None else float(cost),
+        cost=cast("CostSummary | None", cost),
     )
 
 

@@ -36,7 +36,7 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # click pass
     input excludes cached tokens, output includes reasoning. The cost is in US dollars, and unknown if no call
     has a known cost. ≈ marks sums with estimates: a call was cut before its provider reported the usage.
 
-    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (or null), is_estimate and
+    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (null if unknown), is_estimate and
     counted_from, which is null or the first counted position if earlier entries were trimmed uncounted. With --tree:
     session, agent, usage of the session alone, total with its children, and children.
 

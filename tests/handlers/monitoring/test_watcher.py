@@ -205,5 +205,5 @@ async def test_an_overview_is_json_with_what_a_program_would_ask() -> None:
         first, second = overview_json(await watcher.look()), overview_json(await watcher.look())
         assert first["pace"] is None
         assert isinstance(second["pace"], dict)
-        assert second["pace"]["dollars"] == 0.0
+        assert second["pace"]["dollars"] == "0.000000"
         assert list(first) == ["time", "groups", "sessions", "sessions_left_out", "pace"]

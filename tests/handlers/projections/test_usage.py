@@ -1,5 +1,6 @@
 """Usage is the sum over the model calls of the LLM lane, and over nothing else."""
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -154,12 +155,13 @@ def test_turns_that_never_end_do_not_grow_the_state_without_bound() -> None:
     assert state.total.calls == 400
 
 
-@pytest.mark.parametrize(
-    ("total", "shown"),
-    [("42.5959075", 42.595908), ("0.0000005", 0.0), ("0.0000015", 0.000002), ("0.0000025", 0.000002), ("3", 3.0)],
-)
-def test_the_summary_rounds_money_half_to_even_to_the_micro_dollar(total: str, shown: float) -> None:
-    assert summary(Usage(cost=Cost(total=Decimal(total))))["cost"] == shown
+@pytest.mark.parametrize("source", [None, "prices/1"])
+@pytest.mark.parametrize("total", ["42.5959075", "0.0000005", "3", "1E-9"])
+def test_the_summary_has_the_cost_of_the_message_json(total: str, source: str | None) -> None:
+    usage = Usage(
+        input=1, output=2, total_tokens=3, cost=Cost(input=Decimal("0.10"), total=Decimal(total), source=source)
+    )
+    assert summary(usage) == json.loads(usage.to_json())
 
 
 def test_the_summary_has_exactly_the_keys_of_the_command_line() -> None:

@@ -9,10 +9,10 @@ export const count = (number) => whole.format(number);
 
 export const tokens = (number) => ((number ?? 0) < 10_000 ? whole.format(number ?? 0) : compact.format(number));
 
-/** Format US dollars, which come as exact decimal text. An unknown cost is a dash. */
+/** Format the total of a cost in US dollars, which comes as exact decimal text. An unknown cost is a dash. */
 export function money(cost) {
   if (cost === null || cost === undefined) return "–";
-  const dollars = Number(typeof cost === "object" ? cost.total : cost);
+  const dollars = Number(cost.total);
   if (dollars === 0) return "$0";
   return `$${dollars.toFixed(dollars < 0.01 ? 5 : dollars < 1 ? 4 : 2)}`;
 }
