@@ -1,0 +1,97 @@
+"""`docker-compose.yml` without Docker: lanebus takes its commands and variables, and its health checks work."""
+
+import re
+import shlex
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import cast
+
+import click
+import pytest
+import yaml
+
+from lanebus.handlers.cli.commands.serve import command as serve
+from lanebus.handlers.cli.commands.worker import command as worker
+from lanebus.handlers.cli.monitor_options import MonitorAddress
+from lanebus.handlers.cli.settings_model import refuse_unknown
+from lanebus.handlers.cli.variables import unexplained_variables
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+Service = dict[str, object]
+
+TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+COMPOSE = cast("dict[str, dict[str, Service]]", yaml.safe_load(TEXT))
+SERVICES = COMPOSE["services"]
+OURS = {"web": serve, "worker": worker}
+
+
+def variables(name: str) -> dict[str, str]:
+    return cast("dict[str, str]", SERVICES[name]["environment"])
+
+
+def parameters(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Return what the command of a service receives from its words and variables."""
+    for variable, value in variables(name).items():
+        monkeypatch.setenv(variable, value)
+    words = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in cast("list[str]", SERVICES[name]["command"])]
+    command: click.Command = OURS[name]
+    assert words[0] == command.name
+    with command.make_context(command.name, words[1:]) as context:
+        return dict(context.params)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_service_monitors_itself_and_logs_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = parameters(name, monkeypatch)
+    assert (found["monitor"], found["log_format"]) == ("0.0.0.0:9464", "json")  # inside the network
+    assert found["monitor_allowed"] == (name,)  # the name under which a Prometheus of the network asks
+    refuse_unknown(unexplained_variables(variables(name)))
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_health_check_of_each_service_asks_its_monitor(name: str, status: int, code: int) -> None:
+    asked = list[str]()
+
+    class Monitor(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    address = MonitorAddress.parse(variables(name)["LANEBUS_MONITOR"], ())
+    assert address is not None
+    with HTTPServer(("127.0.0.1", 0), Monitor) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        _, python, *words = cast("list[str]", cast("Service", SERVICES[name]["healthcheck"])["test"])
+        assert (python, f":{address.port}/" in words[-1]) == ("python", True)
+        words[-1] = words[-1].replace(f":{address.port}/", f":{server.server_port}/")
+        done = subprocess.run([sys.executable, *words], capture_output=True, timeout=120, check=False)
+        thread.join()
+    assert (done.returncode, asked) == (code, ["/readyz"])
+
+
+def test_no_monitor_is_published_and_the_server_waits_for_its_health() -> None:
+    assert [name for name, service in SERVICES.items() if service.get("ports")] == ["web"]
+    assert SERVICES["web"]["ports"] == ["127.0.0.1:8420:8420"]
+    for name in OURS:
+        assert SERVICES[name]["depends_on"] == {"valkey": {"condition": "service_healthy"}}
+
+
+def test_the_image_has_the_packages_of_the_monitor() -> None:
+    """The image installs the sections of constraints.txt that its file names."""
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (named,) = re.findall(r"\.ci/pinned ([\w ]+) >", dockerfile)
+    sections = shlex.split(named)
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    texts = {text.partition("\n")[0]: text for text in pins.split("\n# ")}
+    installed = "".join(texts[section] for section in sections)
+    assert [each for each in ("prometheus-client", "starlette", "uvicorn") if f"\n{each}==" not in installed] == []
