@@ -12,9 +12,9 @@ class VerifyBounds:
     problems: int = 1_000
     """problems and notes kept per session; further problems are only counted, which bounds memory"""
     session_attempts: int = 3
-    """attempts to check a session that is trimmed or rolled back during the check"""
+    """attempts to check a session that is trimmed, rolled back or handed over during the check"""
     byte_attempts: int = 5
-    """attempts to read a bucket's byte count while the bucket is published to"""
+    """attempts to read a bucket's counts while the bucket is published to"""
     state_attempts: int = 4
     """attempts to read a projection's checkpoint and state. They are written in one step but read in two steps"""
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from lanebus.bus.bus import Bus
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.wire.keys import ALL_BYTES
+from lanebus.handlers.verify.agents import check_agent_counts
 from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 from lanebus.handlers.verify.open_work import check_waiting
 from lanebus.handlers.verify.orphans import find_orphans
@@ -37,6 +38,7 @@ async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) 
         await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")
         await typed(check_waiting(inspector, bucket, rest), rest, f"bucket {bucket}")
         await typed(_check_bytes(inspector, bucket, rest), rest, f"bucket {bucket}")
+        await typed(check_agent_counts(inspector, bucket, rest), rest, f"bucket {bucket}")
     await typed(find_orphans(inspector, rest), rest, "keys of no session")
     yield rest.report(0)
 

@@ -17,6 +17,7 @@ ProblemKind = Literal[
     "unreadable",  # an entry's message cannot be decoded
     "above_head",  # an entry is after the head's last position
     "head",  # the head is missing, or has invalid fields
+    "agent",  # the records of which agent a session belongs to contradict each other
     "bytes",  # the head's byte count differs from its entries
     "bucket_bytes",  # a bucket's byte count differs from its sessions
     "incarnation",  # the log's incarnations contradict each other

@@ -6,6 +6,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import StreamError
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.verify.agents import check_agent
 from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 from lanebus.handlers.verify.head_fields import HeadFields, look_at_head
 from lanebus.handlers.verify.lanes import check_entries
@@ -93,6 +94,7 @@ class _Attempt:
             return
         if before.position and not is_listed:
             self.findings.add("head", 0, "it has a head, but is not listed among the sessions")
+        await typed(check_agent(self._inspector, self._session, self.findings), self.findings, "agent")
         self._pointers.add_to(self.findings)
         for name, claim in CLAIMS.items():
             await typed(claim(Claimant(self._inspector, self._session, before, self.findings)), self.findings, name)

@@ -11,7 +11,7 @@ import pytest
 
 from lanebus import Delta, Lane, Session
 from lanebus.bus.log.head import Incarnation
-from lanebus.bus.wire.keys import ALL_BYTES, BUCKETS, Keys
+from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, BUCKETS, Keys
 from lanebus.handlers.projections.projection import project
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
@@ -164,6 +164,9 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
     "the head has an unknown state": (command("HSET", HEAD, "state", "asleep"), "head", 0),
     "more was trimmed than there is": (command("HSET", HEAD, "trimmed", "99"), "head", 99),
     "it is not listed": (command("HDEL", SESSIONS, "s"), "head", 0),
+    "the list names another agent": (command("HSET", SESSIONS, "s", "1700000000000 other"), "agent", 0),
+    "the list names no agent": (command("HSET", SESSIONS, "s", "1700000000000"), "agent", 0),
+    "the head names another agent": (command("HSET", HEAD, "agent", "other"), "agent", 0),
     "the head counts other bytes": (command("HINCRBY", HEAD, "bytes", "1"), "bytes", 0),
     "an incarnation that has not begun": (incarnation, "incarnation", 99),
     "a producer beyond the end": (command("HSET", HEAD, "p:x", "5 1 99 a "), "producer", 99),
@@ -258,6 +261,9 @@ ELSEWHERE = KEYS.lane("elsewhere", Lane.LLM)
 PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a bucket counts other bytes": (command("HINCRBY", SESSIONS, ALL_BYTES, "5"), "bucket_bytes"),
     "a bucket counts in words": (command("HSET", SESSIONS, ALL_BYTES, "y"), "bucket_bytes"),
+    "a bucket counts a session of another agent": (command("HSET", SESSIONS, ALL_AGENTS, '{"other":1}'), "agent"),
+    "a bucket counts too many sessions of an agent": (command("HSET", SESSIONS, ALL_AGENTS, '{"agent":2}'), "agent"),
+    "a bucket counts sessions in words": (command("HSET", SESSIONS, ALL_AGENTS, "many"), "agent"),
     "a lane of no session": (entry(ELSEWHERE, "1-0", USER), "orphan"),
     "a head of no session": (command("HSET", KEYS.head("elsewhere"), "position", "1"), "orphan"),
     "a key in another bucket": (command("SET", f"lanebus:{{{(BUCKET + 1) % BUCKETS}}}:s:s:live", "x"), "orphan"),
@@ -312,6 +318,18 @@ async def test_sessions_are_whole_after_restarts_closes_and_erasures(process: Re
         reports = [report async for report in verify_all(bus)]
     assert [report.problems for report in reports] == [(), (), ()]
     assert {report.session: report.entries for report in reports} == {"s": 13, "t": 1, "": 0}
+
+
+@pytest.mark.cluster("a bucket's records and the head are in one slot")
+async def test_a_session_that_is_handed_over_is_whole_before_and_after(server: AnyServer) -> None:
+    await make(server)
+    async with server.bus() as bus:
+        await bus.session("s").hand_over("other")
+        assert [report.problems async for report in verify_all(bus)] == [()] * 3
+        await bus.session("s").hand_over("agent")
+        await (await bus.session("none").fork(0, id="of-none")).publish(said("x"))
+        await bus.session("t").erase()
+        assert {problem for report in [each async for each in verify_all(bus)] for problem in report.problems} == set()
 
 
 async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> None:
