@@ -68,6 +68,11 @@ class Refused(Unavailable):
         return self.code in _PASSING
 
     @property
+    def is_of_server(self) -> bool:
+        """Whether the server refuses other sessions too: its state, its user or its user's rights are the reason."""
+        return self.is_transient or self.code == "NOPERM"
+
+    @property
     def is_misled(self) -> bool:
         """Whether the route was wrong: the server does not hold the command's keys, or will soon not hold them."""
         return self.code in _MISLED

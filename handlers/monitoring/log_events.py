@@ -179,6 +179,7 @@ class ServerLost(LogEvent):
     LEVEL = logging.ERROR
     what: str
     error: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,7 @@ FIELD_MEANINGS = {
     "address": "its URL",
     "attempt": "number of the failed attempt, from 1",
     "attempts": "failed attempts in all",
+    "command": "the command that the server's user may not run; empty if the server names none",
     "concurrency": "most sessions at a time",
     "error": "type of the error, or the server's code such as `NOPERM`",
     "group": "consumer group",
@@ -229,7 +231,7 @@ FIELD_MEANINGS = {
     "status": "HTTP status; null if there is none",
     "tokens": "all tokens",
     "turns": "turns of the loop",
-    "what": "what was asked: `heartbeat`, `leases` or `ping`",
+    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `work` (what sessions read and append) or `ping`",
 }
 """What the fields of the events mean."""
 

@@ -122,7 +122,7 @@ def _of_worker(worker: ObservedWorker) -> Mapping[str, Samples | Histogram]:
         "lanebus_leases_held": _one(status.leases),
         "lanebus_leases_lost_total": _one(counts.leases_lost),
         "lanebus_agent_runs_total": _one(counts.runs),
-        "lanebus_work_retried_total": _one(counts.rescheduled),
+        "lanebus_work_retried_total": _one(counts.retries),
         "lanebus_work_dead_total": _one(counts.dead_letters),
         "lanebus_work_handed_back_total": _one(counts.handed_back),
         "lanebus_loops_total": _sums(counts.loops),

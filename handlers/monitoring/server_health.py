@@ -1,48 +1,68 @@
 """Whether the bus's server answers, as seen by the requests that one process repeats."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import anyio
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import BusError, Refused
+from lanebus.bus.errors import BusError, LoginRefused, Refused
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import ServerFound, ServerLost, write_event
 
-__all__ = ("UNREACHABLE", "ServerHealth", "watch_server")
+__all__ = ("UNREACHABLE", "WORK", "ServerHealth", "watch_server")
 
 UNREACHABLE = "unreachable"
 """The fault of a request without an answer. A refused request has the server's code as its fault, such as NOPERM."""
 
+WORK = "work"
+"""The name of all requests by which a worker reads sessions and appends to them. Only a refusal is noted."""
+
 _log = logging.getLogger(__name__)
+
+
+class _Fault(NamedTuple):
+    code: str
+    """`UNREACHABLE`, or the server's code"""
+    command: str = ""
+    """the command that the user may not run; "" if the server named none"""
+    is_login: bool = False
+    """the server refused the user or password"""
+
+    def text(self, what: str) -> str:
+        if self.code == UNREACHABLE:
+            return f"the server is unreachable: no answer to {what}"
+        if self.is_login:
+            return f"the server refuses the user or password: {self.code}"
+        named = f" for the command {self.command!r}" if self.command else ""
+        return f"the server refuses {what}: {self.code}{named}"
 
 
 class ServerHealth:
     """Notes the outcome of repeated requests, and logs once when the server is lost and found."""
 
-    def __init__(self, context: LogContext | None = None) -> None:
+    def __init__(self, context: LogContext | None = None, found: Callable[[], None] | None = None) -> None:
         """
         Args:
             context: fields of the logged events; None means those of the calling task.
+            found: called when the last fault ends.
         """
-        self._context = context
-        self._faults: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._context, self._found = context, found
+        self._faults: dict[str, _Fault] = {}
+        self._told: set[_Fault] = set()
         self._lost_at = 0.0
 
     @property
     def faults(self) -> Mapping[str, str]:
         """The fault of each request that failed last time: `UNREACHABLE`, or the server's code."""
-        return self._faults
+        return {what: fault.code for what, fault in self._faults.items()}
 
     @property
     def reason(self) -> str | None:
         """Why the server is of no use now, for people; None if all requests succeed."""
         for what, fault in self._faults.items():
-            if fault == UNREACHABLE:
-                return f"the server is unreachable: no answer to {what}"
-            return f"the server refuses {what}: {fault}"
+            return fault.text(what)
         return None
 
     def note(self, what: str, error: Exception | None) -> None:
@@ -53,17 +73,21 @@ class ServerHealth:
             error: why it failed; None if it succeeded.
         """
         if error is not None:
-            fault = error.code if isinstance(error, Refused) else UNREACHABLE
+            fault = _Fault(UNREACHABLE)
+            if isinstance(error, Refused):
+                fault = _Fault(error.code, error.command, isinstance(error, LoginRefused))
             if not self._faults:
                 self._lost_at = anyio.current_time()
             self._faults[what] = fault
             if fault not in self._told:  # one line for each kind of fault in an outage, not for each request
                 self._told.add(fault)
-                write_event(_log, ServerLost(what=what, error=fault), self._context)
+                write_event(_log, ServerLost(what=what, error=fault.code, command=fault.command), self._context)
         elif self._faults.pop(what, None) is not None and not self._faults:
             self._told.clear()
             seconds = round(anyio.current_time() - self._lost_at, 3)
             write_event(_log, ServerFound(what=what, seconds=seconds), self._context)
+            if self._found is not None:
+                self._found()
 
 
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:

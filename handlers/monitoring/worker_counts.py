@@ -45,6 +45,8 @@ class WorkerCounts:
     """leases that expired, or could not be renewed, while the session was running"""
     rescheduled: int = 0
     """sessions that were scheduled again after an error or a `TryAgain`"""
+    retries: int = 0
+    """attempts that failed and are repeated, also those that the server's faults cause"""
     given_up: int = 0
     """failures that were recorded in a session's log, with a dead letter"""
     dead_letters: int = 0

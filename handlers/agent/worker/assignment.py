@@ -120,6 +120,7 @@ class Assignment:
 
     def log_retry(self, error: Exception, seconds: float) -> None:
         """Log that the session is tried again after an error, in `seconds`."""
+        self._services.counts.retries += 1
         write_event(_log, WorkRetried(attempt=self.attempt, seconds=round(seconds, 3), error=_error_kind(error)))
 
     async def reschedule(self, lease: Lease, delay: float, error: Exception, reason: str, *, attempts: int) -> Left:

@@ -11,6 +11,7 @@ from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
+from lanebus.handlers.monitoring.server_health import ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("WorkerServices",)
@@ -35,3 +36,4 @@ class WorkerServices:
     counts: WorkerCounts
     bounds: WorkerBounds
     tracing: Tracing
+    health: ServerHealth

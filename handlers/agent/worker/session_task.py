@@ -23,6 +23,7 @@ from lanebus.bus.errors import (
     CursorTrimmed,
     Fenced,
     LogRolledBack,
+    Refused,
     SessionClosed,
     SessionErased,
     Unavailable,
@@ -41,6 +42,7 @@ from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_run import SessionRun
 from lanebus.handlers.monitoring.log_context import LogContext, within
 from lanebus.handlers.monitoring.log_events import LeaseLost, write_event
+from lanebus.handlers.monitoring.server_health import WORK
 
 __all__ = ("SessionTask",)
 
@@ -68,6 +70,8 @@ class SessionTask:
         self._all = anyio.CancelScope()
         """cancels the task, except for the return of its work to the group"""
         self._is_stopping = False
+        self.is_waiting = False
+        """whether it waits until a fault of the server is over"""
 
     def add(self, work: Work) -> None:
         """Replace the session's work by newer work."""
@@ -81,6 +85,11 @@ class SessionTask:
         """Stop waiting: a task that waits returns its work, and a running session continues."""
         self._is_stopping = True
         self._assignment.woken.set()
+
+    def retry(self) -> None:
+        """Try again at once if it waits for the end of a fault of the server."""
+        if self.is_waiting:
+            self._assignment.woken.set()
 
     def nack(self) -> None:
         """Cancel the session's work and return it to the group."""
@@ -133,9 +142,13 @@ class SessionTask:
 
     async def _try(self) -> WorkOutcome:
         """Take the lease and work on the session."""
+        self.is_waiting = False
         try:
             with self._services.cache.held(self.session, self._assignment.agent or None) as cache:
-                return await self._try_with(cache)
+                outcome = await self._try_with(cache)
+            if not isinstance(outcome, Later):
+                self._services.health.note(WORK, None)
+            return outcome
         except (SessionClosed, SessionErased):
             return Done()  # no more messages can follow
         except WrongAgent as error:
@@ -144,6 +157,9 @@ class SessionTask:
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
         except Unavailable as error:
+            if isinstance(error, Refused) and error.is_of_server:
+                self._services.health.note(WORK, error)
+            self.is_waiting = True
             later = self._assignment.later()
             self._assignment.log_retry(error, later.seconds)
             return later

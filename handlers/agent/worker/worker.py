@@ -39,7 +39,7 @@ from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import DrainBegun, DrainEnded, WorkerBegun, WorkerEnded, write_event
-from lanebus.handlers.monitoring.server_health import ServerHealth
+from lanebus.handlers.monitoring.server_health import WORK, ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
 __all__ = ("DRAIN_SECONDS", "HEARTBEAT_SECONDS", "RETRY", "Worker", "run_worker")
@@ -110,7 +110,7 @@ class Worker:
         self.counts = WorkerCounts()
         """counters for monitoring"""
         self._context = LogContext(worker=self.name)
-        self.health = ServerHealth(self._context)
+        self.health = ServerHealth(self._context, self._note_found)
         """whether the server answers this worker"""
         self._group, self._concurrency, self._is_running = group, concurrency, False
         self._drain_seconds, self._bounds = drain_seconds, bounds
@@ -146,12 +146,14 @@ class Worker:
             counts=self.counts,
             bounds=bounds,
             tracing=bus.tracing,
+            health=self.health,
         )
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}
         self._done: Sequence[Work] = ()
         """the last acked work; set while no session was running"""
         self._is_idle = anyio.Event()
+        self._beat, self._found = heartbeat / bounds.beats, anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
         self._stopping_at = 0.0
@@ -192,6 +194,7 @@ class Worker:
                 tasks.start_soon(self._acks.run)
                 tasks.start_soon(self._keep_warm)
                 tasks.start_soon(self._drain)
+                tasks.start_soon(self._probe)
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
                 await self._acks.flush()
@@ -239,6 +242,8 @@ class Worker:
             while True:
                 # Back-pressure: a worker without a free slot leaves work to other workers.
                 await self._slots.wait_free()
+                while WORK in self.health.faults:  # other workers may have the rights that this one lacks
+                    await self._found.wait()
                 for work in await self._consumer.fetch(max(self._slots.free, 1)):
                     self._give(work, group)
                 await asyncio.sleep(0)  # let the tasks start before the next fetch, so turns start sooner
@@ -263,6 +268,28 @@ class Worker:
         if not self._tasks:
             self._done = works
             self._is_idle.set()
+
+    def _note_found(self) -> None:
+        """After a fault of the server, retry the sessions that wait for its end, and fetch again."""
+        self._found.set()
+        self._found = anyio.Event()
+        for task in tuple(self._tasks.values()):
+            task.retry()
+
+    async def _probe(self) -> None:
+        """While the server refuses what sessions ask for, retry one of them at each beat, so that the end is noticed
+        soon."""
+        while True:
+            await anyio.sleep(self._beat)
+            if WORK not in self.health.faults:
+                continue
+            if not self._tasks:  # the next fetched session shows whether it still refuses
+                self.health.note(WORK, None)
+            for session, task in self._tasks.items():
+                if task.is_waiting:
+                    self._tasks[session] = self._tasks.pop(session)  # the next beat retries another one
+                    task.retry()
+                    break
 
     async def _keep_warm(self) -> None:
         """While idle, read the entries that the last sessions appended, so their next turn starts sooner."""

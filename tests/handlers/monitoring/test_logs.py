@@ -10,7 +10,7 @@ from types import TracebackType
 import pytest
 
 from docs.site.tables import fill_in
-from lanebus.bus.errors import Refused, Unavailable
+from lanebus.bus.errors import LoginRefused, Refused, Unavailable
 from lanebus.errors import DecodeError, SessionClosed
 from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
 from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, within
@@ -126,7 +126,8 @@ def test_errors_are_shown_without_their_text_unless_it_is_made_of_ids(lines: log
 async def test_an_outage_is_logged_once_for_each_kind_of_fault_and_its_end_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    health = ServerHealth()
+    found: list[int] = []
+    health = ServerHealth(found=lambda: found.append(1))
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             health.note("heartbeat", Unavailable("no answer"))
@@ -134,15 +135,21 @@ async def test_an_outage_is_logged_once_for_each_kind_of_fault_and_its_end_once(
         assert health.reason == "the server is unreachable: no answer to heartbeat"
         health.note("heartbeat", Refused("NOPERM"))
         assert health.reason == "the server refuses heartbeat: NOPERM"
+        health.note("heartbeat", Refused("NOPERM", "hset"))
+        assert health.reason == "the server refuses heartbeat: NOPERM for the command 'hset'"
+        health.note("heartbeat", LoginRefused())
+        assert health.reason == "the server refuses the user or password: WRONGPASS"
         health.note("leases", None)
-        assert health.reason is not None
+        assert (health.reason is not None, found) == (True, [])
         health.note("heartbeat", None)
         health.note("heartbeat", None)
-        assert health.reason is None
+        assert (health.reason, found) == (None, [1])
         health.note("heartbeat", Unavailable("again"))
     assert events_of(caplog) == [
         ("server.lost", "unreachable"),
         ("server.lost", "NOPERM"),
+        ("server.lost", "NOPERM"),
+        ("server.lost", "WRONGPASS"),
         ("server.found", None),
         ("server.lost", "unreachable"),
     ]
@@ -150,7 +157,7 @@ async def test_an_outage_is_logged_once_for_each_kind_of_fault_and_its_end_once(
 
 def test_an_event_below_the_level_of_its_logger_costs_no_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL, logger="lanebus.quiet"):
-        write_event(logging.getLogger("lanebus.quiet"), ServerLost(what="ping", error="unreachable"))
+        write_event(logging.getLogger("lanebus.quiet"), ServerLost(what="ping", error="unreachable", command=""))
     assert caplog.records == []
 
 

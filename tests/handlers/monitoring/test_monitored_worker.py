@@ -160,6 +160,56 @@ async def test_a_user_without_rights_shows_in_the_log_in_readyz_and_in_the_metri
         await has_reason(process, None)
 
 
+async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_it_is_given_back(
+    valkey: RealServer, lanebus: CommandLine
+) -> None:
+    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
+    waiting = 'lanebus_work_waiting{agent="support",group="agents"}'
+    async with (
+        serve_api(frame, *[ANSWER] * 3) as (_, api),
+        monitored_command(
+            lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
+        ) as process,
+        valkey.bus() as bus,
+    ):
+        await has_reason(process, None)
+        valkey.do("ACL", "SETUSER", "app", "-xrange")
+        await ask(bus, "first")
+        await process.event("server.lost", worker="w1", what="work", error="NOPERM", command="xrange")
+        await has_reason(process, "the server refuses work: NOPERM for the command 'xrange'")
+        await process.event("work.retried", session="first", error="NOPERM")
+        samples = await process.metrics()
+        assert (samples["lanebus_ready"], samples["lanebus_server_up"]) == (0, 0)
+        assert samples["lanebus_work_retried_total"] >= 1
+
+        await ask(bus, "second")  # may be fetched by a fetch that had begun
+        await ask(bus, "third")
+
+        async def is_left_to_others() -> bool:
+            return (await process.metrics()).get(waiting, 0) > 0
+
+        await until(is_left_to_others)
+        valkey.do("ACL", "SETUSER", "app", "+xrange")
+        await process.event("server.found", worker="w1")
+        for session in ("first", "second", "third"):
+            await process.event("loop.ended", session=session, reason="stop")
+        await has_reason(process, None)
+        assert len(process.events("server.lost")) == len(process.events("server.found")) == 1
+
+
+async def test_a_password_that_changed_shows_as_the_reason(valkey: RealServer, lanebus: CommandLine) -> None:
+    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
+    async with monitored_command(lanebus, *worker(f"unix://app:pass@{valkey.socket}")) as process:
+        await has_reason(process, None)
+        valkey.do("ACL", "SETUSER", "app", "resetpass", ">other")
+        valkey.do("CLIENT", "KILL", "USER", "app")
+        await process.event("server.lost", worker="w1", error="WRONGPASS")
+        await has_reason(process, "the server refuses the user or password: WRONGPASS")
+        valkey.do("ACL", "SETUSER", "app", ">pass")
+        await process.event("server.found", worker="w1")
+        await has_reason(process, None)
+
+
 async def test_a_worker_that_drains_is_not_ready_until_its_sessions_are_finished(
     valkey: RealServer, lanebus: CommandLine
 ) -> None:
