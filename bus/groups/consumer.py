@@ -21,6 +21,7 @@ import anyio
 
 from lanebus.bus.errors import (
     InvalidArgument,
+    Refused,
     SetupError,
     require_all,
     require_count,
@@ -136,7 +137,11 @@ class Consumer:
         return works
 
     async def ack(
-        self, *works: Work, seen: Mapping[str, int] | None = None, traces: Mapping[str, str] | None = None
+        self,
+        *works: Work,
+        seen: Mapping[str, int] | None = None,
+        traces: Mapping[str, str] | None = None,
+        is_repeated: bool = False,
     ) -> None:
         """Finish work items. A finished session is delivered again only after a new entry wakes it.
 
@@ -145,13 +150,16 @@ class Consumer:
             seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
                 makes the session available at once, to any consumer.
             traces: by session, the trace context in which the work was processed, see `Tracing.processing`.
+            is_repeated: the caller acks the work items again after a `Refused` that `is_of_server`. Until then they are
+                not delivered again.
 
         Raises:
+            Refused: the server refused; the work items may be delivered again, see `is_repeated`.
             Unavailable: the server did not answer; the work items may be delivered again.
         """
         _require_works(works)
         if works:
-            with self._releasing("ack", works, traces):
+            with self._releasing("ack", works, traces, is_repeated=is_repeated):
                 await self._log.ack(works, seen or {})
 
     async def heartbeat(self, *works: Work) -> list[Work]:
@@ -293,22 +301,30 @@ class Consumer:
 
     @contextmanager
     def _releasing(
-        self, settlement: Settlement, works: Sequence[Work], traces: Mapping[str, str] | None
+        self,
+        settlement: Settlement,
+        works: Sequence[Work],
+        traces: Mapping[str, str] | None,
+        *,
+        is_repeated: bool = False,
     ) -> Generator[None, None, None]:
         """Hold work items until the block ends, so that a concurrent sweep does not fetch the same work items again.
 
         If the block raises, its outcome is unknown. The next fetch then asks the server which work items this consumer
-        has.
+        has. If the server refused and the caller repeats the block, the work items are held on.
         """
-        sessions = [work.session for work in works]
+        sessions, is_held = [work.session for work in works], False
         try:
             with self._tracing.settling(settlement, self.group, sessions, traces or {}):
                 yield
-        except BaseException:
-            self._fetcher.recover()
+        except BaseException as error:
+            is_held = is_repeated and isinstance(error, Refused) and error.is_of_server
+            if not is_held:
+                self._fetcher.recover()
             raise
         finally:
-            self._in_flight.drop(works)
+            if not is_held:
+                self._in_flight.drop(works)
 
 
 def _require_works(works: Sequence[object]) -> None:

@@ -15,6 +15,7 @@ from lanebus.bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refus
 from lanebus.bus.publishing.append import SessionAppend
 from lanebus.bus.publishing.encoded_publish import LANE_OF
 from lanebus.bus.publishing.trouble import Trouble
+from lanebus.bus.servers.replies import refusal_of
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Outbox:
             return None
         first, second, third = (reply + b"  ").split(b" ", 2)
         if first == b"refused":
-            refusal = Refused(second.decode())
+            refusal = refusal_of(reply.decode(errors="replace").partition(" ")[2])
             self._refuse(append, refusal, is_alone=True)
             return refusal
         if first == b"forged":

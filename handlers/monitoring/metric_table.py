@@ -56,7 +56,9 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_leases_held": MetricRow("gauge", "Leases that the worker holds and renews"),
     "lanebus_leases_lost_total": MetricRow("counter", "Leases that were lost while their session ran"),
     "lanebus_agent_runs_total": MetricRow("counter", "Calls of an agent"),
-    "lanebus_work_retried_total": MetricRow("counter", "Attempts at a session that failed and are repeated after a pause"),
+    "lanebus_work_retried_total": MetricRow(
+        "counter", "Attempts at a session that failed and are repeated after a pause"
+    ),
     "lanebus_work_dead_total": MetricRow("counter", "Works that became dead letters"),
     "lanebus_work_handed_back_total": MetricRow("counter", "Unfinished sessions that were returned to the group"),
     "lanebus_loops_total": MetricRow("counter", "Ended loops by agent and stop reason", ("agent", "outcome")),

@@ -11,10 +11,13 @@ from lanebus.bus.errors import BusError, LoginRefused, Refused
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import ServerFound, ServerLost, write_event
 
-__all__ = ("UNREACHABLE", "WORK", "ServerHealth", "watch_server")
+__all__ = ("ACK", "UNREACHABLE", "WORK", "ServerHealth", "watch_server")
 
 UNREACHABLE = "unreachable"
 """The fault of a request without an answer. A refused request has the server's code as its fault, such as NOPERM."""
+
+ACK = "ack"
+"""The name of the requests by which a worker finishes work. Only a refusal is noted."""
 
 WORK = "work"
 """The name of all requests by which a worker reads sessions and appends to them. Only a refusal is noted."""

@@ -20,7 +20,7 @@
 --   "gap <last number> <position>"   earlier appends of the producer are missing: the log lost its end
 --   "agent <name>"                   the session belongs to this agent, not to the believed one; the number is not used
 --   "forged <lane> <position>"       a foreign client has written into a stream; later sessions were not processed
---   "refused <code>"                 the server refused a write, or a key has a wrong type
+--   "refused <error>"                the server refused a write, or a key has a wrong type
 --   "stale <floor> <position>"       the producer's term is over; its next term must be above the floor (producers.lua)
 -- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
 --   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
@@ -135,7 +135,7 @@ while arg <= words do
   end
   last = tonumber(last)
   if fault then
-    reply = 'refused ' .. match(fault, '^%S*')
+    reply = 'refused ' .. fault
   elseif state == 'erased' then
     reply = number_text .. ' 0  ' .. string.rep('z ', count - 1) .. 'z'
   elseif floor then
@@ -172,7 +172,7 @@ while arg <= words do
       if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2]) end
       if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
       if fault then
-        reply = 'refused ' .. match(fault, '^%S*')
+        reply = 'refused ' .. fault
       elseif verdict then
         if not outcomes then
           outcomes = {}
@@ -195,7 +195,7 @@ while arg <= words do
               replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
               return replies
             end
-            reply = 'refused ' .. match(fault, '^%S*')
+            reply = 'refused ' .. fault
             break
           end
           if is_llm then in_llm = true else in_extension = true end
@@ -227,7 +227,7 @@ while arg <= words do
       or woken and wake(order, KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, agent, now)
       or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - bytes_before))
     if not fault and agent ~= head[8] then address(key, session, head[8], agent, now) end
-    if fault then reply = 'refused ' .. match(fault, '^%S*') end
+    if fault then reply = 'refused ' .. fault end
     if not fault then updated = time_behind(now, notice) or now end
   end
   if not reply then

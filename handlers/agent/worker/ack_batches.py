@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from lanebus.bus.errors import Unavailable
+from lanebus.bus.errors import Refused, Unavailable
 from lanebus.bus.groups.consumer import Consumer, Work
 from lanebus.bus.log.lease import Lease, Leases
+from lanebus.handlers.monitoring.server_health import ACK, ServerHealth
 
 __all__ = ("AckBatcher",)
 
@@ -18,16 +19,26 @@ _log = logging.getLogger(__name__)
 class AckBatcher:
     """Releases leases and acks work in the background, so that sessions do not wait.
 
-    A lease that is not released expires. Work that is not acked is delivered again, with nothing left to do.
+    A lease that is not released expires. Work whose ack was not answered is delivered again, with nothing left to do.
+    Work whose ack the server refused is kept and acked again: a new delivery of it would count as an attempt.
     """
 
     def __init__(
-        self, leases: Leases, consumer: Consumer, acknowledged: Callable[[Sequence[Work]], None] | None = None
+        self,
+        leases: Leases,
+        consumer: Consumer,
+        acknowledged: Callable[[Sequence[Work]], None] | None = None,
+        *,
+        health: ServerHealth | None = None,
+        pause: float = 1.0,
     ) -> None:
         """
         Args:
             acknowledged: called by `run` with each batch of acked work.
+            health: gets the outcomes of "ack"; None makes one.
+            pause: seconds between two acks that the server refuses.
         """
+        self._health, self._pause = health or ServerHealth(), pause
         self._leases, self._consumer, self._acknowledged = leases, consumer, acknowledged
         self._released: list[Lease] = []
         self._done: list[Work] = []
@@ -59,14 +70,18 @@ class AckBatcher:
         while True:
             await self._some.wait()
             works = await self.flush()
-            if self._acknowledged is not None:
+            if ACK in self._health.faults:
+                await anyio.sleep(self._pause)
+                self._some.set()
+            elif self._acknowledged is not None:
                 self._acknowledged(works)
 
     async def flush(self) -> Sequence[Work]:
         """Send everything now. If `flush` is cancelled, the batch is kept for the next call.
 
         Returns:
-            The work that was acked. If the server was unreachable, this work is delivered again.
+            The work that was acked. If the server was unreachable, this work is delivered again. Empty if the server
+            refused; the work is then kept for the next call.
         """
         async with self._one_at_a_time:
             leases, works, read_up_to, traces = self._released, self._done, self._read_up_to, self._traces
@@ -78,16 +93,27 @@ class AckBatcher:
                     await self._release(leases)
                 # Ack even if the release failed: otherwise the work stays with this worker for as long as the worker
                 # lives.
-                await self._consumer.ack(*works, seen=read_up_to, traces=traces)
+                await self._consumer.ack(*works, seen=read_up_to, traces=traces, is_repeated=True)
+                if works:
+                    self._health.note(ACK, None)
             except Unavailable as error:
+                if isinstance(error, Refused) and error.is_of_server:
+                    self._health.note(ACK, error)
+                    self._put_back([], works, read_up_to, traces)
+                    return ()
                 _log.info("%d units of work were not acked: %s", len(works), error)
             except BaseException:
-                self._released, self._done = leases + self._released, works + self._done
-                self._read_up_to = read_up_to | self._read_up_to
-                self._traces = traces | self._traces
+                self._put_back(leases, works, read_up_to, traces)
                 self._some.set()
                 raise
             return works
+
+    def _put_back(
+        self, leases: list[Lease], works: list[Work], read_up_to: dict[str, int], traces: dict[str, str]
+    ) -> None:
+        self._released, self._done = leases + self._released, works + self._done
+        self._read_up_to = read_up_to | self._read_up_to
+        self._traces = traces | self._traces
 
     async def _release(self, leases: Sequence[Lease]) -> None:
         try:

@@ -39,7 +39,7 @@ from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import DrainBegun, DrainEnded, WorkerBegun, WorkerEnded, write_event
-from lanebus.handlers.monitoring.server_health import WORK, ServerHealth
+from lanebus.handlers.monitoring.server_health import ACK, WORK, ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
 __all__ = ("DRAIN_SECONDS", "HEARTBEAT_SECONDS", "RETRY", "Worker", "run_worker")
@@ -131,7 +131,9 @@ class Worker:
         self._heartbeat = Heartbeat(
             *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
         )
-        self._acks = AckBatcher(bus.leases, self._consumer, self._note_done)
+        self._acks = AckBatcher(
+            *(bus.leases, self._consumer, self._note_done), health=self.health, pause=heartbeat / bounds.beats
+        )
         self._services = WorkerServices(
             worker=self.name,
             owner=owner,
@@ -242,7 +244,7 @@ class Worker:
             while True:
                 # Back-pressure: a worker without a free slot leaves work to other workers.
                 await self._slots.wait_free()
-                while WORK in self.health.faults:  # other workers may have the rights that this one lacks
+                while {ACK, WORK} & self.health.faults.keys():  # other workers may have the rights that this one lacks
                     await self._found.wait()
                 for work in await self._consumer.fetch(max(self._slots.free, 1)):
                     self._give(work, group)

@@ -117,6 +117,16 @@ async def test_after_a_final_refusal_nothing_is_sent_until_the_appends_in_flight
     assert given.send(b, c).number == 3
 
 
+async def test_a_refusal_in_a_reply_names_the_command_that_the_user_may_not_run() -> None:
+    given = Given()
+    a = given.publish()
+    text = b"refused ERR ACL failure in script: User bob has no permissions to run the 'xadd' command script: on @x:1."
+    given.answer(given.send(a), text)
+    error = error_of(a)
+    assert isinstance(error, Refused)
+    assert (error.code, error.command) == ("NOPERM", "xadd")
+
+
 async def test_final_refusal_of_a_batch_fails_only_the_publish_at_fault() -> None:
     given = Given()
     a, b = given.publish(), given.publish()

@@ -10,9 +10,10 @@ from tests.support.agent.agents import Pause, until
 from tests.support.agent.api_key import API_KEY
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
+from tests.support.log.groups import pending
 from tests.support.models.messages_api import Status, Step, block, delta, finish, frame, start
 from tests.support.models.model_api import serve_api
-from tests.support.servers.real import RealServer
+from tests.support.servers.real import RealServer, eventually, refused
 
 __all__ = ()
 
@@ -160,8 +161,9 @@ async def test_a_user_without_rights_shows_in_the_log_in_readyz_and_in_the_metri
         await has_reason(process, None)
 
 
+@pytest.mark.parametrize("command", ["xrange", "xadd"])
 async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_it_is_given_back(
-    valkey: RealServer, lanebus: CommandLine
+    valkey: RealServer, lanebus: CommandLine, command: str
 ) -> None:
     valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
     waiting = 'lanebus_work_waiting{agent="support",group="agents"}'
@@ -173,10 +175,10 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
         valkey.bus() as bus,
     ):
         await has_reason(process, None)
-        valkey.do("ACL", "SETUSER", "app", "-xrange")
+        valkey.do("ACL", "SETUSER", "app", f"-{command}")
         await ask(bus, "first")
-        await process.event("server.lost", worker="w1", what="work", error="NOPERM", command="xrange")
-        await has_reason(process, "the server refuses work: NOPERM for the command 'xrange'")
+        await process.event("server.lost", worker="w1", what="work", error="NOPERM", command=command)
+        await has_reason(process, f"the server refuses work: NOPERM for the command '{command}'")
         await process.event("work.retried", session="first", error="NOPERM")
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"]) == (0, 0)
@@ -189,11 +191,41 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
             return (await process.metrics()).get(waiting, 0) > 0
 
         await until(is_left_to_others)
-        valkey.do("ACL", "SETUSER", "app", "+xrange")
+        valkey.do("ACL", "SETUSER", "app", f"+{command}")
         await process.event("server.found", worker="w1")
         for session in ("first", "second", "third"):
             await process.event("loop.ended", session=session, reason="stop")
         await has_reason(process, None)
+        assert len(process.events("server.lost")) == len(process.events("server.found")) == 1
+
+
+async def test_a_right_that_only_acks_need_shows_and_no_session_is_worked_on_twice(
+    valkey: RealServer, lanebus: CommandLine
+) -> None:
+    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
+    async with (
+        serve_api(frame, *[ANSWER] * 3) as (_, api),
+        monitored_command(
+            lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
+        ) as process,
+        valkey.bus() as bus,
+    ):
+        await has_reason(process, None)
+        valkey.do("ACL", "SETUSER", "app", "-hdel")
+        await ask(bus, "first")
+        await process.event("loop.ended", session="first", reason="stop")
+        await process.event("server.lost", worker="w1", what="ack", error="NOPERM", command="hdel")
+        await has_reason(process, "the server refuses ack: NOPERM for the command 'hdel'")
+        refused_before = refused(valkey, "NOPERM") + refused(valkey, "ERR")
+        await eventually(lambda: refused(valkey, "NOPERM") + refused(valkey, "ERR") > refused_before + 1)
+        assert pending(valkey, "agents", "support") == [("first", "w1")]
+        valkey.do("ACL", "SETUSER", "app", "+hdel")
+        await process.event("server.found", worker="w1")
+        await has_reason(process, None)
+        await ask(bus, "first")
+        await process.event("loop.ended", count=2, session="first", reason="stop")
+        await eventually(lambda: not pending(valkey, "agents", "support"))
+        assert not process.events("work.dead")
         assert len(process.events("server.lost")) == len(process.events("server.found")) == 1
 
 

@@ -77,12 +77,12 @@ async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
         await consumer.close()
 
 
-def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:
+def pending(server: AnyServer, group: str = "g", agent: str = "agent") -> list[tuple[str, str]]:
     """Return the session and consumer of all pending work of a group."""
     found: list[tuple[str, str]] = []
     keys = Keys()
     for bucket in range(keys.buckets):
-        reply = cast("list[str]", server.do("HGETALL", keys.open(bucket, "agent", group)))
+        reply = cast("list[str]", server.do("HGETALL", keys.open(bucket, agent, group)))
         works = dict(zip(reply[::2], reply[1::2], strict=True))
         found += [(session, work.split(" ")[0]) for session, work in works.items() if not work.startswith(" ")]
     return found
