@@ -39,7 +39,7 @@ async def own_loop(session: Session) -> None:
 
 async def main() -> None:
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, anyio.create_task_group() as tasks:
-        session = bus.session(new_session_id())
+        session = bus.session(new_session_id(), agent="shop")
         tasks.start_soon(own_loop, session)
         for question in ("Refund order 7", "Tell a story"):
             asked = await session.publish(UserMessage.text(question))

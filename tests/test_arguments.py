@@ -193,7 +193,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "load_agent": (OBJECTS, load_agent),
         "load_model": (OBJECTS, load_model),
         "Recorder": (OBJECTS, Recorder),
-        "Recorder agent": ((*TEXTS, None), lambda bad: Recorder(one, agent=bad)),
+        "Recorder agent": (TEXTS, lambda bad: Recorder(one, agent=bad)),
         "Recorder lease": ((42, "x"), lambda bad: Recorder(one, lease=bad)),
         "build_context": (OBJECTS, build_context),
         "build_context at": (POSITIONS, lambda bad: build_context(one, at=bad)),

@@ -62,8 +62,8 @@ class OpenTurn:
         deferred = step.deferred if isinstance(step, CallModel) else ()
         self.context = visible_context(start.snapshot.context, deferred)
         offered = [tool.spec for tool in settings.tools.values()]
-        request = ModelRequest(self.context, offered, settings.max_tokens, key=start.key)
-        self.response = PartialResponse(settings.model, request)
+        self.request = ModelRequest(self.context, offered, settings.max_tokens, key=start.key)
+        self.response = PartialResponse(settings.model, self.request)
         if isinstance(step, OpenAnswer):
             self.message, self.calls = step.message, OpenCalls(loop, step, start.snapshot)
             step = CallModel(step.turn_id, None, "continuation", (), (), (), ())
@@ -108,8 +108,8 @@ class OpenTurn:
         if answer is not None and answer.turn_id == self.id and answer.open_calls:
             self.calls = OpenCalls(self._loop, answer, snapshot)
 
-    async def fail(self, error: BaseException | str, *, again: bool) -> None:
-        """Record that the model call failed."""
+    async def fail(self, error: BaseException | str, *, again: bool) -> AssistantMessage:
+        """Record that the model call failed. Return the recorded answer."""
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         message = self.response.cut("error", text)
         if isinstance(error, Exception):
@@ -117,6 +117,7 @@ class OpenTurn:
         await self.end_preview()
         await self.record.append(message, flag=AGAIN if again else None)
         self.is_over = True
+        return message
 
     async def close(self, error: BaseException | None, *, is_cut: bool) -> None:
         """Record how the block ended.

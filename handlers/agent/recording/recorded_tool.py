@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +12,7 @@ from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool_reply import failed, result_of
+from lanebus.handlers.agent.tracing import ToolRecord
 
 __all__ = ("RecordedTool",)
 
@@ -28,6 +30,7 @@ class RecordedTool:
         start: Callable[[], Awaitable[None]],
         end: Callable[[ToolResultMessage], Awaitable[None]],
         tell: Callable[[str], Awaitable[None]],
+        execute: Callable[[], AbstractContextManager[ToolRecord | None]],
     ) -> None:
         """
         Args:
@@ -36,6 +39,7 @@ class RecordedTool:
             start: records the start of the call.
             end: records its result.
             tell: publishes progress.
+            execute: begins the span of the call.
         """
         self.call = call
         self.key = key
@@ -43,7 +47,9 @@ class RecordedTool:
         self.result: object = None
         """The result; set it in the block. Text, blocks, a `ToolReply`, a `ToolResultMessage`, or a value that pydantic
         can write as JSON"""
-        self._start, self._end, self._tell = start, end, tell
+        self._start, self._end, self._tell, self._execute = start, end, tell, execute
+        self._span: AbstractContextManager[ToolRecord | None] = nullcontext()
+        self._record: ToolRecord | None = None
 
     async def progress(self, text: str) -> None:
         """Publish the progress of the call, for people. It is not a part of the result.
@@ -64,7 +70,13 @@ class RecordedTool:
             Fenced: the lease is lost.
             BusError: as for `Session.publish`.
         """
-        await self._start()
+        self._span = self._execute()
+        self._record = self._span.__enter__()
+        try:
+            await self._start()
+        except BaseException as error:
+            self._span.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(
@@ -75,14 +87,20 @@ class RecordedTool:
         An exception becomes the result, marked as an error, and is logged. A cancelled block records no result; the end
         of the turn's block records one.
         """
-        if error is None:
-            await self._end(self._message())
+        if error is not None and not isinstance(error, Exception):
+            self._span.__exit__(kind, error, trace)
             return False
-        if not isinstance(error, Exception):
-            return False
-        _log.warning("tool %s failed", self.call.name, exc_info=error)
-        await self._end(failed(self.call, f"{type(error).__name__}: {error}"))
-        return True
+        with ExitStack() as stack:
+            stack.push(self._span)
+            if error is None:
+                result = self._message()
+            else:
+                _log.warning("tool %s failed", self.call.name, exc_info=error)
+                result = failed(self.call, f"{type(error).__name__}: {error}")
+            if self._record is not None:
+                self._record.ended(result)
+            await self._end(result)
+        return error is not None
 
     def _message(self) -> ToolResultMessage:
         match self.result:

@@ -17,6 +17,7 @@ from lanebus.handlers.agent.recording.open_calls import OpenCalls
 from lanebus.handlers.agent.recording.open_turn import OpenTurn, TurnStart
 from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
+from lanebus.handlers.agent.recording.turn_spans import TurnSpans
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
@@ -43,17 +44,18 @@ class RecordedTurn:
         loop: RecordedLoop,
         settings: LoopSettings,
         *,
-        begin: Callable[[], Awaitable[TurnStart]],
+        begin: Callable[[TurnSpans], Awaitable[TurnStart]],
         end: Callable[[], None],
     ) -> None:
         """
         Args:
             settings: the model, and the tools that the model is offered.
-            begin: records the start of the turn.
+            begin: begins the spans of the turn, and records its start.
             end: called at the end of the block.
         """
         self._loop, self._settings, self._begin, self._end = loop, settings, begin, end
         self._entered: OpenTurn | None = None
+        self._spans = TurnSpans()
 
     # --- what the model is asked ------------------------------------------------------------------------------------
 
@@ -100,6 +102,7 @@ class RecordedTurn:
             "event", event, (str, Begun, Piece, Usage, AssistantMessage), "pass a text, or an event of a model"
         )
         event = Piece("text", event) if isinstance(event, str) else event
+        self._spans.note_piece()
         turn.response.add(event)
         if isinstance(event, Piece):
             turn.preview.add(event)
@@ -135,6 +138,7 @@ class RecordedTurn:
             await turn.read_answer()
         if turn.message is None:
             raise RecorderMisused(f"turn {turn.id} has no answer in the log")
+        self._spans.end_call(turn.message)
         return turn.message
 
     async def fail(self, error: Exception | str, *, again: bool = False) -> None:
@@ -152,7 +156,7 @@ class RecordedTurn:
         turn = self._open
         if turn.message is not None or turn.is_over:
             raise RecorderMisused(f"turn {turn.id} has its answer: it cannot fail any more")
-        await turn.fail(error, again=again)
+        self._spans.end_call(await turn.fail(error, again=again))
 
     def _whole(self, given: AssistantMessage | str | None, usage: Usage | None) -> AssistantMessage:
         response = self._open.response
@@ -196,7 +200,12 @@ class RecordedTurn:
             start=lambda: calls.start(found),
             end=calls.end,
             tell=lambda text: calls.tell(found, text),
+            execute=lambda: self._loop.run.tracing.executing(found, self._description(found.name)),
         )
+
+    def _description(self, name: str) -> str:
+        tool = self._settings.tools.get(name)
+        return "" if tool is None else tool.spec.description
 
     async def tool_result(self, call: ToolCallBlock, result: object) -> None:
         """Record the result of a call that was run elsewhere.
@@ -262,8 +271,15 @@ class RecordedTurn:
             Fenced: the lease is lost.
             BusError: the log cannot be read, or refuses an append.
         """
-        start = await self._begin()
-        self._entered = OpenTurn(self._loop, self._settings, start)
+        self._spans = TurnSpans()
+        try:
+            start = await self._begin(self._spans)
+            self._entered = OpenTurn(self._loop, self._settings, start)
+            if self._entered.message is None:
+                self._spans.begin_call(self._loop.run, self._settings, self._entered.request)
+        except BaseException as error:
+            self._spans.end(type(error), error, error.__traceback__)
+            raise
         self._entered.watch.scope.__enter__()
         return self
 
@@ -278,4 +294,7 @@ class RecordedTurn:
         finally:
             self._entered = None
             self._end()
+            if is_cut or not isinstance(error, Exception):
+                self._spans.end_call(turn.message or turn.response.cut("aborted", "the turn was stopped"))
+            self._spans.end(*((None, None, None) if is_cut else (kind, error, trace)))
         return is_cut

@@ -10,10 +10,11 @@ from typing import Literal, Self
 
 import anyio
 
-from lanebus.bus.errors import require_instance, require_seconds, require_text
+from lanebus.bus.errors import WrongAgent, require_instance, require_seconds, require_text
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.session.session_lease import SessionLease
+from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.decide.decision import (
@@ -35,6 +36,7 @@ from lanebus.handlers.agent.recording.named_model import NamedModel, as_model, a
 from lanebus.handlers.agent.recording.open_turn import TurnStart
 from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
+from lanebus.handlers.agent.recording.turn_spans import TurnSpans
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import Tool
@@ -80,7 +82,7 @@ class Recorder:
         self,
         session: Session,
         *,
-        agent: str = "agent",
+        agent: str | None = None,
         config: str = "main",
         lease: SessionLease | None = None,
         wait: float | None = WAIT_SECONDS,
@@ -91,7 +93,7 @@ class Recorder:
         """
         Args:
             session: the session to run.
-            agent: name of the agent in the events.
+            agent: name of your loop's agent. A session of another agent is refused. None means the session's agent.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
                 lasts 30 seconds without a renewal.
@@ -101,22 +103,29 @@ class Recorder:
             limits: limits of one loop; by default there are no limits. At a limit the loop ends, as in a worker.
             clock: source of the time; tests pass their own.
             bounds: periods and limits of a run.
+
+        Raises:
+            InvalidArgument: an argument has a wrong type.
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         require_session(session)
-        require_text("agent", agent)
+        require_text("agent", agent, is_optional=True)
+        if agent is not None:
+            check_agent(agent)
         require_text("config", config)
         require_seconds("wait", wait, is_optional=True)
         require_instance("lease", lease, SessionLease, "pass what `Session.lease` returns", is_optional=True)
-        self._session, self._bounds = session, bounds
-        self._lease = lease or session.lease(agent, wait=wait)
+        self._session, self._bounds, self._agent = session, bounds, agent
+        name = agent or session.resources.agent
+        self._lease = lease or session.lease(name, wait=wait)
         self._settings = LoopSettings(
-            model=NamedModel("own", "own"), name=agent, config=config, limits=limits, clock=clock
+            model=NamedModel("own", "own"), name=name, config=config, limits=limits, clock=clock
         )
         self._loop: RecordedLoop | None = None
         self._stack = AsyncExitStack()
         self._next: tuple[Decision, SessionSnapshot] | None = None
         """decision and snapshot that `wait_for_work` has found, for the next turn; None if there are none"""
-        self._is_in_turn = False
+        self._is_in_turn = self._is_agent_known = False
         self._left_at = -1
         """log position at which a turn with open tool calls began; unchanged if that turn appended nothing"""
         self._waiting = anyio.CancelScope()
@@ -125,11 +134,14 @@ class Recorder:
         """Acquire the lease and read the session. Record the partial answers of lost processes.
 
         Raises:
+            WrongAgent: the session belongs to another agent than the one that was given.
             LeaseHeld: another holder kept the session for longer than `wait`.
             BusError: the log cannot be read, or refuses an append.
         """
+        await self._check_agent()  # before the lease: the other agent's worker may hold it for long
         async with AsyncExitStack() as stack:
             lease = (await stack.enter_async_context(self._lease)).lease
+            await self._check_agent()
             run = Run(self._session, lease, bounds=self._bounds)
             await run.refresh()
             await record_lost(run)
@@ -142,7 +154,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease. An open loop stays open."""
-        self._loop = None
+        self._loop, self._is_agent_known = None, False
         await self._stack.aclose()
 
     async def wait_for_work(self, seconds: float | None = None) -> bool:
@@ -160,6 +172,7 @@ class Recorder:
             True if there is work; False if there was none within `seconds`.
 
         Raises:
+            WrongAgent: the session had no messages, and its first one gave it to another agent.
             NoProgress: the previous turn neither ran nor answered its tool calls, so the next turn would do the same.
             Fenced: the lease is lost.
             Closed: the bus was closed.
@@ -172,6 +185,7 @@ class Recorder:
             self._next = await loop.next_step()
             decision = self._next[0]
             if not isinstance(decision, Idle):
+                await self._check_agent()
                 if isinstance(decision, RunTools) and loop.run.position == self._left_at:
                     raise NoProgress(self._session.id, "turn")
                 return True
@@ -215,7 +229,7 @@ class Recorder:
         return RecordedTurn(
             self._opened(),
             settings,
-            begin=lambda: self._begin(settings, offer),
+            begin=lambda spans: self._begin(settings, offer, spans),
             end=self._leave,
         )
 
@@ -253,13 +267,28 @@ class Recorder:
                 loop.run, snapshot, stop_loop_at(snapshot, next_turn(snapshot, loop_id), Reached(stop_reason, text))
             )
 
-    async def _begin(self, settings: LoopSettings, offer: Offer) -> TurnStart:
+    async def _check_agent(self) -> None:
+        """Take the session's agent, or check that it is the given one. A handover after that ends the lease."""
+        if self._is_agent_known:
+            return
+        agent = (await self._session.head()).agent
+        if agent and self._agent not in {None, agent}:
+            raise WrongAgent(self._session.id, self._agent or "", agent)
+        if agent:
+            self._settings = replace(self._settings, name=agent)
+        # Without a lease, the session may still be handed over.
+        self._is_agent_known = bool(agent) and self._lease.is_held
+
+    async def _begin(self, settings: LoopSettings, offer: Offer, spans: TurnSpans) -> TurnStart:
         loop = self._outside_turns()
         found, self._next = self._next, None
         if found is None:
             found = await loop.next_step()
         loop.settings = settings
         decision, snapshot = found
+        await self._check_agent()
+        settings = replace(settings, name=self._settings.name)
+        spans.begin(loop.run, settings, snapshot)
         if isinstance(decision, AdoptToolCalls):
             await adopt_calls(loop.run, settings, decision)
             snapshot = await loop.run.refresh()

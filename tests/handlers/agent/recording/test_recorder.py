@@ -16,7 +16,7 @@ USED = Usage(input=10, output=2, total_tokens=12)
 
 async def test_a_turn_is_in_turns_and_usage() -> None:
     async with fresh_bus() as bus:
-        session = bus.session("s1")
+        session = bus.session("s1", agent="own")
         await session.publish(UserMessage.text("hello"))
         async with Recorder(session, agent="own") as recorder:
             assert await recorder.wait_for_work()
