@@ -1,7 +1,7 @@
 """Counts and logs the loops, turns and model calls of a run, from the messages that it appends."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -27,13 +27,16 @@ _log = logging.getLogger(__name__)
 class RunObserver:
     """Sees what one run appends. It never fails: an event that cannot be read is ignored."""
 
-    def __init__(self, context: LogContext, counts: WorkerCounts) -> None:
+    def __init__(
+        self, context: LogContext, counts: WorkerCounts, note_append: Callable[[], None] | None = None
+    ) -> None:
         """
         Args:
             context: fields of the logged events; gets the agent and the turn.
             counts: counts loops, turns, tokens and cost.
+            note_append: called after each append; None calls nothing.
         """
-        self._context, self._counts = context, counts
+        self._context, self._counts, self._note_append = context, counts, note_append
         self._began: dict[str, float] = {}
         """when the open loop and turn began, by their ids"""
         self._model = ""
@@ -41,6 +44,8 @@ class RunObserver:
 
     def appended(self, messages: Sequence[Publishable]) -> None:
         """Note messages that were added to the log, in their order."""
+        if self._note_append is not None:
+            self._note_append()
         for message in messages:
             if isinstance(message, AssistantMessage):
                 self._answered(message)

@@ -6,7 +6,7 @@ from typing import cast
 
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.wire.keys import ALL_AGENTS
-from lanebus.handlers.verify.problem import Findings
+from lanebus.handlers.verify.problem import Findings, look
 
 __all__ = ("check_agent", "check_agent_counts")
 
@@ -46,7 +46,7 @@ async def check_agent_counts(inspector: Inspector, bucket: int, findings: Findin
         listed = await _listed(inspector, key)
         if before == (await inspector.fields(key, (ALL_AGENTS,))).get(ALL_AGENTS, b"{}"):
             if (counted := _counts(before)) != listed:
-                shown = dict(sorted(counted.items())) if counted is not None else before[:80]
+                shown = look(before) if counted is None else str(dict(sorted(counted.items())))
                 text = f"bucket {bucket} counts sessions of agents {shown}, its list has {dict(sorted(listed.items()))}"
                 findings.add("agent", 0, text)
             return

@@ -147,7 +147,7 @@ class SessionTask:
             with self._services.cache.held(self.session, self._assignment.agent or None) as cache:
                 outcome = await self._try_with(cache)
             if not isinstance(outcome, Later):
-                self._services.health.note(WORK, None)
+                self._note_work()
             return outcome
         except (SessionClosed, SessionErased):
             return Done()  # no more messages can follow
@@ -222,7 +222,7 @@ class SessionTask:
                     await cache.refresh(page)
                     is_read = True
                 waiting, bounds = self._slot.lent, services.bounds.run
-                observer = RunObserver(self._context, services.counts)
+                observer = RunObserver(self._context, services.counts, self._note_work)
                 run = Run(
                     *(cache.session, lease, cache),
                     is_read=is_read,
@@ -239,6 +239,9 @@ class SessionTask:
             raise
         self._lease = None
         return outcome or assignment.later()  # another worker has the lease, or may have the lease
+
+    def _note_work(self) -> None:
+        self._services.health.note(WORK, None)
 
     def _lose_lease(self) -> None:
         self._services.counts.leases_lost += 1

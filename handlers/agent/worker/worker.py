@@ -281,17 +281,19 @@ class Worker:
     async def _probe(self) -> None:
         """While the server refuses what sessions ask for, retry one of them at each beat, so that the end is noticed
         soon."""
+        probed: SessionTask | None = None
         while True:
             await anyio.sleep(self._beat)
             if WORK not in self.health.faults:
                 continue
-            if not self._tasks:  # the next fetched session shows whether it still refuses
+            if probed is not None and not probed.is_waiting and self._tasks.get(probed.session) is probed:
+                continue  # its attempt is under way
+            probed = next((task for task in self._tasks.values() if task.is_waiting), None)
+            if probed is None:  # the next session shows whether the server still refuses
                 self.health.note(WORK, None)
-            for session, task in self._tasks.items():
-                if task.is_waiting:
-                    self._tasks[session] = self._tasks.pop(session)  # the next beat retries another one
-                    task.retry()
-                    break
+            else:
+                self._tasks[probed.session] = self._tasks.pop(probed.session)  # the next beat retries another one
+                probed.retry()
 
     async def _keep_warm(self) -> None:
         """While idle, read the entries that the last sessions appended, so their next turn starts sooner."""

@@ -166,9 +166,10 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
     valkey: RealServer, lanebus: CommandLine, command: str
 ) -> None:
     valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
+    pause = Pause()
     waiting = 'lanebus_work_waiting{agent="support",group="agents"}'
     async with (
-        serve_api(frame, *[ANSWER] * 3) as (_, api),
+        serve_api(frame, [*ANSWER[:2], pause, *ANSWER[2:]], ANSWER, ANSWER) as (_, api),
         monitored_command(
             lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
         ) as process,
@@ -192,10 +193,11 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
 
         await until(is_left_to_others)
         valkey.do("ACL", "SETUSER", "app", f"+{command}")
-        await process.event("server.found", worker="w1")
+        await process.event("server.found", worker="w1")  # before the model has answered
+        await has_reason(process, None)
+        pause.over.set()
         for session in ("first", "second", "third"):
             await process.event("loop.ended", session=session, reason="stop")
-        await has_reason(process, None)
         assert len(process.events("server.lost")) == len(process.events("server.found")) == 1
 
 
