@@ -169,7 +169,7 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
     pause = Pause()
     waiting = 'lanebus_work_waiting{agent="support",group="agents"}'
     async with (
-        serve_api(frame, [*ANSWER[:2], pause, *ANSWER[2:]], ANSWER, ANSWER) as (_, api),
+        serve_api(frame, *[[*ANSWER[:2], pause, *ANSWER[2:]]] * 3) as (_, api),
         monitored_command(
             lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
         ) as process,
