@@ -132,7 +132,7 @@ class Worker:
             *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
         )
         self._acks = AckBatcher(
-            *(bus.leases, self._consumer, self._note_done), health=self.health, pause=heartbeat / bounds.beats
+            *(bus.leases, self._consumer, self._note_done), health=self.health, pause=heartbeat / bounds.renewals
         )
         self._services = WorkerServices(
             worker=self.name,
@@ -155,7 +155,7 @@ class Worker:
         self._done: Sequence[Work] = ()
         """the last acked work; set while no session was running"""
         self._is_idle = anyio.Event()
-        self._beat, self._found = heartbeat / bounds.beats, anyio.Event()
+        self._beat, self._found = heartbeat / bounds.renewals, anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
         self._stopping_at = 0.0
