@@ -35,6 +35,8 @@ def _own_words(error: BusError) -> str:
                 f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "
                 "with another --namespace"
             )
+        case errors.Refused(code="NOPERM", command=""):
+            return "the server did not name the right that its user lacks: `lanebus doctor` does"
         case NoModel():
             return "name one with --model"
         case Unsayable() | ContentRefused():

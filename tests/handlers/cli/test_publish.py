@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 
@@ -117,3 +118,19 @@ def test_large_media_are_stored_in_the_named_store(lanebus: CommandLine, tmp_pat
     answer = lanebus("publish", "s", "a", "--media", "nowhere://x")
     assert answer.code == 2
     assert "s3://bucket" in answer.err
+
+
+def test_a_command_that_the_user_may_not_run_is_named_with_the_right_to_grant(
+    process: RealServer, lanebus: CommandLine
+) -> None:
+    process.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all", "-xadd")
+    url = f"unix://app:pass@{process.socket}"
+    answer = lanebus("publish", "s", "hi", "--url", url)
+    assert (answer.code, answer.out) == (2, "")
+    if process.binary.name == "redis-server":  # Redis 7.0 names no command of a script
+        fault, hint = "with NOPERM", "`lanebus doctor` does"
+        assert "+xadd" in lanebus("doctor", "--url", url).out
+    else:
+        fault, hint = "'xadd' with NOPERM", "allow it with ACL SETUSER <user> +xadd"
+    assert fault in answer.err.splitlines()[0]
+    assert answer.err.splitlines()[1].endswith(hint)
