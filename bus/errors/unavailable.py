@@ -81,7 +81,7 @@ class Refused(Unavailable):
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _REMEDIES = {
     "MISCONF": "it cannot write to its disk: see its log",
-    "NOPERM": "its user may not use a key or a command, see ACL LOG: allow it with ACL SETUSER <user>",
+    "NOPERM": "its user lacks a key or a command, see ACL LOG: ACL SETUSER <user> ~<namespace>:* +<command>",
     "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
     "OOM": "its memory is full: raise maxmemory, or trim sessions",
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from redis.exceptions import ConnectionError as ClientConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 
-__all__ = ("connect_fault",)
+__all__ = ("connect_fault", "silence_remedy")
 
 _CHECK = "check its address, and that it runs"
 
@@ -29,6 +29,8 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
                 return "it does not speak TLS on this port", "use redis:// instead of rediss://"
             case ssl.SSLError():
                 return f"TLS failed: {cause.reason}", "check the settings ssl_… in the URL"
+            case InvalidResponse() if _TLS_ALERT not in str(cause):
+                return "it is not a Redis or Valkey server: its answer has another protocol", "check its host and port"
             case ResponseError():
                 return str(cause), _CHECK
             case ConnectionResetError() | BrokenPipeError() if not is_tls:
@@ -43,6 +45,19 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
         return "it closed the connection without an answer", "if it wants TLS, use rediss:// instead of redis://"
     return type(error).__name__, _CHECK
 
+
+def silence_remedy(*, is_tls: bool) -> str:
+    """Return what to do about a server that accepts connections and does not answer.
+
+    Args:
+        is_tls: whether the connection was to use TLS. Redis before 7.2 waits for more bytes of a TLS greeting on a port
+            without TLS.
+    """
+    return "check that it runs; if this port does not speak TLS, use redis://" if is_tls else "check that it runs"
+
+
+_TLS_ALERT = "\\x15"
+"""The first byte of the answer of a port with TLS, as the client library writes it."""
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 

@@ -18,7 +18,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.connect_fault import connect_fault
+from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.replies import Argument, Reply, answered
 from lanebus.bus.servers.route_state import FixedRouteState, RouteState
@@ -32,6 +32,9 @@ TCP_KEEPIDLE is named TCP_KEEPALIVE."""
 _DRIVER = DriverInfo()
 """The client name that each connection sends. It is created only once, because the library reads its version from disk,
 which takes 0.6 ms."""
+
+
+_FORM = "write redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]; rediss:// for TLS, or unix://PATH"
 
 
 class Endpoint:
@@ -49,7 +52,7 @@ class Endpoint:
         try:
             options = dict(parse_url(url))
         except ValueError as error:
-            raise SetupError(f"server URL: {error}") from None
+            raise SetupError(f"server URL: {error}", _FORM) from None
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
@@ -118,13 +121,15 @@ class Endpoint:
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await connection.disconnect(nowait=True)
+            is_tls = issubclass(self._class, SSLConnection)
             if isinstance(error, TimeoutError):
-                raise Unavailable(f"server at {_address(self._options)}: no answer", "check that it runs") from None
+                fault = f"server at {_address(self._options)}: no answer"
+                raise Unavailable(fault, silence_remedy(is_tls=is_tls)) from None
             # The client library wraps this error if it comes from an unauthenticated greeting.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
-                reason, remedy = connect_fault(error, is_tls=issubclass(self._class, SSLConnection))
+                reason, remedy = connect_fault(error, is_tls=is_tls)
                 raise Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lanebus.bus.errors import Unavailable
+from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.endpoint import Endpoint
 from lanebus.bus.servers.replies import refusal_of
 from tests.support.paths import ROOT
@@ -65,6 +66,31 @@ async def test_plain_text_to_a_tls_port_is_named() -> None:
         text, remedy = await fault(f"redis://localhost:{port}")
     assert text.endswith("it closed the connection without an answer")
     assert "rediss://" in remedy
+
+
+async def test_another_protocol_is_named() -> None:
+    async with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n", is_tls=False) as port:
+        text, remedy = await fault(f"redis://localhost:{port}")
+    assert "it is not a Redis or Valkey server" in text
+    assert remedy == "check its host and port"
+
+
+@pytest.mark.parametrize(("scheme", "is_named"), [("redis", False), ("rediss", True)])
+async def test_silence_after_a_tls_greeting_names_the_url_without_tls(scheme: str, is_named: bool) -> None:
+    is_over = asyncio.Event()
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        is_over.set()
+
+    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable, match="no answer") as caught:
+            await Endpoint(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
+        await is_over.wait()
+    assert ("use redis://" in caught.value.remedy) is is_named
 
 
 @pytest.mark.parametrize(
