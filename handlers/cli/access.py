@@ -24,7 +24,7 @@ from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.traces import tracing_of
 
-__all__ = ("on_bus", "on_session", "open_bus", "open_session")
+__all__ = ("existing", "on_bus", "on_session", "open_bus", "open_session")
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
                 hint.cancel()
             yield bus
     if timeout.cancelled_caught:
-        raise ServerSilent(OPEN_SECONDS)
+        raise ServerSilent(OPEN_SECONDS, is_tls=(settings.url or "").startswith("rediss"))
 
 
 @contextmanager
@@ -94,13 +94,18 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
         Unavailable: the server cannot be reached, or the embedded server did not start.
     """
     async with open_bus(settings) as bus:
-        session = bus.session(session_id)
-        head = await session.head()
-        if head.is_erased:
-            raise SessionErased(session_id)
-        if not head.position:
-            raise SessionEmpty(session_id)
-        yield session
+        yield await existing(bus, session_id)
+
+
+async def existing(bus: Bus, session_id: str) -> Session:
+    """Return a session that has entries. Raises the errors of `open_session` that concern the session."""
+    session = bus.session(session_id)
+    head = await session.head()
+    if head.is_erased:
+        raise SessionErased(session_id)
+    if not head.position:
+        raise SessionEmpty(session_id)
+    return session
 
 
 def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:

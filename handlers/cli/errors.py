@@ -20,6 +20,9 @@ __all__ = (
     "SessionEmpty",
 )
 
+_MOST = 5
+"""most names that a remedy lists"""
+
 
 class SessionEmpty(StreamError):
     """The session has no entries. The usual reason is a misspelt name."""
@@ -46,11 +49,16 @@ class NoSuchLetter(StreamError):
 
 
 class NoSuchGroup(StreamError):
-    """There is no consumer group of this name."""
+    """There is no consumer group of this name.
 
-    def __init__(self, group: str) -> None:
-        super().__init__(f"there is no consumer group {group!r}", "`lanebus groups status` lists the groups")
-        self.group = group
+    Fields: `group`; `known`, the names of the groups that exist.
+    """
+
+    def __init__(self, group: str, known: tuple[str, ...] = ()) -> None:
+        remedy = f"the groups are {', '.join(sorted(known)[:_MOST])}" if known else "no worker has run here yet"
+        more = "; `lanebus groups status` lists all" if len(known) > _MOST else ""
+        super().__init__(f"there is no consumer group {group!r}", remedy + more)
+        self.group, self.known = group, known
 
 
 class NoSuchProjection(StreamError):
@@ -122,9 +130,11 @@ class FileUnwritten(Unavailable):
 class ServerSilent(Unavailable):
     """The server accepts connections but does not answer. Nothing was published."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, is_tls: bool = False) -> None:
+        plain = "; if its port does not speak TLS, use redis:// instead of rediss://" if is_tls else ""
         super().__init__(
-            f"the server did not answer within {seconds:g} s", "check that it runs, or wait until it has loaded its log"
+            f"the server did not answer within {seconds:g} s",
+            f"check that it runs, or wait until it has loaded its log{plain}",
         )
         self.seconds = seconds
 

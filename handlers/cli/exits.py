@@ -29,9 +29,12 @@ class ExitCode(IntEnum):
 
     DONE = 0, "Success. Also a worker that SIGTERM ended, once its sessions are finished or returned to the group."
     FAILED = 1, "Failed for another reason: a module of yours raised an error, or the output could not be written."
-    USAGE = 2, (
-        "Wrong usage or settings: an unknown option, an id that cannot be one, a server that is not safe to use, "
-        "a server's user without a right."
+    USAGE = (
+        2,
+        (
+            "Wrong usage or settings: an unknown option, an id that cannot be one, a server that is not safe to use, "
+            "a server's user without a right."
+        ),
     )
     NOT_FOUND = 3, "Not found: there is no such session, entry, dead letter, group or projection."
     REFUSED = 4, "Refused: the log, the agent or you said no. Nothing was changed."

@@ -1,9 +1,14 @@
 """`lanebus agents`: list agents, and set the default one."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import click
 
+from lanebus.bus.bus import Bus
 from lanebus.bus.groups.agents import AgentStatus
 from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import ViewCommand, ViewGroup
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.table import Column
@@ -21,9 +26,9 @@ _COLUMNS = (
 
 
 @click.group("agents", cls=ViewGroup, invoke_without_command=True)
-@click.option("--group", default="agents", metavar="NAME", help="Consumer group of the workers.", show_default=True)
+@click.option("--group", metavar="NAME", help="Consumer group of the workers; default: agents.")
 @click.pass_context
-def command(ctx: click.Context, *, group: str) -> None:
+def command(ctx: click.Context, *, group: str | None) -> None:
     """List agents, with the number of their sessions, of sessions that wait for a worker, and of live workers. Each
     session belongs to one agent by name, from its first message on. A worker runs the sessions of the agents that it
     serves.
@@ -33,7 +38,8 @@ def command(ctx: click.Context, *, group: str) -> None:
     Example: lanebus agents default support
     """
     if ctx.invoked_subcommand is None:
-        Output.of(ctx).items(on_bus(ctx, lambda bus: bus.agents(group)), _json, _COLUMNS, _row, empty="no agents yet")
+        found = on_bus(ctx, partial(_agents, group=group))
+        Output.of(ctx).items(found, _json, _COLUMNS, _row, empty="no agents yet")
 
 
 @command.command("default", cls=ViewCommand)
@@ -48,6 +54,13 @@ def default(ctx: click.Context, name: str) -> None:
     """
     on_bus(ctx, lambda bus: bus.set_default_agent(name))
     Output.of(ctx).answer({"default": name}, f"new sessions belong to {name} unless another agent is named")
+
+
+async def _agents(bus: Bus, *, group: str | None) -> Sequence[AgentStatus]:
+    if group is None:  # before the first worker there is no group, but there may be sessions of agents
+        return await bus.agents()
+    await require_groups(bus, [group])
+    return await bus.agents(group)
 
 
 def _json(agent: AgentStatus) -> dict[str, object]:

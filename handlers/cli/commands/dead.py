@@ -9,6 +9,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.groups.dead_letters import DeadLetter, DeadLetters
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import NoSuchLetter
+from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
@@ -152,6 +153,8 @@ async def _redrive(bus: Bus, *, chosen: dict[str, list[DeadLetter]]) -> int:
 
 
 async def _groups(bus: Bus, group: str | None) -> list[DeadLetters]:
+    if group is not None:
+        await require_groups(bus, [group])
     return [bus.dead_letters(name) for name in ((group,) if group is not None else await bus.groups())]
 
 

@@ -1,5 +1,7 @@
 """`lanebus groups`: show consumer groups, and remove one that has no workers any more."""
 
+from functools import partial
+
 import click
 
 from lanebus.bus.bus import Bus
@@ -72,9 +74,13 @@ def remove(ctx: click.Context, group: str, *, force: bool, yes: bool) -> None:
     """
     require_consent("removed", yes=yes)
     ask(f"Remove group {group} with its pending work and dead letters?", "removed", yes=yes)
-    if not on_bus(ctx, lambda bus: bus.remove_group(group, force=force)):
-        raise NoSuchGroup(group)
+    on_bus(ctx, partial(_remove, group=group, force=force))
     Output.of(ctx).answer({"group": group, "removed": True}, f"group {group} was removed")
+
+
+async def _remove(bus: Bus, *, group: str, force: bool) -> None:
+    if not await bus.remove_group(group, force=force):
+        raise NoSuchGroup(group, tuple(await bus.groups()))
 
 
 async def _status(bus: Bus) -> list[GroupStatus]:

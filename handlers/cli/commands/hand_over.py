@@ -1,8 +1,13 @@
 """`lanebus hand-over`: give a session to another agent."""
 
+from functools import partial
+
 import click
 
-from lanebus.handlers.cli.access import on_session
+from lanebus.bus.bus import Bus
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.cli.access import existing, on_bus
+from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
@@ -29,7 +34,18 @@ def command(
     \b
     Example: lanebus hand-over support-42 billing --by anna
     """
-    receipt = on_session(ctx, session, lambda it: it.hand_over(agent, by=by, reason=reason, expected=expected))
+    receipt, is_served = on_bus(ctx, partial(_hand_over, session, agent, by=by, reason=reason, expected=expected))
     what = "belongs to" if receipt.is_duplicate else "handed over to"
     again = ", nothing changed" if receipt.is_duplicate else f" at position {receipt.position}"
     Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")
+    if not is_served:
+        tell_unserved(agent)
+
+
+async def _hand_over(
+    name: str, agent: str, bus: Bus, *, by: str | None, reason: str | None, expected: int | None
+) -> tuple[Receipt, bool]:
+    """Hand a session over. Return the receipt, and whether a live worker serves the agent."""
+    session = await existing(bus, name)
+    receipt = await session.hand_over(agent, by=by, reason=reason, expected=expected)
+    return receipt, await is_served(bus, agent)

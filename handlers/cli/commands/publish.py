@@ -14,6 +14,7 @@ from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMe
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import InputLineRefused
+from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
@@ -87,7 +88,7 @@ def command(
         receipt_json(session, receipt), f"{session}: {what} position {first}" + (f" to {last}" if last > first else "")
     )
     if unserved is not None:
-        tell(f"no worker serves the agent {unserved}: start one, or hand the session over with `lanebus hand-over`")
+        tell_unserved(unserved)
 
 
 async def _publish(
@@ -99,10 +100,10 @@ async def _publish(
     if not any(isinstance(message, UserMessage) for message in messages):
         return receipt, None
     try:
-        owner, workers = (await session.head()).agent, await bus.live_workers()
+        owner = (await session.head()).agent
     except BusError:
         return receipt, None  # the messages are in the log; the hint is not worth an error
-    return receipt, None if owner in workers else owner
+    return receipt, None if await is_served(bus, owner) else owner
 
 
 def _text(text: str | None) -> str:

@@ -8,6 +8,7 @@ import click
 
 from lanebus.bus.errors import Unavailable
 from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.dashboard import Line, draw
@@ -57,6 +58,7 @@ def command(ctx: click.Context, *, groups: tuple[str, ...], once: bool, every: f
 
 async def _top(settings: Settings, groups: tuple[str, ...], view: "_View", *, every: float | None) -> None:
     async with open_bus(settings) as bus:
+        await require_groups(bus, groups)
         watcher = Watcher(bus, groups)
         first = await watcher.look()
         with view:

@@ -40,12 +40,14 @@ def test_publish_does_not_warn_while_a_worker_serves_the_agent(lanebus: CommandL
 
     anyio.run(beat)
     assert "no worker" not in lanebus("publish", "s", "hello").err
+    assert "no worker" not in lanebus("hand-over", "s", "agent").err
 
 
 def test_a_session_is_handed_over_once(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "hello", "--agent", "support")
     done = lanebus("hand-over", "s", "billing", "--by", "anna")
     assert (done.code, done.object["positions"], done.object["is_duplicate"]) == (0, [2], False)
+    assert "no worker serves the agent billing" in done.err
     again = lanebus("hand-over", "s", "billing")
     assert (again.code, again.object["is_duplicate"]) == (0, True)
     (line,) = objects(lanebus("sessions").out)

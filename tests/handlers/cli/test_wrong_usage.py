@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import anyio
 import pytest
 
+from lanebus import Bus
 from lanebus.handlers.cli.exits import ExitCode
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
@@ -62,15 +64,25 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     # ids, settings and what is not there
     "tail a!b": (USAGE, "session id 'a!b' does not match", "use letters, digits, _ and -"),
     "tail s --after x": (USAGE, "'x' is not a cursor", "use <position> or <position>-<k>"),
-    "dead show x": (NOT_FOUND, "there is no dead letter x", "`lanebus dead list` lists the ids"),
+    "dead show x": (USAGE, "'x' is not the id of a dead letter", "use "),
     "sessions --namespace a{b": (USAGE, "namespace 'a{b' is not allowed", "use 1 to 64 letters"),
     "sessions --url http://localhost": (USAGE, "server URL: unknown scheme", "begin with one of redis://"),
     f"sessions --url {NOWHERE} --data-dir x": (USAGE, "--url and --data-dir exclude each other", "use --url for"),
+    "sessions --url redis://localhost:port": (
+        USAGE,
+        "server URL: Port could not be",
+        "write redis://[USER:PASSWORD@]HOST:PORT",
+    ),
     "server status --url redis://x": (USAGE, "controls the embedded server only", "leave out --url"),
     "tail nosuch": (NOT_FOUND, "session 'nosuch' has no entries", "`lanebus sessions` lists the sessions that exist"),
     "replay s --until 9": (NOT_FOUND, "session 's' has no entry 9", "use a position up to 1"),
     "dead show 1:1-0": (NOT_FOUND, "there is no dead letter 1:1-0", "`lanebus dead list` lists the ids"),
-    "groups remove none --yes": (NOT_FOUND, "there is no consumer group 'none'", "`lanebus groups status` lists"),
+    "groups remove none --yes": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
+    "dead list --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
+    "dead show 1:1-0 --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
+    "dead redrive --group none --yes": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
+    "agents --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
+    "top --once --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
     "projections remove s x@1": (NOT_FOUND, "session 's' stores no projection 'x@1'", "`lanebus projections list s`"),
     "publish s hi --expected 7": (REFUSED, "session 's' is at position 1, expected 7", "repeat with --expected 1"),
     "publish shut hi": (REFUSED, "session 'shut' is closed", "`lanebus reopen shut` opens it again"),
@@ -87,7 +99,16 @@ def wrong(module_lanebus: CommandLine) -> CommandLine:
     module_lanebus("publish", "s", "hi")
     module_lanebus("publish", "shut", "hi")
     module_lanebus("close", "shut")
+    anyio.run(_make_group, module_lanebus)
     return module_lanebus
+
+
+async def _make_group(lanebus: CommandLine) -> None:
+    """Make the group `crew`."""
+    async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("crew", "w1", heartbeat=600) as consumer:
+        with anyio.fail_after(120):
+            await consumer.fetch(1)
+        await consumer.deregister()
 
 
 @pytest.mark.parametrize("line", WRONG)
