@@ -18,6 +18,7 @@ __all__ = (
     "NotAnswered",
     "ServerSilent",
     "SessionEmpty",
+    "SessionOpen",
 )
 
 _MOST = 5
@@ -29,6 +30,14 @@ class SessionEmpty(StreamError):
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has no entries", "`lanebus sessions` lists the sessions that exist")
+        self.session = session
+
+
+class SessionOpen(StreamError):
+    """The session is open, so it cannot be reopened with messages. Nothing was appended."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} is open", f"append messages with `lanebus publish {session}`")
         self.session = session
 
 

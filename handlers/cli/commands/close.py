@@ -1,7 +1,14 @@
 """`lanebus close`: make a session accept no further messages."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import click
 
+from lanebus.bus.errors import SessionClosed
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import user_messages
 from lanebus.handlers.cli.options import BusCommand
@@ -27,10 +34,23 @@ def command(
     """Close a session: it accepts no further messages until `lanebus reopen`. Its entries stay readable.
 
     Each MESSAGE is appended as a last user message, then the event `session.closed` with the reason, all in one step.
+    Without a MESSAGE, closing a closed session changes nothing.
 
     \b
     Example: lanebus close support-42 --reason solved "Thanks, that was it."
     """
     last = user_messages(messages)
-    receipt = on_session(ctx, session, lambda it: it.close(*last, reason=reason, key=key, expected=expected))
+    receipt = on_session(ctx, session, partial(_close, last, reason=reason, key=key, expected=expected))
     show_state(Output.of(ctx), session, receipt, is_closed=True)
+
+
+async def _close(
+    last: Sequence[UserMessage], session: Session, *, reason: str, key: str | None, expected: int | None
+) -> Receipt | None:
+    """Close a session. Return None if it was closed before, and there is no message to append."""
+    try:
+        return await session.close(*last, reason=reason, key=key, expected=expected)
+    except SessionClosed:
+        if last:
+            raise
+        return None

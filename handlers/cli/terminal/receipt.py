@@ -11,11 +11,11 @@ def receipt_json(session: str, receipt: Receipt) -> dict[str, object]:
     return {"session": session, "positions": receipt.positions, "is_duplicate": receipt.is_duplicate}
 
 
-def show_state(output: Output, session: str, receipt: Receipt, *, is_closed: bool) -> None:
-    """Print that the session was closed or reopened."""
+def show_state(output: Output, session: str, receipt: Receipt | None, *, is_closed: bool) -> None:
+    """Print that the session was closed or reopened. Without a receipt it was so before, and nothing was appended."""
     what = "closed" if is_closed else "open"
-    again = ", already done under this key" if receipt.is_duplicate else ""
+    again = ", already done under this key" if receipt is not None and receipt.is_duplicate else ""
     output.answer(
-        {**receipt_json(session, receipt), "is_closed": is_closed},
-        f"{session}: {what} at position {receipt.position}{again}",
+        {**receipt_json(session, receipt or Receipt((), is_duplicate=True)), "is_closed": is_closed},
+        f"{session}: {what} at position {receipt.position}{again}" if receipt else f"{session}: already {what}",
     )

@@ -1,5 +1,7 @@
 """`lanebus close` and `lanebus reopen`."""
 
+from pydantic import JsonValue
+
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -18,7 +20,7 @@ def test_a_session_is_closed_with_last_messages_and_reopened(lanebus: CommandLin
     message = objects(lanebus("tail", "s").out)[-1]["message"]
     assert isinstance(message, dict)
     assert message == {"role": "extension", "kind": "session.closed", "data": {"reason": "solved"}}
-    for words in (["publish", "s", "more"], ["close", "s"]):
+    for words in (["publish", "s", "more"], ["close", "s", "more"]):
         refused = lanebus(*words)
         assert (refused.code, refused.out, refused.err) == (
             4,
@@ -39,6 +41,21 @@ def test_closing_again_with_the_same_key_adds_nothing(lanebus: CommandLine) -> N
     assert lanebus("close", "s", "--key", "k").object == {**first, "is_duplicate": True}
     again = lanebus("reopen", "s", "--key", "r").object
     assert lanebus("reopen", "s", "--key", "r").object == {**again, "is_duplicate": True}
+
+
+def test_closing_a_closed_session_or_reopening_an_open_one_appends_nothing(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello")
+    nothing: dict[str, JsonValue] = {"session": "s", "positions": [], "is_duplicate": True}
+    for key in ([], ["--key", "new"]):
+        assert lanebus("reopen", "s", *key).object == {**nothing, "is_closed": False}
+    assert lanebus.at_terminal("reopen", "s").out == "s: already open\n"
+    refused = lanebus("reopen", "s", "more")
+    assert (refused.code, refused.err.splitlines()[0]) == (4, "error: session 's' is open")
+    lanebus("close", "s")
+    for key in ([], ["--key", "new"]):
+        assert lanebus("close", "s", *key).object == {**nothing, "is_closed": True}
+    assert lanebus.at_terminal("close", "s").out == "s: already closed\n"
+    assert kinds(lanebus) == ["user", "session.closed"]
 
 
 def test_close_is_refused_if_the_position_is_not_the_expected_one(lanebus: CommandLine) -> None:
