@@ -2,6 +2,7 @@
 
 from lanebus.bus import errors
 from lanebus.bus.errors import BusError
+from lanebus.handlers.agent.errors import RequestUnknown
 from lanebus.handlers.codecs.codec import Unsayable
 from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
 
@@ -24,6 +25,10 @@ def _own_words(error: BusError) -> str:
             return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
         case errors.CursorTrimmed(first_kept=first):
             return f"begin with --after {first - 1}, or give the --archive that has them"
+        case errors.InvalidCursor():
+            return 'use a position, or copy "cursor" from a line of `lanebus tail --json`'
+        case RequestUnknown(session=session):
+            return f"`lanebus turns {session}` lists the turns"
         case errors.NoArchive():
             return "give one with --archive or LANEBUS_ARCHIVE"
         case errors.GroupInUse(group=group):

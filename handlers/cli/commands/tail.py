@@ -18,7 +18,7 @@ from lanebus.bus.session.session import ALL_LANES, Session
 from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.cli.access import open_bus
-from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.handlers.cli.errors import BeyondEnd, SessionEmpty
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.session_id import SessionId
@@ -117,6 +117,8 @@ async def _tail(
             if not follow:
                 raise SessionEmpty(session_id)
             tell(f"session {session_id!r} has no entries yet; waiting for the first")
+        if not after.incarnation and after.position > end > 0:  # a position that a person typed
+            raise BeyondEnd(session_id, after.position, end)
         if last is not None:
             for envelope in await _last(session, query, end, last):
                 show(envelope)

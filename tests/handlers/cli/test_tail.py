@@ -79,11 +79,12 @@ def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
         assert (words, answer.code, positions(answer.out)) == (words, 0, shown)
 
 
-def test_a_cursor_beyond_the_end_is_an_error(lanebus: CommandLine) -> None:
+@pytest.mark.parametrize("words", [(), ("--follow",)])
+def test_a_position_beyond_the_end_is_not_found(lanebus: CommandLine, words: tuple[str, ...]) -> None:
     lanebus("publish", "s", "a")
-    answer = lanebus("tail", "s", "--after", "9")
-    assert answer.code == 4
-    assert "position 9" in answer.err
+    answer = lanebus("tail", "s", "--after", "9", *words)
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == "error: session 's' has no entry 9\nhint: use a position up to 1\n"
 
 
 def test_a_follower_gets_the_last_entries_and_then_new_ones(lanebus: CommandLine) -> None:

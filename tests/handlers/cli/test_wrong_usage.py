@@ -63,7 +63,7 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "worker a:b --agent c": (USAGE, "--agent 'c' names no agent", "write --agent NAME=MODULE:ATTRIBUTE"),
     # ids, settings and what is not there
     "tail a!b": (USAGE, "session id 'a!b' does not match", "use letters, digits, _ and -"),
-    "tail s --after x": (USAGE, "'x' is not a cursor", "use <position> or <position>-<k>"),
+    "tail s --after x": (USAGE, "'x' is not a cursor", 'use a position, or copy "cursor"'),
     "dead show x": (USAGE, "'x' is not the id of a dead letter", "use "),
     "sessions --namespace a{b": (USAGE, "namespace 'a{b' is not allowed", "use 1 to 64 letters"),
     "sessions --url http://localhost": (USAGE, "server URL: unknown scheme", "begin with one of redis://"),
@@ -75,6 +75,8 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     ),
     "server status --url redis://x": (USAGE, "controls the embedded server only", "leave out --url"),
     "tail nosuch": (NOT_FOUND, "session 'nosuch' has no entries", "`lanebus sessions` lists the sessions that exist"),
+    "tail s --after 9": (NOT_FOUND, "session 's' has no entry 9", "use a position up to 1"),
+    "context s --turn main.9#0": (NOT_FOUND, "the request of turn s.main.9#0", "`lanebus turns s` lists the turns"),
     "replay s --until 9": (NOT_FOUND, "session 's' has no entry 9", "use a position up to 1"),
     "dead show 1:1-0": (NOT_FOUND, "there is no dead letter 1:1-0", "`lanebus dead list` lists the ids"),
     "groups remove none --yes": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
