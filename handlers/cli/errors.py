@@ -21,9 +21,6 @@ __all__ = (
     "SessionOpen",
 )
 
-_MOST = 5
-"""most names that a remedy lists"""
-
 
 class SessionEmpty(StreamError):
     """The session has no entries. The usual reason is a misspelt name."""
@@ -60,12 +57,12 @@ class NoSuchLetter(StreamError):
 class NoSuchGroup(StreamError):
     """There is no consumer group of this name.
 
-    Fields: `group`; `known`, the names of the groups that exist.
+    Fields: `group`; `known`, the names of the groups that exist, of which the text has at most `most`.
     """
 
-    def __init__(self, group: str, known: tuple[str, ...] = ()) -> None:
-        remedy = f"the groups are {', '.join(sorted(known)[:_MOST])}" if known else "no worker has run here yet"
-        more = "; `lanebus groups status` lists all" if len(known) > _MOST else ""
+    def __init__(self, group: str, known: tuple[str, ...] = (), *, most: int = 5) -> None:
+        remedy = f"the groups are {', '.join(sorted(known)[:most])}" if known else "no worker has run here yet"
+        more = "; `lanebus groups status` lists all" if len(known) > most else ""
         super().__init__(f"there is no consumer group {group!r}", remedy + more)
         self.group, self.known = group, known
 
@@ -124,7 +121,7 @@ class FileUnread(MessageError):
     """A file could not be read."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+        super().__init__(f"{path}: {reason}", "check its path and your right to read it")
         self.path, self.reason = path, reason
 
 

@@ -5,6 +5,7 @@ from lanebus.bus.errors import BusError
 from lanebus.handlers.agent.errors import RequestUnknown
 from lanebus.handlers.codecs.codec import Unsayable
 from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
+from lanebus.handlers.transcripts.format import UnknownFormat
 
 __all__ = ("next_step",)
 
@@ -44,6 +45,8 @@ def _own_words(error: BusError) -> str:
             return "the server did not name the right that its user lacks: `lanebus doctor` does"
         case NoModel():
             return "name one with --model"
+        case UnknownFormat():
+            return "give a file of one of the formats in `lanebus import --help`"
         case Unsayable() | ContentRefused():
             return "change the messages, or leave out what does not fit with --lossy"
         case _:

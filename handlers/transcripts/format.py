@@ -17,12 +17,16 @@ __all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "
 class UnknownFormat(MessageError):
     """No known format recognises any of the first lines.
 
-    Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines searched.
+    Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines searched, 0 if all are blank.
     """
 
     def __init__(self, looked_for: dict[str, str], lines: int) -> None:
+        if lines:
+            fault = f"unknown transcript format: none of the first {lines} lines is of a known one"
+        else:
+            fault = "the transcript is empty"
         wanted = "; ".join(f"{name}: {sign}" for name, sign in looked_for.items())
-        super().__init__(f"unknown transcript format: none of the first {lines} lines is one of {wanted}")
+        super().__init__(fault, f"give one that has such a line: {wanted}")
         self.looked_for, self.lines = looked_for, lines
 
 

@@ -67,7 +67,9 @@ class Source:
         """
         recognized = await self._recognized_line() or await self._recognized_document()
         if recognized is None:
-            raise UnknownFormat({known.name: known.sign for known in self._formats}, len(self._ahead))
+            is_empty = all(raw.data is not None and not raw.data.strip() for raw in self._ahead)
+            signs = {known.name: known.sign for known in self._formats}
+            raise UnknownFormat(signs, 0 if is_empty else len(self._ahead))
         form, value, data = recognized
         if form.split and self._documents is None:
             self._documents = await self._read_documents()

@@ -133,7 +133,13 @@ def test_a_file_of_unknown_format_is_refused(lanebus: CommandLine, tmp_path: Pat
     file.write_text('{"a":1}\n')
     answer = lanebus("import", file, "--session", "s")
     assert answer.code == 6
-    assert answer.err.startswith("error: unknown transcript format")
+    assert answer.err == (
+        "error: unknown transcript format: none of the first 1 lines is of a known one\n"
+        "hint: give a file of one of the formats in `lanebus import --help`\n"
+    )
+    for empty in ("", "\n\n"):
+        file.write_text(empty)
+        assert lanebus("import", file, "--session", "s").err.splitlines()[0] == "error: the transcript is empty"
     assert lanebus("sessions").out == ""
     assert lanebus("import", tmp_path / "missing").code == 2
 
