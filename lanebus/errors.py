@@ -33,6 +33,7 @@ from lanebus.bus.errors.message import (
     UnknownVersion,
 )
 from lanebus.bus.errors.setup import (
+    DirectoryNotCreated,
     DirectoryNotOwned,
     InvalidNamespace,
     MissingExtra,
@@ -87,6 +88,7 @@ __all__ = (
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
+    "DirectoryNotCreated",
     "DirectoryNotOwned",
     "DurabilityWarning",
     "EntryDamaged",

@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanebus.bus.errors import DirectoryNotOwned, ServerFailed, SocketPathTooLong
+from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
+from lanebus.bus.storage.folder import FULL
 
 __all__ = ("DataDir", "default_data_dir")
 
@@ -64,7 +65,8 @@ class DataDir:
 
         Raises:
             DirectoryNotOwned: the directory belongs to another user, other users may enter it, or this user may not.
-            ServerFailed: the directory cannot be created, for example on a full disk.
+            DirectoryNotCreated: the directory cannot be created, for example below a file.
+            ServerFailed: the disk is full.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +77,11 @@ class DataDir:
         except PermissionError as error:
             raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
         except OSError as error:
+            reason = error.strerror or type(error).__name__
+            if error.errno not in FULL:
+                raise DirectoryNotCreated("data directory", self.path, reason) from error
             raise ServerFailed(
-                f"cannot create the data directory {self.path}: {error.strerror}", "free space, or choose another one"
+                f"cannot create the data directory {self.path}: {reason}", "free space, or choose another one"
             ) from error
 
     def check(self) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from lanebus.bus.errors.base import BusError
 
 __all__ = (
+    "DirectoryNotCreated",
     "DirectoryNotOwned",
     "InvalidNamespace",
     "MissingExtra",
@@ -109,6 +110,17 @@ class SocketPathTooLong(SetupError):
         size = len(str(path).encode())
         super().__init__(f"socket path {path} has {size} bytes, the limit is {limit_bytes}", "use a shorter directory")
         self.path, self.limit_bytes = path, limit_bytes
+
+
+class DirectoryNotCreated(SetupError):
+    """A directory that a setting names is missing and cannot be created. A full disk is `Unavailable` instead.
+
+    Fields: `path`; `reason`.
+    """
+
+    def __init__(self, what: str, path: Path, reason: str) -> None:
+        super().__init__(f"{what} {path} cannot be created: {reason}", "choose another directory")
+        self.path, self.reason = path, reason
 
 
 class DirectoryNotOwned(SetupError):

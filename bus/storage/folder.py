@@ -3,6 +3,7 @@
 If a process is killed while it writes, it leaves a file `*.part`, which is never read.
 """
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,12 +13,15 @@ from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
-from lanebus.bus.errors import MessageTooLarge, Unavailable
+from lanebus.bus.errors import DirectoryNotCreated, MessageTooLarge, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
 
-__all__ = ("Folder",)
+__all__ = ("FULL", "Folder")
 
 T = TypeVar("T")
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Errors of a disk that may pass, so they are no fault of a setting."""
 
 _PART = ".part"
 
@@ -82,7 +86,7 @@ class Folder:
         inner = place.relative_to(self._path).parents  # the innermost folder first, the store's directory last
         folders = [self._path / folder for folder in inner]
         if not (place.is_file() and place.stat().st_size == len(data)):
-            _write_and_rename(place, data, folders)
+            _write_and_rename(self._what, place, data, folders)
         # This is also needed if the file existed: its writer may have been killed before the name was on disk.
         for folder in folders:
             _sync(folder)
@@ -96,9 +100,15 @@ class Folder:
             raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
 
 
-def _write_and_rename(place: Path, data: bytes, folders: Sequence[Path]) -> None:
+def _write_and_rename(what: str, place: Path, data: bytes, folders: Sequence[Path]) -> None:
     for folder in reversed(folders):
-        folder.mkdir(mode=0o700, exist_ok=True, parents=folder is folders[-1])
+        is_root = folder is folders[-1]
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True, parents=is_root)
+        except OSError as error:
+            if not is_root or error.errno in FULL:
+                raise
+            raise DirectoryNotCreated(what, folder, error.strerror or type(error).__name__) from None
     part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

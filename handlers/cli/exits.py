@@ -32,14 +32,14 @@ class ExitCode(IntEnum):
     USAGE = (
         2,
         (
-            "Wrong usage or settings: an unknown option, an id that cannot be one, a server that is not safe to use, "
-            "a server's user without a right."
+            "Wrong usage or settings: an unknown option, a missing file, an id that cannot be one, a server that is not "
+            "safe to use, a server's user without a right."
         ),
     )
     NOT_FOUND = 3, "Not found: there is no such session, entry, dead letter, group or projection."
     REFUSED = 4, "Refused: the log, the agent or you said no. Nothing was changed."
     UNAVAILABLE = 5, "Unreachable: the server or a worker did not answer, or cannot now. Trying again may help."
-    INVALID = 6, "Invalid input: a message or a file cannot be read. Nothing was changed."
+    INVALID = 6, "Invalid input: a message, or what a file holds, cannot be read. Nothing was changed."
     FAULTS = 7, "Faults found: by verify, replay, import or doctor; or stored data is damaged."
     INTERRUPTED = 130, "Ended by Ctrl-C."
     READER_GONE = 141, "The reader of the output closed the pipe, as 128 + SIGPIPE of other programs."

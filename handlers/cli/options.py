@@ -240,7 +240,9 @@ class BusGroup(WithBusOptions, click.Group):
 
 def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        ctx.meta["lanebus.handlers.cli.wide" if param.name == "wide" else "lanebus.handlers.cli.form"] = param.name
+        key = "lanebus.handlers.cli.wide" if param.name == "wide" else "lanebus.handlers.cli.form"
+        if ctx.meta.setdefault(key, param.name) != param.name:
+            raise WrongUsage("--json and --table exclude each other", "give one of them")
 
 
 class ViewCommand(BusCommand):

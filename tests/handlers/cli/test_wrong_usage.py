@@ -28,6 +28,7 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "help exit-code": (USAGE, "there is no help on 'exit-code'", "did you mean exit-codes?"),
     "help dead xyz": (USAGE, "there is no help on 'xyz'", "`lanebus dead --help` lists the commands"),
     # options and arguments
+    "tail s --json --table": (USAGE, "--json and --table exclude each other", "give one of them"),
     "tail s --folow": (USAGE, "no such option '--folow'", "did you mean --follow?"),
     "sessions --name-space x": (USAGE, "no such option '--name-space'", "did you mean --namespace?"),
     "--ulr x sessions": (USAGE, "no such option '--ulr'", "did you mean --url?"),
@@ -72,6 +73,16 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
         USAGE,
         "server URL: Port could not be",
         "write redis://[USER:PASSWORD@]HOST:PORT",
+    ),
+    "sessions --data-dir /dev/null/d": (
+        USAGE,
+        "data directory /dev/null/d cannot be created",
+        "choose another directory",
+    ),
+    "archive --all --archive /dev/null/a": (
+        USAGE,
+        "archive directory /dev/null/a cannot be cr",
+        "choose another directory",
     ),
     "server status --url redis://x": (USAGE, "controls the embedded server only", "leave out --url"),
     "tail nosuch": (NOT_FOUND, "session 'nosuch' has no entries", "`lanebus sessions` lists the sessions that exist"),
