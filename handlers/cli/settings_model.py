@@ -33,8 +33,16 @@ class SettingsRefused(SetupError):
     Fields: `where`, the file or "the environment"; `key`, with dots, or the unknown variable, or "".
     """
 
-    def __init__(self, where: str, key: str, fault: str, remedy: str) -> None:
-        super().__init__(f"{where}: {f'{key}: ' if key else ''}{fault}", remedy)
+    def __init__(self, where: str, key: str, fault: str, remedy: str, more: Sequence[tuple[str, str]] = ()) -> None:
+        """
+        Args:
+            where, key: see the fields.
+            fault: what is wrong with the key.
+            remedy: what to do.
+            more: further keys, each with its fault.
+        """
+        rest = "".join(f"; {other}: {reason}" for other, reason in more)
+        super().__init__(f"{where}: {f'{key}: ' if key else ''}{fault}{rest}", remedy)
         self.where, self.key = where, key
 
 
@@ -142,16 +150,20 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
         SettingsRefused: the file cannot be read, has an unknown key, or a value is not allowed.
     """
     found = _read(path) if path is not None else {}
-    if path is not None:
-        _check_keys(str(path), found, known_keys())
+    unknown = list(_unknown(found, known_keys()))
+    if unknown:
+        remedies = list(dict.fromkeys(remedy for _, remedy in unknown))
+        (first, *more), fault = [key for key, _ in unknown], "there is no such setting"
+        raise SettingsRefused(str(path), first, fault, "; ".join(remedies), [(key, fault) for key in more])
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
     try:
         configuration = Configuration.model_validate(found)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, first["loc"]))
+        wrong = error.errors(include_url=False, include_input=False)
+        mistakes = [(".".join(map(str, each["loc"])), _PLAIN.get(each["type"], each["msg"])) for each in wrong]
+        (key, fault), *more = mistakes
         where = "the environment" if any(_given(each, key) for each in environment) else str(path)
-        raise SettingsRefused(where, key, first["msg"], "correct this value") from None
+        raise SettingsRefused(where, key, fault, f"correct {'these values' if more else 'this value'}", more) from None
     settings = list[Setting]()
     for key, value, text in _walk(configuration):
         is_of_environment = any(_given(each, key) for each in environment)
@@ -200,19 +212,45 @@ def _read(path: Path) -> dict[str, object]:
         raise SettingsRefused(str(path), "", str(error), "write it as TOML: https://toml.io") from None
 
 
-def _check_keys(where: str, found: Mapping[str, object], known: Sequence[str], before: str = "") -> None:
-    """Refuse keys that no setting has, with the nearest one that exists."""
+def _unknown(found: Mapping[str, object], known: Sequence[str], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key that no setting has, with its remedy."""
     for name, value in found.items():
         key = f"{before}{name}"
         inner = [each for each in known if each.startswith(f"{key}.")]
         if isinstance(value, dict) and inner:
-            _check_keys(where, cast("dict[str, object]", value), known, f"{key}.")
+            yield from _unknown(cast("dict[str, object]", value), known, f"{key}.")
         elif key not in known:
-            near = get_close_matches(key, known, n=1) or get_close_matches(
-                key, {each.rpartition(".")[0] for each in known}
-            )
-            remedy = f"did you mean {near[0]}?" if near else "`lanebus config show` lists the keys"
-            raise SettingsRefused(where, key, "there is no such setting", remedy)
+            near = _nearest_key(name, known, before)
+            yield key, f"did you mean {near}?" if near else "`lanebus config show` lists the keys"
+
+
+def _nearest_key(name: str, known: Sequence[str], before: str) -> str | None:
+    """Return the key or section nearest to a name: in its section, else of the same name elsewhere, else of all."""
+    beside = list(dict.fromkeys(each[len(before) :].split(".")[0] for each in known if each.startswith(before)))
+    if near := get_close_matches(name, beside, n=1):
+        return f"{before}{near[0]}"
+    if elsewhere := [each for each in known if each.rpartition(".")[2] == name]:
+        return elsewhere[0]
+    sections = {each.rpartition(".")[0] for each in known}
+    return next(iter(get_close_matches(f"{before}{name}", [*known, *sections], n=1)), None)
+
+
+_TABLE, _NUMBER, _WHOLE, _FLAG = "write a table", "write a number", "write a whole number", "write true or false"
+_PLAIN = {
+    "bool_parsing": _FLAG,
+    "bool_type": _FLAG,
+    "dataclass_type": _TABLE,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "mapping_type": _TABLE,
+    "model_type": _TABLE,
+    "string_type": "write a text",
+    "tuple_type": "write a list of texts",
+}
+"""Pydantic's type of an error → the fault, in words for people who do not know Python."""
 
 
 def _given(source: Mapping[str, object], key: str) -> bool:

@@ -17,7 +17,8 @@ __all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "
 class UnknownFormat(MessageError):
     """No known format recognises any of the first lines.
 
-    Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines searched, 0 if all are blank.
+    Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines
+    searched, 0 if all are blank.
     """
 
     def __init__(self, looked_for: dict[str, str], lines: int) -> None:
