@@ -61,6 +61,7 @@ Call = Callable[[Never], object]
 
 CURSORS: Values = (42, -1, "x", {}, Cursor(-1), Cursor(1, -1), ("1", 0), b"1", None)
 TEXTS: Values = (42, {}, b"x")
+KEYS: Values = (*TEXTS, "")
 NAMES: Values = (*TEXTS, None, "", "a b")
 POSITIONS: Values = ("1", -1, 1.5, {}, True)
 SECONDS: Values = ("1", -1, math.nan, {}, True)
@@ -118,16 +119,16 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
     one, other = bus.session("s1"), bus.session("s2")
     return {
         "publish": ((*MESSAGES, "text"), one.publish),
-        "publish key": (TEXTS, lambda bad: one.publish(HI, key=bad)),
+        "publish key": (KEYS, lambda bad: one.publish(HI, key=bad)),
         "publish expected": (POSITIONS, lambda bad: one.publish(HI, expected=bad)),
         "publish epoch": (POSITIONS, lambda bad: one.publish(HI, epoch=bad)),
         "publish wake": (("yes", 2), lambda bad: one.publish(HI, wake=bad)),
         "publish seconds": (SOME_SECONDS, lambda bad: one.publish(HI, seconds=bad)),
-        "try_publish key": (TEXTS, lambda bad: one.try_publish(HI, key=bad)),
+        "try_publish key": (KEYS, lambda bad: one.try_publish(HI, key=bad)),
         "close": (MESSAGES, other.close),
         "close reason": ((*TEXTS, None), lambda bad: other.close(reason=bad)),
         "reopen reason": ((*TEXTS, None), lambda bad: other.reopen(reason=bad)),
-        "reopen key": (TEXTS, lambda bad: other.reopen(key=bad)),
+        "reopen key": (KEYS, lambda bad: other.reopen(key=bad)),
         "preview": ((*MESSAGES, "text", HI), one.preview),
         "preview epoch": (POSITIONS, lambda bad: one.preview(epoch=bad)),
         "preview seconds": (SOME_SECONDS, lambda bad: one.preview(seconds=bad)),
@@ -158,7 +159,7 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "lease": ((*TEXTS, None), one.lease),
         "lease seconds": (LEASE_SECONDS, lambda bad: one.lease("h", seconds=bad)),
         "lease wait": (SECONDS, lambda bad: one.lease("h", wait=bad)),
-        "acquire_lease": ((*TEXTS, None), lambda bad: one.acquire_lease(bad, 1.0)),
+        "acquire_lease": ((*KEYS, None), lambda bad: one.acquire_lease(bad, 1.0)),
         "acquire_lease seconds": (LEASE_SECONDS, lambda bad: one.acquire_lease("o", bad)),
         "renew_lease": (OBJECTS, lambda bad: one.renew_lease(bad, 1.0)),
         "release_lease": (OBJECTS, one.release_lease),
@@ -179,7 +180,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "abort loop_id": (TEXTS, lambda bad: abort(one, loop_id=bad)),
         "abort when": ((None, "x", 42), lambda bad: abort(one, when=bad)),
         "abort by": (TEXTS, lambda bad: abort(one, by=bad)),
-        "abort key": (TEXTS, lambda bad: abort(one, key=bad)),
+        "abort key": (KEYS, lambda bad: abort(one, key=bad)),
         "steer": (MESSAGES, lambda bad: steer(one, bad)),
         "follow_up": (MESSAGES, lambda bad: follow_up(one, bad)),
         "approve turn_id": ((*TEXTS, None, "x"), lambda bad: approve(one, bad, "c")),

@@ -8,16 +8,19 @@ from lanebus.bus.errors.message import InvalidArgument
 __all__ = ("require_all", "require_count", "require_flag", "require_instance", "require_seconds", "require_text")
 
 
-def require_text(name: str, value: object, *, is_optional: bool = False) -> None:
+def require_text(name: str, value: object, *, is_optional: bool = False, is_filled: bool = False) -> None:
     """Require a text.
 
     Args:
         name: the argument.
         value: what the caller passed.
         is_optional: None is valid too.
+        is_filled: an empty text is not valid.
     """
     if not (isinstance(value, str) or (is_optional and value is None)):
         raise InvalidArgument(name, value, "pass a text")
+    if is_filled and value == "":
+        raise InvalidArgument(name, value, "pass a text that is not empty" + (", or None" if is_optional else ""))
 
 
 def require_count(

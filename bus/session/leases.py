@@ -25,7 +25,7 @@ def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float
         seconds: how long the lease lasts without a renewal. After a crash the next holder waits up to this long.
         wait: maximum number of seconds to wait for another holder's lease; None means unlimited, 0 does not wait.
     """
-    require_text("holder", holder)
+    require_text("holder", holder, is_filled=True)
     require_seconds("seconds", seconds, is_positive=True)
     require_seconds("wait", wait, is_optional=True)
     return SessionLease(self.resources, holder, seconds=seconds, wait=wait)
@@ -48,7 +48,7 @@ async def acquire_lease(self: HasResources, owner: str, seconds: float) -> Lease
         SessionErased: the session was erased.
         Unavailable: the server cannot be reached.
     """
-    require_text("owner", owner)
+    require_text("owner", owner, is_filled=True)
     require_seconds("seconds", seconds, is_positive=True)
     return (await Leases(self.resources.log).take(self.resources.id, owner, seconds)).lease
 

@@ -225,7 +225,7 @@ async def preview(
 
 def _checked(conditions: AppendConditions) -> AppendConditions:
     """Return conditions of a caller whose types are right. Raise InvalidArgument else."""
-    require_text("key", conditions.key, is_optional=True)
+    require_text("key", conditions.key, is_optional=True, is_filled=True)
     require_count("expected", conditions.expected, is_optional=True)
     require_count("epoch", conditions.epoch, is_optional=True)
     require_flag("wake", conditions.wake, is_optional=True)

@@ -148,7 +148,10 @@ def check_agent(name: str) -> str:
     Raises:
         InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
     """
-    return check_group(name)
+    require_text("agent", name)
+    if _GROUP.fullmatch(name) is None:
+        raise InvalidName(name)
+    return name
 
 
 def check_consumer(name: str) -> str:

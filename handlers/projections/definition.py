@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
 from typing import Generic, Protocol, TypeVar, cast, get_origin, get_type_hints, overload
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -235,6 +236,9 @@ class _Definition(Generic[S]):
         return given
 
     def _adapter(self, hint: object) -> TypeAdapter[S]:
+        if inspect.isclass(hint) and is_dataclass(hint) and not _is_frozen(hint):
+            # All sessions begin with the same state, which a function that changes it would change for each of them.
+            raise self._fault(f"its state, {_text(hint)}, can be changed in place", "write @dataclass(frozen=True)")
         try:
             adapter: TypeAdapter[S] = TypeAdapter(cast("type[S]", hint))
             if inspect.isclass(hint) and issubclass(hint, Frozen):
@@ -259,6 +263,11 @@ class _Definition(Generic[S]):
 
     def _fault(self, fault: str, remedy: str) -> InvalidProjection:
         return InvalidProjection(self._name, fault, remedy)
+
+
+def _is_frozen(kind: type[object]) -> bool:
+    """Whether a dataclass refuses changes. Dataclasses and pydantic keep this in a private attribute."""
+    return bool(getattr(getattr(kind, "__dataclass_params__", None), "frozen", False))
 
 
 def _is_async(function: object) -> bool:

@@ -268,6 +268,15 @@ def holder(state: Holder, event: UserMessage) -> Holder:
     return state
 
 
+@dataclass
+class Mutable:
+    count: int = 0
+
+
+def mutable(state: Mutable, event: UserMessage) -> Mutable:
+    return state
+
+
 def tuple_keys(
     state: dict[str, dict[tuple[str, int], int]], event: UserMessage
 ) -> dict[str, dict[tuple[str, int], int]]:
@@ -299,6 +308,7 @@ WRONG: list[tuple[Callable[..., object], str, str]] = [
     (unknown, "'Nowhere' is not defined", "in the module"),
     (plain, "its state, Plain, cannot be stored as JSON", "frozen dataclass"),
     (holder, "its state, Holder, cannot be stored as JSON", "frozen dataclass"),
+    (mutable, "its state, Mutable, can be changed in place", "frozen=True"),
     (tuple_keys, "keys are of type tuple", "text or numbers"),
     (needs, "Needs has no default", "initial="),
     (pair, "has no default", "initial="),
