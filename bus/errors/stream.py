@@ -128,13 +128,14 @@ class SessionExists(StreamError):
 
 
 class NoSuchPosition(StreamError):
-    """A session was to be forked at a position that does not exist.
+    """A session was to be forked or trimmed at a position that does not exist.
 
     Fields: `session`; `position`; `last`, the session's last position.
     """
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        super().__init__(f"session {session!r} has no position {position}", f"name one from 1 to its last, {last}")
+        remedy = f"name one from 1 to its last, {last}" if last else "publish to it first"
+        super().__init__(f"session {session!r} has no position {position}", remedy)
         self.session, self.position, self.last = session, position, last
 
 

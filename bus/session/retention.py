@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, archive_session
 from lanebus.bus.archive.chain import ArchiveProblem, check_chain
-from lanebus.bus.errors import NoArchive, require_count
+from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
 from lanebus.bus.retention.erase import Erased
@@ -69,25 +69,27 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     A trim runs in steps. If it is cancelled, fewer entries are trimmed; a repeat continues.
 
     Args:
-        before: first position to keep. A position after the session's end trims all entries that the log holds when
-            the call starts.
+        before: first position to keep. The position after the session's last entry trims all entries.
         force: trim even if holders need the entries. If any holder does, the same step appends an extension message
             `session.trimmed` with the data `{before, forced, passed: {holder: position}}`.
         dry_run: change nothing; return what would be trimmed, and the holders that need the entries.
 
     Raises:
+        NoSuchPosition: `before` is more than one position after the session's last entry. Nothing was trimmed.
         TrimRefused: a holder needs some of the entries. Nothing was trimmed.
         SessionErased: the session was erased.
         ForgedEntry: entries of foreign clients still prevent the append of `session.trimmed`.
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
     require_count("before", before)
-    # Entries appended from now on are kept. The live deltas of ended messages are removed before the trim, because
-    # afterwards the log no longer shows that these messages have ended.
-    keep = min(before, (await self.resources.log.head(self.resources.id)).position + 1)
+    head = await self.resources.log.head(self.resources.id)
+    if before > head.position + 1 and not head.is_erased:
+        raise NoSuchPosition(self.resources.id, before, head.position)
+    # The live deltas of ended messages are removed before the trim, because afterwards the log no longer shows that
+    # these messages have ended.
     if not dry_run:
         await self.resources.preview_writer.drop_ended(self.resources.id)
-    return await retention.trim(self.resources.log, self.resources.id, keep, force=force, dry_run=dry_run)
+    return await retention.trim(self.resources.log, self.resources.id, before, force=force, dry_run=dry_run)
 
 
 async def erase(self: HasResources, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:

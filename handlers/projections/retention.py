@@ -42,12 +42,13 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
         remove.
 
     Raises:
+        NoSuchPosition: as for `Session.trim`.
         TrimRefused: as for `Session.trim`.
         SessionErased: as for `Session.trim`.
         Unavailable: as for `Session.trim`.
     """
     if not dry_run:
-        border = min(before, (await session.head()).position + 1) - 1
+        border = before - 1
         await _keep(session, USAGE, border)
         await _keep(session, TURNS, border)
         await _keep(session, SESSIONS, border)

@@ -33,7 +33,7 @@ from lanebus.bus.retention.trim import trim
 from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
 from lanebus.bus.wire.keys import Keys
 from lanebus.bus.wire.selection import Selection
-from lanebus.errors import CursorTrimmed, SessionErased
+from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
 from lanebus.handlers.context.build import WarmContext, build_context
 from lanebus.handlers.projections.projection import project, rebuild
 from lanebus.handlers.projections.usage import USAGE
@@ -113,7 +113,7 @@ async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: Real
     async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, 5)
-        assert (await session.trim(10**30)).first_kept == 6  # never beyond the end
+        assert (await session.trim(6)).first_kept == 6
         assert (await session.head()).size_bytes == 0
         assert (await session.publish(said("a"), told("b"))).positions == (6, 7)
         assert (await session.trim(8)).entries == 2
@@ -130,8 +130,22 @@ async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: Real
 
 async def test_an_empty_session_has_nothing_to_trim(server: AnyServer) -> None:
     async with server.bus() as bus:
-        assert await bus.session("s").trim(5) == Trimmed(0, 0, 1, {})
+        assert await bus.session("s").trim(1) == Trimmed(0, 0, 1, {})
         assert await bus.sessions() == []
+
+
+@pytest.mark.parametrize("before", [7, 99_999, 10**30])
+async def test_a_trim_beyond_the_end_is_refused_and_removes_nothing(server: AnyServer, before: int) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 5)
+        for force, dry_run in ((False, False), (True, False), (False, True)):
+            with pytest.raises(NoSuchPosition) as caught:
+                await session.trim(before, force=force, dry_run=dry_run)
+            assert (caught.value.session, caught.value.position, caught.value.last) == ("s", before, 5)
+        assert (await session.head()).trimmed == 0
+        with pytest.raises(NoSuchPosition, match="publish to it first"):
+            await bus.session("empty").trim(2)
 
 
 async def test_a_long_trim_is_many_steps_each_complete(server: AnyServer) -> None:
@@ -323,17 +337,17 @@ async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> Non
         await session.publish(said("4"), told("5"))  # wakes
         await fill(session, 3)
         with pytest.raises(TrimRefused) as caught:  # not given
-            await session.trim(10)
+            await session.trim(9)
         assert caught.value.holders == {"g:agents": 1}
         work = await take_one(consumer)
         assert work.position == 5
         with pytest.raises(TrimRefused) as caught:  # held by a consumer
-            await session.trim(10)
+            await session.trim(9)
         assert caught.value.holders == {"g:agents": 1}
         await session.publish(said("9"))  # wakes
         await consumer.ack(work)
         with pytest.raises(TrimRefused) as caught:
-            await session.trim(10)
+            await session.trim(9)
         assert caught.value.holders == {"g:agents": 5}
         assert (await session.trim(6)).first_kept == 6
         await consumer.ack(await take_one(consumer))
@@ -553,9 +567,9 @@ async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: An
         await session.publish(AssistantMessage(id="ended"))
         await session.preview(Delta(kind="text", message_id="open", delta="llo"))
         await session.publish(told("3"))
-        assert await session.trim(10, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
+        assert await session.trim(4, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
         assert server.do("XLEN", Keys().live("s")) == 3
-        await session.trim(10)
+        await session.trim(4)
         assert server.do("XLEN", Keys().live("s")) == 2
         (still,) = await session.open_messages()
         assert (still.message_id, [block.delta for block in still.blocks]) == ("open", ["Hello"])

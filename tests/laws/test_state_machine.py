@@ -455,6 +455,10 @@ class Machine:
         self._catch_up_all(name)
         before = round(start * (model.position + 2))
         trimming = self._session(index, name).trim(before, force=mode == "force", dry_run=mode == "look")
+        if before > model.position + 1:
+            with pytest.raises(NoSuchPosition):
+                self._held.run(trimming)
+            return
         wanted = model.trim(before, run=self._run, force=mode == "force", is_dry=mode == "look")
         if wanted is None:
             with pytest.raises(TrimRefused) as caught:

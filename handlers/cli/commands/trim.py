@@ -18,7 +18,13 @@ __all__ = ("command",)
 
 @click.command("trim", cls=ViewCommand)
 @click.argument("session", type=SessionId())
-@click.option("--before", type=click.IntRange(min=1), required=True, metavar="POSITION", help="First position to keep.")
+@click.option(
+    "--before",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="POSITION",
+    help="First position to keep; at most one after the last.",
+)
 @click.option("--force", is_flag=True, help="Trim even entries that are still needed; the session records this.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be trimmed, and what still needs it.")
 @click.pass_context

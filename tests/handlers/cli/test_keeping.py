@@ -110,6 +110,16 @@ def test_a_dry_run_of_trim_shows_the_plan_and_changes_nothing(lanebus: CommandLi
     assert lanebus("verify", "--all").code == 0
 
 
+def test_a_trim_beyond_the_end_is_refused_and_removes_nothing(lanebus: CommandLine) -> None:
+    make(lanebus)
+    for more in ((), ("--force",), ("--dry-run",)):
+        answer = lanebus("trim", "s", "--before", "99999", *more)
+        assert (answer.code, answer.out) == (3, "")
+        assert answer.err == "error: session 's' has no position 99999\nhint: name one from 1 to its last, 10\n"
+    assert len(positions(lanebus, "s")) == 10
+    assert lanebus("trim", "s", "--before", "11").object["entries"] == 10
+
+
 async def test_entries_that_a_projection_needs_are_trimmed_only_by_force(lanebus: CommandLine) -> None:
     make(lanebus)
     async with Bus.open(data_dir=lanebus.data_dir) as bus:
