@@ -237,18 +237,23 @@ class ParentErased(CursorTrimmed):
         self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent
 
 
-_RELEASES = {"p": "projections remove SESSION NAME@VERSION", "g": "groups remove GROUP", "f": "erase FORK"}
+_RELEASES = {
+    "a": "archive SESSION",
+    "p": "projections remove SESSION NAME@VERSION",
+    "g": "groups remove GROUP",
+    "f": "erase FORK",
+}
 """the command that removes a holder, by the letter with which the holder's name begins"""
 
 
 class TrimRefused(StreamError):
-    """A trim was refused, because readers, projections, forks or consumer groups still need the entries.
+    """A trim was refused, because readers, projections, forks, consumer groups or workers still need them.
 
     Trim up to the lowest position of the holders, remove a checkpoint that is no longer used, or trim by force.
 
     Fields: `session`; `before`, the first position that the trim would have kept; `holders`, the last position that
-    each holder no longer needs. A holder is `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, or
-    `g:<group>` for a consumer group.
+    each holder no longer needs. A holder is `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork,
+    `g:<group>` for a consumer group, or `a:<agent>` for the workers of the session's agent, which need the LLM lane.
     """
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:

@@ -58,14 +58,34 @@ class _Answer(NamedTuple):
     agent: str
 
 
-async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
-    """See `Session.trim`."""
+async def trim(
+    log: Log,
+    session: str,
+    before: int,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    holders: Mapping[str, int] | None = None,
+) -> Trimmed:
+    """See `Session.trim`.
+
+    Args:
+        log: the log.
+        session: id of the session.
+        before: first position to keep.
+        force: trim even if holders need the entries.
+        dry_run: change nothing.
+        holders: more holders, besides those that the server knows: name → last position that the holder does not need.
+    """
+    more = json.dumps(dict(holders or {}))
     mode = "look" if dry_run else "force" if force else "trim"
     keep, done, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
-    holders: dict[str, int] = {}
+    found: dict[str, int] = {}
     agent = DEFAULT_AGENT  # a guess, mostly right
     while True:
-        answer = await _step(log, session, mode=mode, keep=keep, start=done + 1, announced=holders, agent=agent)
+        answer = await _step(
+            log, session, mode=mode, keep=keep, start=done + 1, announced=found, agent=agent, more=more
+        )
         if answer.outcome == "agent":
             agent = answer.agent  # its order is among the keys of the next attempt
             continue
@@ -77,16 +97,16 @@ async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_
             if attempts > log.bounds.quarantine_attempts:
                 raise ForgedEntry(f"{session}:{Lane.EXTENSION}", f"{ids}", "in the way of the note of a trim")
             continue
-        holders |= answer.holders
+        found |= answer.holders
         if answer.outcome == "held" and not entries:
             raise TrimRefused(session, answer.keep, answer.holders)
         keep, done, entries, size = answer.keep, answer.trimmed, entries + answer.entries, size + answer.bytes
         if answer.outcome == "held" or answer.trimmed >= keep - 1:
-            return Trimmed(entries, size, answer.trimmed + 1, holders)
+            return Trimmed(entries, size, answer.trimmed + 1, found)
 
 
 async def _step(
-    log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int], agent: str
+    log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int], agent: str, more: str
 ) -> _Answer:
     """Run one step of a trim.
 
@@ -98,6 +118,7 @@ async def _step(
         start: position to start at, used only by "look".
         announced: holders that an earlier `session.trimmed` message of this trim has named.
         agent: the agent that the session is believed to belong to.
+        more: holders that the server does not know, as JSON.
     """
     keys = log.keys
     bucket = keys.bucket(session)
@@ -112,6 +133,6 @@ async def _step(
     words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
     words = (*words, *log.work.notice_trim, bounds.incarnations)
     words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
-    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent)
+    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent, more)
     reply = await log.run(_TRIM, names, (*words, *announced))
     return _Answer(**json.loads(cast("bytes", reply)))

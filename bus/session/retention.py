@@ -8,6 +8,7 @@ from lanebus.bus.archive.chain import ArchiveProblem, check_chain
 from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
+from lanebus.bus.retention.context_holder import context_holder
 from lanebus.bus.retention.erase import Erased
 from lanebus.bus.retention.trim import Trimmed
 from lanebus.bus.session.resources import HasResources, SessionResources
@@ -56,12 +57,16 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     Other entries keep their positions. A repeated `key` of a trimmed publish is still recognised. A reader that starts
     before the first kept entry reads from the archive, or gets `CursorTrimmed` if there is none.
 
-    Holders are consumer groups, readers, projections and forks. A group needs entries that it has not handled. Other
-    holders need the entries after their checkpoints, unless the archive has them. A fork shares its parent's entries;
-    trimming the fork removes only the fork's own entries.
+    Holders are consumer groups, readers, projections, forks and the workers of an agent. A group needs entries that it
+    has not handled. Other holders need the entries after their checkpoints, unless the archive has them. A fork shares
+    its parent's entries; trimming the fork removes only the fork's own entries.
 
-    A context, or a projection without a stored state, is folded from the first entry. After a trim, this fold needs
-    the archive, and raises `CursorTrimmed` if there is none.
+    The workers of an agent need all entries of the LLM lane, unless the archive has them: a worker that does not have
+    the session in memory builds the context from the first entry. So archive a session before you trim it, and open the
+    workers' buses with the archive. A session in which no worker has run a loop is not held for its agent.
+
+    A projection without a stored state is folded from the first entry. After a trim, this fold needs the archive, and
+    raises `CursorTrimmed` if there is none.
 
     The usage, turns and session views do not need the first entry. Without a stored state they count from the first
     kept entry, and say so. `lanebus trim` stores these views before it trims, so that they stay complete.
@@ -89,7 +94,10 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     # these messages have ended.
     if not dry_run:
         await self.resources.preview_writer.drop_ended(self.resources.id)
-    return await retention.trim(self.resources.log, self.resources.id, before, force=force, dry_run=dry_run)
+    holders = await context_holder(self.resources.log, self.resources.id, before)
+    return await retention.trim(
+        self.resources.log, self.resources.id, before, force=force, dry_run=dry_run, holders=holders
+    )
 
 
 async def erase(self: HasResources, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:

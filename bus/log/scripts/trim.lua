@@ -6,16 +6,16 @@
 --       for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation, never
 --       used before · 8 and 9 MAXLEN arguments of the index · 10 most incarnations that a head lists · 11 most positions
 --       and 12 about the most bytes that one step removes · 13 positions to read at once · 14 CRC with which the checksum
---       of the note starts · 15 the session's agent, or "" · then the names of the holders in earlier
---       notes of this trim
+--       of the note starts · 15 the session's agent, or "" · 16 more holders, as a
+--       JSON object of their positions · then the names of the holders in earlier notes of this trim
 --
 -- Returns JSON: {outcome "erased" | "agent" | "forged" | "held" | "done", keep (first position to keep, at most the position
 -- of the next entry), trimmed (highest trimmed position), entries, bytes, holders {name: position}, agent}. "held",
 -- "forged" and "agent" mean that nothing was changed. With "forged", a foreign client has written above the session's
 -- position. With "agent", the session belongs to this other agent. A repeat of the last step returns the same.
 --
--- Holders still need entries below the first position to keep. Holders are the checkpoints, unless the archive has the
--- entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
+-- Holders still need entries below the first position to keep. Holders are the checkpoints and those of ARGV 16, unless
+-- the archive has the entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
 -- removed nevertheless, and the same step appends a note with the holders to the extension lane.
 
 local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
@@ -96,6 +96,9 @@ do
     local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
     if max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
   end
+  for name, at in pairs(cjson.decode(ARGV[16])) do
+    if max(at, archived) < keep - 1 then hold(name, at) end
+  end
   local score = tonumber(call('ZSCORE', KEYS[7], session) or nil)
   if score then
     local woken = tonumber(match(call('HGET', KEYS[8], session) or '', '^%d+')) or 0
@@ -146,7 +149,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 16, #ARGV do untold[ARGV[i]] = nil end
+  for i = 17, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then

@@ -31,8 +31,12 @@ __all__ = ("command",)
 def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_run: bool) -> None:
     """Delete all entries before a position. The other entries keep their positions.
 
-    The trim is refused while these entries are needed by a custom projection, a reader's checkpoint, a fork or a
-    consumer group. Entries archived before with `lanebus archive` stay readable for commands with the same --archive.
+    The trim is refused while these entries are needed by a custom projection, a reader's checkpoint, a fork, a
+    consumer group or the session's agent. Entries archived before with `lanebus archive` stay readable for commands
+    with the same --archive.
+
+    An agent needs all messages of the LLM lane: a worker that starts on the session reads the lane from its first
+    entry. So archive the session first, and give the workers the same --archive.
 
     \b
     Example: lanebus trim support-42 --before 5000 --dry-run

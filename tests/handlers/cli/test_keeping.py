@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lanebus import UserMessage
 from lanebus.bus.bus import Bus
+from lanebus.bus.messages.events import AgentStarted
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -118,6 +120,24 @@ def test_a_trim_beyond_the_end_is_refused_and_removes_nothing(lanebus: CommandLi
         assert answer.err == "error: session 's' has no position 99999\nhint: name one from 1 to its last, 10\n"
     assert len(positions(lanebus, "s")) == 10
     assert lanebus("trim", "s", "--before", "11").object["entries"] == 10
+
+
+async def test_entries_that_an_agent_needs_are_trimmed_only_by_force_or_after_archiving(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    for name in ("s", "forced"):
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            session = bus.session(name)
+            await session.publish(*[UserMessage.text("hi")] * 3, wake=False)
+            assert await session.acquire_lease("me", 60) is not None
+            await session.publish(AgentStarted(loop_id="l", agent="a").as_extension())
+    refused = lanebus("trim", "s", "--before", "3")
+    assert (refused.code, refused.out) == (4, "")
+    assert "are still needed by a:agent at 0" in refused.err
+    assert "lanebus archive SESSION" in refused.err
+    assert lanebus("archive", "s", "--archive", tmp_path / "a").code == 0
+    assert lanebus("trim", "s", "--before", "3").object["entries"] == 2
+    assert lanebus("trim", "forced", "--before", "3", "--force").object["holders"] == {"a:agent": 0}
 
 
 async def test_entries_that_a_projection_needs_are_trimmed_only_by_force(lanebus: CommandLine) -> None:

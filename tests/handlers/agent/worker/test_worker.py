@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, Fenced, Receipt, Session, ToolCallBlock, UserMessage
+from lanebus import Bus, Cursor, ExtensionMessage, Fenced, Receipt, Session, ToolCallBlock, TrimRefused, UserMessage
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.log.lease import Lease
@@ -480,6 +480,55 @@ async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_wi
             assert "ArchiveDamaged" in (failed.error_message or "")
 
 
+async def test_a_trim_keeps_the_context_of_an_agent_until_the_archive_has_it(tmp_path: Path) -> None:
+    async with (
+        fresh_server() as (bus, socket),
+        Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other,
+    ):
+        session = other.session("s1")
+        await session.publish(ExtensionMessage.of("tick"))
+        await ask(session)
+        async with working(bus, AgentLoop(Echo())):
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        for before in (3, 5):
+            with pytest.raises(TrimRefused, match="`lanebus archive SESSION`") as caught:
+                await session.trim(before)
+            assert caught.value.holders["a:agent"] == 1
+            assert (await session.trim(before, dry_run=True)).holders["a:agent"] == 1
+        assert (await session.trim(2, dry_run=True)).holders == {}  # of the extension lane alone
+        await session.archive(before=5)
+        assert (await session.trim(5)).entries == 4
+        with pytest.raises(TrimRefused):
+            await session.trim((await session.head()).position + 1)
+        async with working(other, AgentLoop(Echo())):
+            position = await ask(session, "again?")
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(after=Cursor(position)):
+                    if isinstance(envelope.message, AssistantMessage):
+                        assert envelope.message.stop_reason == "stop"
+                        break
+            await nothing_pending(socket)
+        assert [letter async for letter in other.dead_letters("agents").read()] == []
+
+
+async def test_a_forced_trim_records_the_agent_that_it_passed_and_holds_nothing_afterwards() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await ask(session)
+        async with working(bus, AgentLoop(Echo())):
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        end = (await session.head()).position
+        await session.trim(3, force=True)
+        [note] = [envelope.message async for envelope in session.read(after=Cursor(end))]
+        assert isinstance(note, ExtensionMessage)
+        assert isinstance(note.data, dict)
+        assert isinstance(note.data["passed"], dict)
+        assert note.data["passed"]["a:agent"] == 0
+        assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
+
+
 async def test_a_worker_with_a_cached_context_continues_after_a_trim() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
@@ -488,7 +537,7 @@ async def test_a_worker_with_a_cached_context_continues_after_a_trim() -> None:
             await wait_for(session, "agent.ended")
             await nothing_pending(socket)
             position = (await session.head()).position
-            await session.trim(2)  # it reads its own answer before the next decision
+            await session.trim(2, force=True)  # it reads its own answer before the next decision
             await ask(session, "again?")
             with anyio.fail_after(SECONDS):
                 async for envelope in session.follow(after=Cursor(position)):
