@@ -31,8 +31,8 @@ class ExitCode(IntEnum):
     FAILED = 1, "Failed for another reason: a module of yours raised an error, or the output could not be written."
     USAGE = (
         2,
-        "Wrong usage or settings: an unknown option, a missing file, an id that cannot be one, a server that is not safe "
-        "to use, a server's user without a right.",
+        "Wrong usage or settings: an unknown option, a missing file, an id that cannot be one, a server that is not "
+        "safe to use, a server's user without a right.",
     )
     NOT_FOUND = 3, "Not found: there is no such session, entry, dead letter, group or projection."
     REFUSED = 4, "Refused: the log, the agent or you said no. Nothing was changed."

@@ -153,8 +153,9 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
     unknown = list(_unknown(found, known_keys()))
     if unknown:
         remedies = list(dict.fromkeys(remedy for _, remedy in unknown))
-        (first, *more), fault = [key for key, _ in unknown], "there is no such setting"
-        raise SettingsRefused(str(path), first, fault, "; ".join(remedies), [(key, fault) for key in more])
+        fault = "there is no such setting"
+        more = [(key, fault) for key, _ in unknown[1:]]
+        raise SettingsRefused(str(path), unknown[0][0], fault, "; ".join(remedies), more)
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
     try:
         configuration = Configuration.model_validate(found)

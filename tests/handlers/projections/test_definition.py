@@ -273,7 +273,7 @@ class Mutable:
     count: int = 0
 
 
-def mutable(state: Mutable, event: UserMessage) -> Mutable:
+def changeable(state: Mutable, event: UserMessage) -> Mutable:
     return state
 
 
@@ -308,7 +308,7 @@ WRONG: list[tuple[Callable[..., object], str, str]] = [
     (unknown, "'Nowhere' is not defined", "in the module"),
     (plain, "its state, Plain, cannot be stored as JSON", "frozen dataclass"),
     (holder, "its state, Holder, cannot be stored as JSON", "frozen dataclass"),
-    (mutable, "its state, Mutable, can be changed in place", "frozen=True"),
+    (changeable, "its state, Mutable, can be changed in place", "frozen=True"),
     (tuple_keys, "keys are of type tuple", "text or numbers"),
     (needs, "Needs has no default", "initial="),
     (pair, "has no default", "initial="),
