@@ -32,15 +32,18 @@ class OutcomeUnknown(Unavailable):
 
     It is safe to publish again with the same `key`: if the first publish was appended, the second adds nothing.
 
-    Fields: `session`; `seconds`, the time limit of the publish.
+    Fields: `session`; `seconds`, the time limit of the publish; `is_forgotten`, whether the error came before this
+    time, because the server no longer knows this producer's last publish, as many other producers have published since.
     """
 
-    def __init__(self, session: str, seconds: float) -> None:
+    def __init__(self, session: str, seconds: float, *, is_forgotten: bool = False) -> None:
+        cause = f"no answer came within {seconds:g} s"
+        if is_forgotten:
+            cause = "the answer was lost, and the server no longer knows the last publish of this producer"
         super().__init__(
-            f"the outcome of a publish to session {session!r} is unknown, no answer came within {seconds:g} s",
-            "publish again with the same key",
+            f"the outcome of a publish to session {session!r} is unknown, {cause}", "publish again with the same key"
         )
-        self.session, self.seconds = session, seconds
+        self.session, self.seconds, self.is_forgotten = session, seconds, is_forgotten
 
 
 class Refused(Unavailable):

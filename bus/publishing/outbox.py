@@ -150,7 +150,7 @@ class Outbox:
                 break
             if first == b"stale":
                 for publish in (each for unknown in doubtful.values() for each in unknown.publishes):
-                    publish.fail(OutcomeUnknown(self.session, publish.seconds))
+                    publish.fail(OutcomeUnknown(self.session, publish.seconds, is_forgotten=True))
                 self._end_term(int(second))
                 break
             incarnation, _, outcomes = third.partition(b" ")

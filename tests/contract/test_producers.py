@@ -181,6 +181,8 @@ async def test_a_doubtful_publish_that_the_head_has_forgotten_is_unknown_and_nev
         way.is_dark = False
         way.cut()
         await eventually(lambda: outcome != [])
+        assert isinstance(outcome[0], OutcomeUnknown)
+        assert outcome[0].is_forgotten
         await session.publish(said("c"), seconds=20)
         texts = await words(session)
         assert [texts.count(text) for text in "abc"] == [1, 1 if arrives else 0, 1]

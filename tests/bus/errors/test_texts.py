@@ -66,6 +66,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (ArchiveDamaged("s", "1-2-x", "missing"), "restore it from a backup"),
     (Closed("bus"), "open another"),
     (OutcomeUnknown("s", 1.0), "publish again with the same key"),
+    (OutcomeUnknown("s", 1.0, is_forgotten=True), "publish again with the same key"),
     (Refused("OOM"), "raise maxmemory"),
     (LoginRefused(), "correct it there"),
     (ServerInUse(Path("/d"), (7,)), "end the processes that use it"),
