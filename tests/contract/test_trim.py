@@ -228,6 +228,19 @@ async def test_entries_that_are_still_needed_are_not_trimmed(server: AnyServer) 
         await assert_sound(bus, server, "s")
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("before", [0, 1, 3, 4])
+async def test_no_holder_needs_entries_that_are_trimmed_already(server: AnyServer, before: int, dry_run: bool) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 6)
+        await session.save_checkpoint("slow", START)
+        await session.trim(4, force=True)
+        assert await session.trim(before, dry_run=dry_run) == Trimmed(0, 0, 4, {})
+        with pytest.raises(TrimRefused):
+            await session.trim(5)
+
+
 async def test_a_dry_run_returns_what_the_trim_then_does(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")

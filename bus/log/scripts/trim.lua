@@ -86,7 +86,7 @@ local function crc32(text, from)
 end
 
 local holders, is_held = {}, false
-do
+if last_step or keep - 1 > now_trimmed then -- no holder needs what is gone
   local function hold(name, at)
     holders[string.gsub(name, '[^\32-\126]', function(c) return string.format('%%%02X', string.byte(c)) end)] = at
     is_held = true

@@ -208,7 +208,8 @@ class ModelSession:
     def trim(self, before: int, *, run: int, force: bool, is_dry: bool) -> tuple[int, int, dict[str, int]] | None:
         """Return the number of trimmed entries and bytes, and the holders that needed some; None if they refuse it."""
         keep = min(max(before, 1), self.position + 1)
-        holders = {name: at for name, at in self.checkpoints.items() if max(at, self.archived) < keep - 1}
+        needed = keep - 1 if keep - 1 > self.trimmed else 0
+        holders = {name: at for name, at in self.checkpoints.items() if max(at, self.archived) < needed}
         if holders and not force and not is_dry:
             return None
         taken = self.entries[self.trimmed : keep - 1]
