@@ -9,7 +9,7 @@ import pytest
 from lanebus import SetupError, Unavailable
 from lanebus.archive import ArchiveStore, DirectoryArchive, ObjectArchive, archive_store_at
 from lanebus.bus.archive import store as limits
-from lanebus.bus.errors import InvalidArchiveName, MessageTooLarge
+from lanebus.bus.errors import DirectoryNotCreated, InvalidArchiveName, MessageTooLarge
 from tests.support.servers.object_store import bucket_at
 
 
@@ -106,10 +106,10 @@ async def test_what_a_killed_writer_left_is_no_name(tmp_path: Path) -> None:
     assert await store.names("ns/s") == ["ns/s/a"]
 
 
-async def test_a_directory_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     store = DirectoryArchive(tmp_path / "file")
-    with pytest.raises(Unavailable):
+    with pytest.raises(DirectoryNotCreated, match="choose another directory"):
         await store.put_if_absent("ns/s/a", b"x")
     with pytest.raises(Unavailable):
         await store.get("ns/s/a")

@@ -15,7 +15,7 @@ import pytest
 
 from lanebus import SetupError, Unavailable
 from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.errors import InvalidMediaKey, MissingExtra
+from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtra
 from lanebus.bus.media.bounds import MediaBounds
 from lanebus.bus.media.store import MediaHead
 from lanebus.bus.servers.bounds import ConnectionBounds
@@ -271,12 +271,14 @@ async def test_files_are_for_their_owner_alone_and_nothing_else_is_left(tmp_path
     assert await store.head(SHA256) == MediaHead(len(DATA))
 
 
-async def test_a_directory_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path) -> None:
     (tmp_path / "media").write_text("a file")
     store = DirectoryMedia(tmp_path / "media")
-    for look in (store.put_if_absent(DATA), store.get(SHA256), store.head(SHA256)):
+    with pytest.raises(DirectoryNotCreated, match="choose another directory"):
+        await store.put_if_absent(DATA)
+    for look in (store.get, store.head):
         with pytest.raises(Unavailable):
-            await look
+            await look(SHA256)
 
 
 async def test_an_object_carries_its_type_and_is_an_attachment(s3: "S3Store") -> None:

@@ -83,7 +83,7 @@ async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server:
         assert await words(bus.session("s")) == ["a", "b"]
 
 
-@pytest.mark.parametrize("key", ["", " ", "é\x00\n\"'", "{", "k" * 1_024])
+@pytest.mark.parametrize("key", [" ", "é\x00\n\"'", "{", "k" * 1_024])
 async def test_any_text_may_be_a_key(shared_valkey: RealServer, key: str) -> None:
     async with shared_valkey.bus() as bus:
         session = bus.session("s")

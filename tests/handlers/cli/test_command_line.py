@@ -71,7 +71,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "top": (["--once"], 0, '"groups":[]'),
     "publish": (["s", "one"], 0, '"is_duplicate":false'),
     "control": (["s", "pause"], 0, '"is_duplicate":false'),
-    "import": (["-", "--session", "s"], 6, "the transcript is empty"),
+    "import": (["-", "--session", "s"], 6, "unknown transcript format"),
     "export": (["s"], 0, '"type":"lanebus.export"'),
     "convert": (["--from", "native", "--to", "native"], 0, '"hi"'),
     "verify": (["--all"], 0, '"is_whole":true'),
