@@ -47,6 +47,7 @@ from lanebus.agent import (
     steer,
 )
 from lanebus.bus.embedded.server import stop_server
+from lanebus.bus.wire.receipt import Receipt
 from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune
 from lanebus.errors import InvalidArgument, InvalidCursor
 from lanebus.messages import TurnId
@@ -188,6 +189,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),
         "deny session": (OBJECTS, lambda bad: deny(bad, "main.1#0", "c")),
         "answered": (OBJECTS, lambda bad: answered(one, bad)),
+        "answered seconds": (SECONDS, lambda bad: answered(one, Receipt((1,), False), seconds=bad)),
         "ask": (MESSAGES, lambda bad: ask(one, bad)),
         "ask session": (OBJECTS, lambda bad: ask(bad, "x")),
         "ask seconds": (SECONDS, lambda bad: ask(one, "x", seconds=bad)),

@@ -10,10 +10,11 @@ Cancelling a call leaves it open whether the command was published. Send it agai
 
 from typing import Literal, TypeVar
 
+import anyio
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
-from lanebus.bus.errors import Conflict, InvalidArgument, NotAMessage, SessionClosed, require_instance
+from lanebus.bus.errors import Conflict, InvalidArgument, NotAMessage, SessionClosed, require_instance, require_seconds
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from lanebus.bus.messages.events import ControlAnswered, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
@@ -25,6 +26,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
+from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 
 __all__ = (
@@ -236,14 +238,16 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
     return await send(session, _made(Compact, by=by), key=key)
 
 
-async def answered(session: Session, command: Receipt) -> ControlAnswered:
+async def answered(session: Session, command: Receipt, *, seconds: float | None = None) -> ControlAnswered:
     """Wait until a worker has answered a command, and return the answer with its outcome and reason.
 
     Args:
         session: the session.
         command: the receipt that sending the command returned.
+        seconds: longest time to wait. None waits until a worker runs and answers.
 
     Raises:
+        AnswerTimeout: no worker answered within `seconds`. The command stays in the log.
         SessionClosed: the session was closed before a worker answered.
         StreamError: as for `Session.follow`.
         Unavailable: as for `Session.follow`.
@@ -251,14 +255,17 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
     """
     require_session(session)
     require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
+    require_seconds("seconds", seconds, is_optional=True)
     kinds = {ControlAnswered.KIND}
     after = Cursor(command.position)
-    async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
-        message = envelope.message
-        event = parse_event(message) if isinstance(message, ExtensionMessage) else None
-        if isinstance(event, ControlAnswered) and event.control == command.position:
-            return event
-    raise SessionClosed(session.id)
+    with anyio.move_on_after(seconds):
+        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
+            message = envelope.message
+            event = parse_event(message) if isinstance(message, ExtensionMessage) else None
+            if isinstance(event, ControlAnswered) and event.control == command.position:
+                return event
+        raise SessionClosed(session.id)
+    raise AnswerTimeout(session.id, command.position, seconds or 0.0)
 
 
 async def send(

@@ -21,6 +21,7 @@ from lanebus.bus.messages.events import (
 )
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.answer_stream import ModelStream
 from lanebus.handlers.providers.common.answer import Piece
@@ -157,6 +158,16 @@ async def test_an_abort_of_messages_without_a_loop_is_applied() -> None:
         await ask(session, "again?")
         await work(AgentLoop(later), await take_run(session))
         assert len(later.requests) == 1
+
+
+async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_over() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        command = await pause(session)
+        with pytest.raises(AnswerTimeout) as caught:
+            await answered(session, command, seconds=0.01)
+        assert (caught.value.session, caught.value.position) == ("s1", command.position)
+        assert (await session.head()).position == command.position
 
 
 async def test_an_abort_of_an_ended_loop_is_late() -> None:
