@@ -2,15 +2,19 @@
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import click
 
 from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
+from lanebus.handlers.monitoring.log_events import ServerUnsafe, write_event
 
 __all__ = ("log_options", "logging_to_stderr")
+
+_log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -54,8 +58,29 @@ def logging_to_stderr(level: str, form: str) -> Generator[bool, None, None]:
     root.setLevel(logging.WARNING)
     own.setLevel(level.upper())
     try:
-        yield is_json
+        with warnings.catch_warnings():
+            if is_json:
+                warnings.showwarning = _log_warning
+            yield is_json
     finally:
         root.removeHandler(handler)
         root.setLevel(levels[0])
         own.setLevel(levels[1])
+
+
+def _log_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Log a warning as JSON: an event, if it is of the server."""
+    from lanebus.bus.bus import DurabilityWarning  # noqa: PLC0415  # loads the bus, which --help does not need
+
+    del filename, lineno, file, line
+    if issubclass(category, DurabilityWarning):
+        write_event(_log, ServerUnsafe(fault=str(message)))
+    else:
+        _log.warning("%s", message)

@@ -1,16 +1,20 @@
-"""The type of arguments that name a session, and the completion of session ids in a shell."""
+"""The type of arguments that name a session, and the completion of names in a shell."""
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from click.shell_completion import CompletionItem
 
+    from lanebus.bus.bus import Bus
     from lanebus.handlers.cli.options import Settings
 
-__all__ = ("CompletionBounds", "SessionId", "complete_session")
+__all__ = ("CompletionBounds", "SessionId", "complete_agent", "complete_group", "complete_session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,7 @@ class CompletionBounds:
     seconds: float = 1.0
     """longest time for one word; if the server is slower, nothing is completed"""
     ids: int = 100
-    """most session ids"""
+    """most names"""
 
 
 _BOUNDS = CompletionBounds()
@@ -45,27 +49,55 @@ class SessionId(click.ParamType[str]):
 
 
 def complete_session(ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
-    """Return the first ids that begin with a text. Errors and delays complete nothing."""
+    """Return the first session ids that begin with a text."""
+    return _complete(ctx, incomplete, lambda bus: bus.catalog.names(incomplete, _BOUNDS.ids))
+
+
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Return the consumer groups whose names begin with a text."""
+    del param
+    return _complete(ctx, incomplete, lambda bus: bus.groups())
+
+
+def complete_agent(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Return the agents whose names begin with a text."""
+    del param
+
+    async def names(bus: "Bus") -> list[str]:
+        return [agent.name for agent in await bus.agents()]
+
+    return _complete(ctx, incomplete, names)
+
+
+def _complete(
+    ctx: click.Context, incomplete: str, ask: "Callable[[Bus], Awaitable[Sequence[str]]]"
+) -> "list[CompletionItem[str]]":
+    """Return the names that begin with a text. Errors and delays complete nothing, and nothing is printed."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415  # only a completion needs these
 
     from lanebus.bus.errors import BusError  # noqa: PLC0415
     from lanebus.handlers.cli.options import Settings  # noqa: PLC0415
 
     try:
-        return [CompletionItem(name) for name in _names(Settings.of(ctx), incomplete)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning would be printed into the prompt
+            names = _names(Settings.of(ctx), ask)
     except (BusError, click.UsageError, OSError):
         return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)][: _BOUNDS.ids]
 
 
-def _names(settings: "Settings", incomplete: str, bounds: CompletionBounds = _BOUNDS) -> list[str]:
+def _names(
+    settings: "Settings", ask: "Callable[[Bus], Awaitable[Sequence[str]]]", bounds: CompletionBounds = _BOUNDS
+) -> "Sequence[str]":
     import anyio  # noqa: PLC0415
 
     from lanebus.handlers.cli.access import open_bus  # noqa: PLC0415
 
-    async def ask() -> list[str]:
+    async def main() -> "Sequence[str]":
         with anyio.move_on_after(bounds.seconds):
             async with open_bus(settings) as bus:
-                return await bus.catalog.names(incomplete, bounds.ids)
+                return await ask(bus)
         return []
 
-    return anyio.run(ask)
+    return anyio.run(main)

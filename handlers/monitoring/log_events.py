@@ -24,15 +24,17 @@ __all__ = (
     "MonitorBegun",
     "ServerFound",
     "ServerLost",
+    "ServerUnsafe",
     "TurnDone",
     "WorkDead",
     "WorkRetried",
     "WorkerBegun",
     "WorkerEnded",
+    "WorkerNameInUse",
     "write_event",
 )
 
-Value = str | int | float | bool | None
+Value = str | int | float | bool | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,17 @@ class WorkerBegun(LogEvent):
     NAME = "worker.begun"
     group: str
     concurrency: int
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerNameInUse(LogEvent):
+    """A worker began under the name of another, whose last heartbeat is recent: that one may still run."""
+
+    NAME = "worker.name_in_use"
+    LEVEL = logging.WARNING
+    group: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +196,15 @@ class ServerLost(LogEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUnsafe(LogEvent):
+    """The bus's server may lose acknowledged messages."""
+
+    NAME = "server.unsafe"
+    LEVEL = logging.WARNING
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFound(LogEvent):
     """The bus's server answers again."""
 
@@ -193,6 +215,7 @@ class ServerFound(LogEvent):
 
 EVENTS: tuple[type[LogEvent], ...] = (
     WorkerBegun,
+    WorkerNameInUse,
     WorkerEnded,
     MonitorBegun,
     DrainBegun,
@@ -206,16 +229,19 @@ EVENTS: tuple[type[LogEvent], ...] = (
     LeaseLost,
     ServerLost,
     ServerFound,
+    ServerUnsafe,
 )
 """All events, in the order of the documentation."""
 
 FIELD_MEANINGS = {
     "address": "its URL",
+    "agents": "agents that the worker serves",
     "attempt": "number of the failed attempt, from 1",
     "attempts": "failed attempts in all",
     "command": "the command that the server's user may not run; empty if the server names none",
     "concurrency": "most sessions at a time",
     "error": "type of the error, or the server's code such as `NOPERM`",
+    "fault": "what may be lost, and what to do",
     "group": "consumer group",
     "handed_back": "sessions returned to the group unfinished",
     "has_left": "false: its work has to be claimed by other workers",
@@ -226,7 +252,7 @@ FIELD_MEANINGS = {
     "provider": "the model's provider",
     "reason": "stop reason, as in the log",
     "runs": "calls of an agent since the start",
-    "seconds": "pause until the next attempt, or duration; null if unknown",
+    "seconds": "pause until the next attempt, duration, or age of a heartbeat; null if unknown",
     "sessions": "running sessions",
     "status": "HTTP status; null if there is none",
     "tokens": "all tokens",
@@ -247,5 +273,9 @@ def write_event(logger: logging.Logger, event: LogEvent, context: LogContext | N
     if not logger.isEnabledFor(event.LEVEL):
         return
     values: dict[str, Value] = {"event": event.NAME, **common_fields(context), **asdict(event)}
-    shown = (f"{name}={value}" for name, value in values.items() if name != "event" and value not in {"", None})
+    shown = (
+        f"{name}={','.join(value) if isinstance(value, tuple) else value}"
+        for name, value in values.items()
+        if name != "event" and value not in {"", None}
+    )
     logger.log(event.LEVEL, "%s", " ".join((event.NAME, *shown)), extra=values, stacklevel=2)

@@ -189,7 +189,8 @@ class Worker:
         the failure is recorded in the session's log, and its work becomes a dead letter.
         """
         self._is_running = True
-        write_event(_log, WorkerBegun(group=self._group, concurrency=self._concurrency), self._context)
+        begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
+        write_event(_log, begun, self._context)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._heartbeat.run)

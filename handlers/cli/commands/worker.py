@@ -1,11 +1,13 @@
 """`lanebus worker`: run an agent on all sessions that need an answer."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.errors import BusError
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
@@ -16,10 +18,15 @@ from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import on_sigterm, run
+from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.usage import WrongUsage
+from lanebus.handlers.monitoring.log_context import LogContext
+from lanebus.handlers.monitoring.log_events import WorkerNameInUse, write_event
 
 __all__ = ("command",)
+
+_log = logging.getLogger(__name__)
 
 _SECONDS = click.FloatRange(min=0.0, min_open=True)
 
@@ -37,6 +44,7 @@ _SECONDS = click.FloatRange(min=0.0, min_open=True)
     "--group",
     default="agents",
     metavar="NAME",
+    shell_complete=complete_group,
     help="Consumer group; its workers share the sessions.",
     show_default=True,
 )
@@ -126,7 +134,7 @@ def command(
     )
     with logging_to_stderr(log_level, log_format) as is_json:
         greeting = "" if is_json else f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"
-        run(partial(_work, Settings.of(ctx), make, greeting, address))
+        run(partial(_work, Settings.of(ctx), make, group, greeting, address))
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -146,12 +154,25 @@ def _tell_agents(bus: Bus, worker: Worker) -> None:
         )
 
 
+async def _tell_namesake(bus: Bus, group: str, name: str) -> None:
+    """Log a warning if a worker of this name seems to be alive. A restarted worker takes its name back."""
+    try:
+        consumers = (await bus.group_status(group)).consumers
+    except BusError:
+        return  # the worker itself tells of a server that does not answer
+    for each in consumers:
+        if each.name == name and each.is_alive:
+            found = WorkerNameInUse(group=group, seconds=round(each.seen or 0.0, 3))
+            write_event(_log, found, LogContext(worker=name))
+
+
 async def _work(
-    settings: Settings, make: Callable[[Bus], Worker], greeting: str, address: MonitorAddress | None
+    settings: Settings, make: Callable[[Bus], Worker], group: str, greeting: str, address: MonitorAddress | None
 ) -> None:
     collect_rarely()
     async with open_bus(settings) as bus:
         worker = make(bus)
+        await _tell_namesake(bus, group, worker.name)
         async with worker_monitor(bus, worker, address):
             with on_sigterm(worker.stop):
                 if greeting:

@@ -8,9 +8,13 @@ from typing import cast
 
 import httpx2
 import pytest
+from anyio.to_thread import run_sync
 
+from lanebus import Bus
+from lanebus.bus.embedded.launcher import find_binary
 from lanebus.handlers.cli.entry import run_command_line
 from tests.support.cli.command_line import CommandLine, Running, objects
+from tests.support.servers.real import real_server
 
 __all__ = ()
 
@@ -147,12 +151,34 @@ def test_a_worker_answers_and_ends_on_a_signal(lanebus: CommandLine, number: sig
         assert worker.stderr is not None
         begun = json.loads(worker.stderr.readline())
         assert (begun["event"], begun["worker"], begun["group"]) == ("worker.begun", "w1", "agents")
+        assert begun["agents"] == ["agent"]
         with lanebus.running("tail", "s", "-f") as follower:
             assert follower.stdout is not None
             assert any('"kind":"agent.ended"' in line for line in follower.stdout)
         ended, lines = end(worker, number)
         assert (ended, [line.get("event") for line in objects(lines)][-1]) == (code, "worker.ended")
     assert len(lanebus("turns", "s").out.splitlines()) == 2
+
+
+async def test_a_worker_warns_if_another_of_its_name_seems_to_be_alive(lanebus: CommandLine) -> None:
+    async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1", heartbeat=600) as consumer:
+        await consumer.heartbeat()
+        for name, expected in (("w2", "worker.begun"), ("w1", "worker.name_in_use")):
+            with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", name) as worker:
+                assert worker.stderr is not None
+                first = json.loads(await run_sync(worker.stderr.readline))
+                assert (first["event"], first["worker"]) == (expected, name)
+
+
+async def test_a_worker_logs_an_unsafe_server_as_json(lanebus: CommandLine) -> None:
+    with (
+        real_server(find_binary(), "--appendonly", "no") as server,
+        lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--url", server.url) as worker,
+    ):
+        assert worker.stderr is not None
+        first = json.loads(await run_sync(worker.stderr.readline))
+    assert (first["event"], first["level"]) == ("server.unsafe", "warning")
+    assert "append" in first["fault"]
 
 
 def test_a_worker_finishes_its_turn_after_sigterm(lanebus: CommandLine) -> None:
