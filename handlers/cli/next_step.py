@@ -41,6 +41,8 @@ def _own_words(error: BusError) -> str:
                 f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "
                 "with another --namespace"
             )
+        case errors.LoginRefused():
+            return "correct the user or the password in the URL"
         case errors.Refused(code="NOPERM", command=""):
             return "the server did not name the right that its user lacks: `lanebus doctor` does"
         case NoModel():

@@ -10,6 +10,7 @@ from lanebus.bus.groups.agents import AgentStatus
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import ViewCommand, ViewGroup
+from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count
@@ -26,7 +27,9 @@ _COLUMNS = (
 
 
 @click.group("agents", cls=ViewGroup, invoke_without_command=True)
-@click.option("--group", metavar="NAME", help="Consumer group of the workers; default: agents.")
+@click.option(
+    "--group", metavar="NAME", shell_complete=complete_group, help="Consumer group of the workers; default: agents."
+)
 @click.pass_context
 def command(ctx: click.Context, *, group: str | None) -> None:
     """List agents, with the number of their sessions, of sessions that wait for a worker, and of live workers. Each

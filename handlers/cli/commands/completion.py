@@ -12,8 +12,9 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script for SHELL that completes commands, options, choices and session ids. Session ids come from the bus
-    that the command line or the environment names: at most 100, and none if it takes longer than one second.
+    """Print a script for SHELL that completes commands, options, choices, session ids, agents and groups. These names
+    come from the bus that the command line or the environment names: at most 100, and none if it takes longer than one
+    second.
 
     \b
     bash: add to ~/.bashrc                     eval "$(lanebus completion bash)"

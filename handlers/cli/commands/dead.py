@@ -11,7 +11,7 @@ from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import NoSuchLetter
 from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_group
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
@@ -34,7 +34,10 @@ _LOOK = 2_000
 """most bytes of a dead letter's entry that `show` prints"""
 
 _group_option = click.option(
-    "--group", metavar="NAME", help="Only dead letters of this consumer group; default: all groups."
+    "--group",
+    metavar="NAME",
+    shell_complete=complete_group,
+    help="Only dead letters of this consumer group; default: all groups.",
 )
 _session_option = click.option(
     "--session", type=SessionId(), metavar="SESSION", help="Only dead letters of this session; default: all sessions."

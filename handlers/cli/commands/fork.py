@@ -8,7 +8,7 @@ from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.options import ViewCommand
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_agent
 from lanebus.handlers.cli.terminal.output import Output
 
 __all__ = ("command",)
@@ -23,7 +23,12 @@ __all__ = ("command",)
     help="Last shared entry; default: the last entry of SESSION.",
 )
 @click.option("--id", "name", metavar="ID", help="Id of the new session; default: a random id.")
-@click.option("--agent", metavar="NAME", help="Agent that the new session belongs to; default: that of SESSION.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agent,
+    help="Agent that the new session belongs to; default: that of SESSION.",
+)
 @click.pass_context
 def command(ctx: click.Context, session: str, *, at: int | None, name: str | None, agent: str | None) -> None:
     """Start a session that shares the entries of SESSION up to a position. After it, each continues on its own.

@@ -9,6 +9,7 @@ from lanebus.bus.groups.status import GroupStatus
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import NoSuchGroup
 from lanebus.handlers.cli.options import BusGroup, ViewCommand
+from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.consent import ask, require_consent, yes_option
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
@@ -61,7 +62,7 @@ def status(ctx: click.Context) -> None:
 
 
 @command.command("remove", cls=ViewCommand)
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.option("--force", is_flag=True, help="Remove it even if its workers seem to be alive.")
 @yes_option
 @click.pass_context

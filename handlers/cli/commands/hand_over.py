@@ -9,7 +9,7 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import existing, on_bus
 from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_agent
 from lanebus.handlers.cli.terminal.output import Output
 from lanebus.handlers.cli.terminal.receipt import receipt_json
 
@@ -18,7 +18,7 @@ __all__ = ("command",)
 
 @click.command("hand-over", cls=BusCommand)
 @click.argument("session", type=SessionId())
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @click.option("--by", metavar="NAME", help="Who hands it over; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
 @click.option(

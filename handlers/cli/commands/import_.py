@@ -15,7 +15,7 @@ from lanebus.handlers.cli.errors import FileUnread
 from lanebus.handlers.cli.exits import ExitCode
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.progress import ProgressBar
 from lanebus.handlers.cli.terminal.text import count
@@ -37,7 +37,12 @@ _LINES_WITH_HEADER = 100
     metavar="ID",
     help="Target session; default: the id in the transcript, else the name of the file.",
 )
-@click.option("--agent", metavar="NAME", help="Agent that a new session belongs to; default: the default agent.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agent,
+    help="Agent that a new session belongs to; default: the default agent.",
+)
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None, agent: str | None) -> int:
     """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of the agents pi,

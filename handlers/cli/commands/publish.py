@@ -16,7 +16,7 @@ from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import InputLineRefused
 from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.receipt import receipt_json
 from lanebus.handlers.cli.usage import WrongUsage
@@ -41,6 +41,7 @@ _ROLES: Mapping[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
 @click.option(
     "--agent",
     metavar="NAME",
+    shell_complete=complete_agent,
     help="Agent of a new session; refused if the session belongs to another. Default: the session's own.",
 )
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")

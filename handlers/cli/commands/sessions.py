@@ -16,7 +16,7 @@ from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import ViewCommand
-from lanebus.handlers.cli.session_id import SessionId
+from lanebus.handlers.cli.session_id import SessionId, complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, moment, money, size
@@ -77,7 +77,7 @@ class _Found(NamedTuple):
 
 
 @click.command("sessions", cls=ViewCommand)
-@click.option("--agent", metavar="NAME", help="Only sessions that belong to this agent.")
+@click.option("--agent", metavar="NAME", shell_complete=complete_agent, help="Only sessions that belong to this agent.")
 @click.option(
     "--state",
     type=click.Choice(get_args(SessionState)),

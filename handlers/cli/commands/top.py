@@ -11,6 +11,7 @@ from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.dashboard import Line, draw
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.screen import Screen, can_draw, has_colours, painted
@@ -25,7 +26,12 @@ PATIENCE_SECONDS = 3.0
 
 @click.command("top", cls=ViewCommand)
 @click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="Show only this consumer group; may be repeated."
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_group,
+    help="Show only this consumer group; may be repeated.",
 )
 @click.option("--once", is_flag=True, help="Print one reading, and end.")
 @click.option(

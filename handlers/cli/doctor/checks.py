@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
+from urllib.parse import unquote, urlsplit
 
 import anyio
 
@@ -58,7 +59,7 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         moments = [cast("Sequence[bytes]", reply) for reply in await pool.call_each("TIME")]
         after = time.time()
         findings += [ok("server", f"{len(moments)} reached, answered in {(after - before) * 1000:.0f} ms")]
-        findings += await _rights(topology, keys)
+        findings += await _rights(topology, keys, _user(settings.url))
         infos = await server_infos(pool)
         for info, config in zip(infos, await _settings(pool, len(infos)), strict=True):
             findings += check_server(ServerFacts(info, config))
@@ -67,10 +68,15 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         findings += clocks
 
 
-async def _rights(topology: Topology, keys: Keys) -> list[Finding]:
+def _user(url: str | None) -> str:
+    """Return the user that a URL names; the server's own name for the user without one is "default"."""
+    return unquote((url and urlsplit(url).username) or "default")
+
+
+async def _rights(topology: Topology, keys: Keys, user: str) -> list[Finding]:
     connection = await topology.route(keys.sessions(0)).connect()
     try:
-        return await check_rights(connection, keys)
+        return await check_rights(connection, keys, user)
     finally:
         await connection.close()
 

@@ -16,12 +16,13 @@ from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 __all__ = ("check_rights", "needed_commands")
 
 
-async def check_rights(connection: Connection, keys: Keys) -> list[Finding]:
+async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Finding]:
     """Return a finding with the commands that the connection's user may not run.
 
     Args:
         connection: to the server that holds `keys.sessions(0)`. It is not in a transaction.
         keys: names of the keys of the namespace.
+        user: the name of the connection's user.
 
     Raises:
         Unavailable: the server did not answer.
@@ -34,7 +35,8 @@ async def check_rights(connection: Connection, keys: Keys) -> list[Finding]:
     if not refused:
         return [ok("rights", f"the user may run the {len(commands)} commands that the bus needs")]
     names = sorted(set(refused))
-    remedy = f"ACL SETUSER <user> {' '.join(f'+{name}' for name in names)} ~{keys.namespace}:*, then ACL SAVE"
+    grants = " ".join(f"+{name}" for name in names)
+    remedy = f"ACL SETUSER {user} {grants} ~{keys.namespace}:*, then {_SAVE}"
     return [error("rights", f"the user may not run {', '.join(names)} on keys of {keys.namespace!r}", remedy)]
 
 
@@ -90,6 +92,8 @@ def _name(command: Sequence[Argument]) -> str:
     first = str(command[0]).lower()
     return f"{first}|{str(command[1]).lower()}" if first in _WITH_SUBCOMMANDS else first
 
+
+_SAVE = "ACL SAVE, or CONFIG REWRITE if users are in the server's file"
 
 _WITH_SUBCOMMANDS = frozenset({"client", "script", "xgroup", "xinfo"})
 

@@ -2,9 +2,13 @@
 
 import socket
 
+import anyio
 import pytest
 
+from lanebus import Bus
+from lanebus.bus.embedded.launcher import find_binary
 from tests.support.cli.command_line import CommandLine
+from tests.support.servers.real import real_server
 
 __all__ = ()
 
@@ -38,6 +42,30 @@ def test_commands_options_choices_and_session_ids_are_completed(lanebus: Command
     assert complete(lanebus, "lanebus", "tail", "sup") == ["support-1", "support-2"]
     assert complete(lanebus, "lanebus", "verify", "other", "sup") == ["support-1", "support-2"]
     assert complete(lanebus, "lanebus", "tail", "none") == []
+
+
+def test_agents_and_groups_are_completed(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hi", "--agent", "support")
+
+    async def beat() -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("crew", "w1") as consumer:
+            with anyio.move_on_after(0.01):
+                await consumer.fetch(1)
+            with anyio.fail_after(120):
+                while "crew" not in await bus.groups():
+                    await consumer.heartbeat()
+
+    anyio.run(beat)
+    assert complete(lanebus, "lanebus", "hand-over", "s", "sup") == ["support"]
+    assert complete(lanebus, "lanebus", "sessions", "--agent", "") == ["agent", "support"]
+    for words in (("top", "--group"), ("dead", "list", "--group"), ("groups", "remove")):
+        assert complete(lanebus, "lanebus", *words, "cr") == ["crew"]
+
+
+def test_completion_of_an_unsafe_server_prints_nothing_but_names(lanebus: CommandLine) -> None:
+    with real_server(find_binary(), "--appendonly", "no") as server:
+        lanebus("publish", "support-1", "hi", "--url", server.url)
+        assert complete(lanebus, "lanebus", "--url", server.url, "tail", "sup") == ["support-1"]
 
 
 def test_at_most_a_hundred_session_ids_are_completed(lanebus: CommandLine) -> None:

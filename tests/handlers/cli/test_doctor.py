@@ -15,6 +15,7 @@ from lanebus.handlers.cli.doctor.rights import needed_commands
 from lanebus.handlers.cli.doctor.server import ServerFacts, check_clock, check_server
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 
@@ -70,7 +71,17 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     assert weak.code == 7
     (found,) = [line for line in objects(weak.out) if line["check"] == "rights"]
     assert found["text"] == "the user may not run xgroup|create, zadd on keys of 'lanebus'"
-    assert "+xgroup|create +zadd ~lanebus:*" in str(found["remedy"])
+    assert str(found["remedy"]).startswith(
+        "ACL SETUSER default +xgroup|create +zadd ~lanebus:*, then ACL SAVE, or CONFIG"
+    )
+
+
+def test_a_wrong_password_is_to_be_corrected_in_the_url(lanebus: CommandLine, valkey: RealServer) -> None:
+    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all", "-xadd")
+    wrong, right = (f"unix://app:{password}@{valkey.socket}" for password in ("wrong", "pass"))
+    assert objects(lanebus("doctor", "--url", wrong).out)[-1]["remedy"] == "correct the user or the password in the URL"
+    remedies = [str(line["remedy"]) for line in objects(lanebus("doctor", "--url", right).out)]
+    assert any(text.startswith("ACL SETUSER app +xadd") for text in remedies)
 
 
 def test_server_that_is_not_there_is_an_error_with_its_cause(lanebus: CommandLine) -> None:
