@@ -154,8 +154,8 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
     if unknown:
         remedies = list(dict.fromkeys(remedy for _, remedy in unknown))
         fault = "there is no such setting"
-        more = [(key, fault) for key, _ in unknown[1:]]
-        raise SettingsRefused(str(path), unknown[0][0], fault, "; ".join(remedies), more)
+        (first, _), *others = unknown
+        raise SettingsRefused(str(path), first, fault, "; ".join(remedies), [(key, fault) for key, _ in others])
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
     try:
         configuration = Configuration.model_validate(found)
