@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.errors import check_bounds
 from lanebus.bus.following.subscription import HubBounds
 from lanebus.bus.groups.activity import ActivityBounds
 from lanebus.bus.log.bounds import LogBounds
@@ -43,3 +44,6 @@ class Bounds:
     """the media store on the bus's own server; other media stores have bounds of their own"""
     activity: ActivityBounds = field(default_factory=ActivityBounds)
     """the page size of `Bus.activity`"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds")

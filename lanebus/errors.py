@@ -35,6 +35,7 @@ from lanebus.bus.errors.message import (
 from lanebus.bus.errors.setup import (
     DirectoryNotCreated,
     DirectoryNotOwned,
+    InvalidBound,
     InvalidNamespace,
     MissingExtra,
     MissingUpcaster,
@@ -98,6 +99,7 @@ __all__ = (
     "GroupInUse",
     "InvalidArchiveName",
     "InvalidArgument",
+    "InvalidBound",
     "InvalidContent",
     "InvalidCursor",
     "InvalidLetterId",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("ArchiveBounds",)
 
 
@@ -14,3 +16,6 @@ class ArchiveBounds:
     its own."""
     entries: int = 10_000
     """Maximum number of entries in a segment."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.archive")

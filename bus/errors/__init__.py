@@ -12,6 +12,7 @@ The text of an error is built from its typed fields. Catch a class and read the 
 
 from lanebus.bus.errors.arguments import *
 from lanebus.bus.errors.base import *
+from lanebus.bus.errors.bounds import *
 from lanebus.bus.errors.closed import *
 from lanebus.bus.errors.message import *
 from lanebus.bus.errors.setup import *

@@ -7,6 +7,7 @@ from lanebus.bus.errors.base import BusError
 __all__ = (
     "DirectoryNotCreated",
     "DirectoryNotOwned",
+    "InvalidBound",
     "InvalidNamespace",
     "MissingExtra",
     "MissingUpcaster",
@@ -23,6 +24,17 @@ __all__ = (
 
 class SetupError(BusError):
     """The configuration does not work. Change the setting that the text names."""
+
+
+class InvalidBound(SetupError):
+    """A bound is no number, or too small.
+
+    Fields: `key`, such as "bounds.publish.batch_count" or "WorkerBounds.store_every"; `value`.
+    """
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(f"{key} is {repr(value)[:80]}", remedy)
+        self.key, self.value = key, value
 
 
 class InvalidNamespace(SetupError):

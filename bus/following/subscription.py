@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from lanebus.bus.errors import check_bounds
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.notice import Notice
 
@@ -50,6 +51,9 @@ class HubBounds:
     checked_sessions: int = 2_000
     """Maximum number of quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at
     once blocked the event loop for 0.2 s."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.hub", zero=("direct_sessions", "unsized_sessions"))
 
 
 class SubscriptionOptions(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from lanebus.bus.errors import InvalidSessionId, require_instance
+from lanebus.bus.errors import InvalidSessionId, check_bounds, require_instance
 from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.wire.keys import check_session_id
 
@@ -24,6 +24,9 @@ class ActivityBounds:
 
     publishes: int = 100
     """maximum number of publishes of each bucket whose session is named; further publishes are only counted"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.activity")
 
 
 _ACTIVITY = Script("activity")

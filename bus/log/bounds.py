@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("LogBounds",)
 
 
@@ -53,3 +55,6 @@ class LogBounds:
     """Age in seconds at which the total size of all sessions is counted again before it is compared with its limit."""
     live_index: int = 1_000
     """A bucket's index of live deltas is never trimmed to fewer entries than this."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.log", zero=("quarantine_attempts", "size_seconds"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("WorkBounds",)
 
 _EXACT = 100
@@ -67,6 +69,21 @@ class WorkBounds:
     """maximum number of pending sessions of a bucket that a group's status names"""
     lag_sessions: int = 2_000
     """maximum number of sessions of a bucket to count for `GroupStatus.lag`"""
+
+    def __post_init__(self) -> None:
+        check_bounds(
+            self,
+            "bounds.work",
+            zero=(
+                "wake_ups",
+                "notices",
+                "watch_pause_seconds",
+                "linger_seconds",
+                "error_length",
+                "reason_length",
+                "raw_bytes",
+            ),
+        )
 
     @property
     def wake_up_trim(self) -> tuple[str, int]:

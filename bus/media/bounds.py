@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("DEFAULT_MEDIA_BOUNDS", "MediaBounds")
 
 
@@ -13,6 +15,9 @@ class MediaBounds:
     """slowest transfer of media, in bytes a second. A slower connection to the bus's own server is treated as dead"""
     loads_at_once: int = 8
     """maximum number of media that `resolve_media` loads at the same time"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.media")
 
 
 DEFAULT_MEDIA_BOUNDS = MediaBounds()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("LiveBounds",)
 
 
@@ -28,3 +30,6 @@ class LiveBounds:
     may have more."""
     cached_seconds: float = 10.0
     """Seconds for which a session's live deltas stay in the cache after a follower has read them."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.live", zero=("cut_seconds", "cached_seconds"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("PublishBounds",)
 
 
@@ -35,3 +37,6 @@ class PublishBounds:
     """longest pause before an append is retried"""
     close_seconds: float = 5.0
     """longest time that closing a bus waits for queued and sent publishes"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.publish", zero=("quarantine_attempts", "close_seconds"))

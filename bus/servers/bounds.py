@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("ConnectionBounds",)
 
 
@@ -37,3 +39,6 @@ class ConnectionBounds:
     another"""
     group_commands: int = 128
     """about the most commands in a group. The commands of one call are always in the same group"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.connection")

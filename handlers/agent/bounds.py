@@ -5,6 +5,7 @@ Correctness must not depend on large values: tests pass tiny ones.
 
 from dataclasses import dataclass, field
 
+from lanebus.bus.errors import check_bounds
 from lanebus.bus.publishing.limits import MESSAGE_LIMIT_BYTES
 
 __all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "PreviewBounds", "RunBounds", "WorkerBounds")
@@ -16,6 +17,9 @@ class ModelBounds:
 
     read_ahead: int = 64
     """maximum number of pieces of an answer that are buffered; while the buffer is full, the connection is not read"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,9 @@ class PreviewBounds:
     """longest wait, at the end of a message, until its last pieces are sent"""
     answer_seconds: float = 86_400.0
     """longest time that sending a delta waits for the server while the model streams"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("pause_seconds", "end_seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,19 @@ class RunBounds:
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
 
+    def __post_init__(self) -> None:
+        check_bounds(
+            self,
+            zero=(
+                "watch_after_seconds",
+                "partial_answer_seconds",
+                "clean_up_seconds",
+                "drain_tokens",
+                "usage_seconds",
+                "usage_attempts",
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBounds:
@@ -92,6 +112,9 @@ class WorkerBounds:
     renewals: int = 3
     """renewals within one heartbeat period; the time-out of each is an equal share of the period"""
     run: RunBounds = field(default_factory=RunBounds)
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("warm_sessions", "warm_entries"))
 
 
 DEFAULT_RUN_BOUNDS = RunBounds()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lanebus.bus.errors import check_bounds
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
@@ -25,6 +27,9 @@ class CompletionBounds:
     """longest time for one word; if the server is slower, nothing is completed"""
     ids: int = 100
     """most names"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
 
 _BOUNDS = CompletionBounds()

@@ -20,7 +20,7 @@ from pydantic_settings import (
 )
 
 from lanebus.bus.bounds import Bounds
-from lanebus.bus.errors import SetupError
+from lanebus.bus.errors import InvalidBound, SetupError
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
 from lanebus.handlers.cli.variables import CONFIG, PREFIX, SHORT, short_settings, variable_of
 
@@ -156,6 +156,8 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
         fault = "there is no such setting"
         (first, _), *others = unknown
         raise SettingsRefused(str(path), first, fault, "; ".join(remedies), [(key, fault) for key, _ in others])
+    if path is not None:
+        _check_numbers(str(path), found)
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
     try:
         configuration = Configuration.model_validate(found)
@@ -165,6 +167,9 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
         (key, fault), *more = mistakes
         where = "the environment" if any(_given(each, key) for each in environment) else str(path)
         raise SettingsRefused(where, key, fault, f"correct {'these values' if more else 'this value'}", more) from None
+    except InvalidBound as error:
+        where = "the environment" if any(_given(each, error.key) for each in environment) else str(path)
+        raise SettingsRefused(where, error.key, f"the value is {error.value!r}", error.remedy) from None
     settings = list[Setting]()
     for key, value, text in _walk(configuration):
         is_of_environment = any(_given(each, key) for each in environment)
@@ -252,6 +257,23 @@ _PLAIN = {
     "tuple_type": "write a list of texts",
 }
 """Pydantic's type of an error → the fault, in words for people who do not know Python."""
+
+
+def _check_numbers(where: str, found: Mapping[str, object]) -> None:
+    """Refuse true and false for a number: pydantic takes them as 1 and 0."""
+    for key, default, _ in _walk(Configuration.model_construct()):
+        value = _value(found, key)
+        if isinstance(value, bool) and isinstance(default, int | float) and not isinstance(default, bool):
+            raise SettingsRefused(where, key, f"the value is {str(value).lower()}", "use a number")
+
+
+def _value(source: Mapping[str, object], key: str) -> object:
+    """Return the value of a key with dots; None if there is none."""
+    name, _, rest = key.partition(".")
+    value = source.get(name)
+    if not rest:
+        return value
+    return _value(cast("dict[str, object]", value), rest) if isinstance(value, dict) else None
 
 
 def _given(source: Mapping[str, object], key: str) -> bool:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("DEFAULT_MCP_BOUNDS", "McpBounds")
 
 
@@ -33,6 +35,9 @@ class McpBounds:
     progress_pause_seconds: float = 0.2
     """shortest time between two progress entries: each is an entry of the log, and a server may report a thousand
     times per second"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("quiet_seconds", "idle_seconds", "grace_seconds", "progress_pause_seconds"))
 
 
 DEFAULT_MCP_BOUNDS = McpBounds()

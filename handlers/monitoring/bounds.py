@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("DEFAULT_MONITOR_BOUNDS", "MonitorBounds")
 
 
@@ -23,6 +25,9 @@ class MonitorBounds:
     """most agents in one scrape, those with most sessions"""
     grace_seconds: int = 1
     """longest wait for running requests when the monitor ends"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("cached_seconds", "groups", "agents", "grace_seconds"))
 
 
 DEFAULT_MONITOR_BOUNDS = MonitorBounds()

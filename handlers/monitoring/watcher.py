@@ -13,7 +13,7 @@ from typing import NamedTuple
 import anyio
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable
+from lanebus.bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable, check_bounds
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.groups.lease_status import LeaseStatus
 from lanebus.bus.groups.status import GroupStatus
@@ -49,6 +49,9 @@ class WatcherBounds:
     have several entries"""
     cached_sessions: int = 500
     """maximum number of sessions whose status is kept between looks"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("entries_before_end", "entries_before_publish"))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, SessionErased, StreamError, Unavailable
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, SessionErased, StreamError, Unavailable, check_bounds
 from lanebus.bus.log.batches import batched
 from lanebus.handlers.projections.errors import InvalidProjection
 from lanebus.handlers.projections.projection import (
@@ -46,6 +46,9 @@ class AllSessionsBounds:
     """Seconds between two checks for changed sessions."""
     sweep_seconds: float = 60.0
     """Seconds between two reads of all sessions. Only these reads find erased sessions."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("sweep_seconds",))
 
 
 @dataclass(frozen=True)

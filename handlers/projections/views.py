@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import SessionErased, check_bounds
 from lanebus.handlers.projections.projection import look
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class ViewBounds:
     entries: int = 100_000
     """maximum number of entries that the states in the cache were folded from, summed over all states. `TURNS` takes
     about 2 kB for each entry; the other states take far less"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
 
 DEFAULT_VIEW_BOUNDS = ViewBounds()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("DEFAULT_TRANSCRIPT_BOUNDS", "TranscriptBounds")
 
 
@@ -25,6 +27,9 @@ class TranscriptBounds:
     """Claude Code: most bytes of the lines held back"""
     recent_answers: int = 64
     """Claude Code: number of recent answers to which later tool results are still moved"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("bytes_in_flight", "waiting_lines", "waiting_bytes"))
 
 
 DEFAULT_TRANSCRIPT_BOUNDS = TranscriptBounds()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 
 __all__ = ("DEFAULT_UI_BOUNDS", "UiBounds")
@@ -36,6 +37,9 @@ class UiBounds:
     requests them after each turn."""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("grace_seconds", "dropped_bytes"))
 
 
 DEFAULT_UI_BOUNDS = UiBounds()

@@ -142,7 +142,7 @@ class Api:
         return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
 
     async def post_command(self, request: Request) -> Response:
-        """Publish a command, `{"command": "abort", "key"?: …, "by"?: …, …}`, see [Commands](#commands). 201 with positions.
+        """Publish a command, `{"command": "abort", "key"?: …, "by"?: …, …}`, see [Commands](#commands). 201.
 
         The last position is the command's. A worker answers the command with a `ControlAnswered` event that names this
         position. A repeat with the same key adds nothing, as with messages.

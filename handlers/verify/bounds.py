@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lanebus.bus.errors import check_bounds
+
 __all__ = ("DEFAULT_VERIFY_BOUNDS", "VerifyBounds")
 
 
@@ -17,6 +19,9 @@ class VerifyBounds:
     """attempts to read a bucket's counts while the bucket is published to"""
     state_attempts: int = 4
     """attempts to read a projection's checkpoint and state. They are written in one step but read in two steps"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("problems", "byte_attempts"))
 
 
 DEFAULT_VERIFY_BOUNDS = VerifyBounds()

@@ -104,6 +104,12 @@ def test_a_directory_of_the_environment_overrides_a_url_of_the_file(lanebus: Com
         ("zzzzzz = 1", "zzzzzz: there is no such setting", "`lanebus config show` lists the keys"),
         ("[worker]\nconcurrency = 0", "worker.concurrency: ", "correct this value"),
         ("[bounds.log]\nheads = 'x'", "bounds.log.heads: ", "correct this value"),
+        ("[bounds.publish]\nbatch_count = 0", "bounds.publish.batch_count: the value is 0", "use 1 or more"),
+        ("[bounds.publish]\nbatch_count = true", "bounds.publish.batch_count: the value is true", "use a number"),
+        ("[worker]\nconcurrency = true", "worker.concurrency: the value is true", "use a number"),
+        ("[bounds.connection]\npool_connections = 0", "bounds.connection.pool_connections: ", "use 1 or more"),
+        ("[bounds.work]\nsweep_seconds = -1.0", "bounds.work.sweep_seconds: ", "use a number above 0"),
+        ("[bounds.work]\nsweep_seconds = inf", "bounds.work.sweep_seconds: ", "use a number above 0"),
         ("= 1", "lanebus.toml: ", "write it as TOML"),
     ],
 )
@@ -124,6 +130,11 @@ def test_a_wrong_variable_is_told_from_a_wrong_file(file: Path, monkeypatch: pyt
     with pytest.raises(SettingsRefused, match=r"the environment: worker\.concurrency: ") as caught:
         load_configuration(file)
     assert (caught.value.where, caught.value.key) == ("the environment", "worker.concurrency")
+    monkeypatch.setenv("LANEBUS_WORKER__CONCURRENCY", "4")
+    monkeypatch.setenv("LANEBUS_BOUNDS__PUBLISH__BATCH_COUNT", "0")
+    with pytest.raises(SettingsRefused, match=r"the environment: bounds\.publish\.batch_count: ") as caught:
+        load_configuration(file)
+    monkeypatch.delenv("LANEBUS_BOUNDS__PUBLISH__BATCH_COUNT")
     with pytest.raises(SettingsRefused, match="No such file"):
         load_configuration(file.with_name("none.toml"))
 
