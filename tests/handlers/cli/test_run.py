@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from typing import cast
 
@@ -14,6 +15,7 @@ from lanebus import Bus
 from lanebus.bus.embedded.launcher import find_binary
 from lanebus.handlers.cli.entry import run_command_line
 from tests.support.cli.command_line import CommandLine, Running, objects
+from tests.support.paths import ROOT
 from tests.support.servers.real import real_server
 
 __all__ = ()
@@ -170,13 +172,18 @@ async def test_a_worker_warns_if_another_of_its_name_seems_to_be_alive(lanebus: 
                 assert (first["event"], first["worker"]) == (expected, name)
 
 
-async def test_a_worker_logs_an_unsafe_server_as_json(lanebus: CommandLine) -> None:
+def test_a_worker_logs_an_unsafe_server_as_json() -> None:
+    # In a process of its own: the `lanebus` of the other tests makes an error of each warning.
+    command = [sys.executable, "-m", "lanebus", "worker", "lanebus.handlers.agent.demo:agent", "--url"]
     with (
         real_server(find_binary(), "--appendonly", "no") as server,
-        lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--url", server.url) as worker,
+        subprocess.Popen([*command, server.url], stderr=subprocess.PIPE, text=True, cwd=ROOT) as worker,
     ):
-        assert worker.stderr is not None
-        first = json.loads(await run_sync(worker.stderr.readline))
+        try:
+            assert worker.stderr is not None
+            first = json.loads(worker.stderr.readline())
+        finally:
+            worker.kill()
     assert (first["event"], first["level"]) == ("server.unsafe", "warning")
     assert "append" in first["fault"]
 
