@@ -217,6 +217,7 @@ class Bus:
     agents = bus_agents.agents
     live_workers = bus_agents.live_workers
     set_default_agent = bus_agents.set_default_agent
+    unfetched_work = bus_agents.unfetched_work
 
     groups = bus_groups.groups
     group_status = bus_groups.group_status

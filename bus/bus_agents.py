@@ -1,4 +1,4 @@
-"""Methods of `Bus` about agents: list them, count their workers, and set the default one."""
+"""Methods of `Bus` about agents: list them, count workers and waiting sessions, and set the default one."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,12 +8,14 @@ from lanebus.bus.groups.agents import (
     read_agents,
     read_default_agent,
     read_live_workers,
+    read_unfetched_work,
     store_default_agent,
 )
+from lanebus.bus.groups.status import AgentWork
 from lanebus.bus.log.log import Log
 from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_group
 
-__all__ = ("agents", "live_workers", "set_default_agent")
+__all__ = ("agents", "live_workers", "set_default_agent", "unfetched_work")
 
 
 class HasLog(Protocol):
@@ -23,33 +25,45 @@ class HasLog(Protocol):
     log: Log
 
 
-async def agents(self: HasLog, group: str = "agents") -> list[AgentStatus]:
+async def agents(self: HasLog, group: str | None = None) -> list[AgentStatus]:
     """Return the agents of this bus, sorted by name: those with sessions or workers, and the default agent.
 
     Args:
-        group: the consumer group whose workers and waiting sessions are counted.
+        group: the consumer group whose workers and waiting sessions are counted; None means all groups.
 
     Raises:
         InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
         Unavailable: the server cannot be reached.
     """
     default = await read_default_agent(self.log) or DEFAULT_AGENT
-    return await read_agents(self.log, check_group(group), default)
+    return await read_agents(self.log, None if group is None else check_group(group), default)
 
 
-async def live_workers(self: HasLog, group: str = "agents") -> Mapping[str, int]:
-    """Return how many live workers of a group serve each agent, by the server's clock. Agents with none are absent.
+async def live_workers(self: HasLog, group: str | None = None) -> Mapping[str, int]:
+    """Return how many live workers serve each agent, by the server's clock. Agents with none are absent.
 
     The cost does not depend on the number of sessions.
 
     Args:
-        group: the consumer group.
+        group: the consumer group of the workers; None means all groups.
 
     Raises:
         InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
         Unavailable: the server cannot be reached.
     """
-    return await read_live_workers(self.log, check_group(group))
+    return await read_live_workers(self.log, None if group is None else check_group(group))
+
+
+async def unfetched_work(self: HasLog, limit: int = 20) -> tuple[AgentWork, ...]:
+    """Return the waiting sessions of agents that no worker has ever served, by agent. No `group_status` counts them.
+
+    Args:
+        limit: maximum number of agents to look at, those with most sessions first.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    return await read_unfetched_work(self.log, limit)
 
 
 async def set_default_agent(self: HasLog, agent: str) -> None:

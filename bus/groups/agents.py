@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.groups.names import all_parts
-from lanebus.bus.groups.status import read_heartbeats, read_places
-from lanebus.bus.log.batches import batched
+from lanebus.bus.groups.names import all_group_names, all_parts
+from lanebus.bus.groups.status import read_heartbeats, read_places, work_by_agent
 from lanebus.bus.wire.keys import AgentBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lanebus.bus.groups.status import AgentWork, PlaceStatus
     from lanebus.bus.log.log import Log
 
-__all__ = ("AgentStatus", "read_agents", "read_default_agent", "read_live_workers", "store_default_agent")
+__all__ = (
+    "AgentStatus",
+    "read_agents",
+    "read_default_agent",
+    "read_live_workers",
+    "read_unfetched_work",
+    "store_default_agent",
+)
+
+DEFAULT_GROUP = "agents"
+"""the group of workers that are started without one"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,48 +37,77 @@ class AgentStatus:
     sessions: int
     """number of sessions that belong to it"""
     waiting: int
-    """sessions that wait for a worker; all that ever woke one, if no worker of the group has ever served the agent"""
+    """sessions that wait for a worker; all that ever woke one, if no worker has ever served the agent. If
+    several groups serve the agent, the number of the group for which most sessions wait"""
     is_waiting_more: bool
     """more sessions wait: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int
-    """live workers of the group that serve it, by the server's clock"""
+    """live workers that serve it, by the server's clock"""
     is_default: bool
     """whether it is the namespace's default agent"""
 
 
-async def read_agents(log: Log, group: str, default: str) -> list[AgentStatus]:
+async def read_agents(log: Log, group: str | None, default: str) -> list[AgentStatus]:
     """See `Bus.agents`."""
-    keys = log.keys
     sessions, workers = await log.agents(), await read_live_workers(log, group)
-    fetched = {agent for parts in await all_parts(log) for agent, name in parts if name == group}
-    names = sorted({*sessions, *workers, *fetched, default})
-    waiting: Counter[str] = Counter()
-    more: set[str] = set()
-    places = [AgentBucket(bucket, name) for name in names for bucket in range(keys.buckets)]
-    for some in batched(places, keys.buckets):
-        found = await read_places(log.pool, keys, group, some, log.work, begun=False)
-        for place, status in found.items():
-            waiting[place.agent] += status.waiting
-            if status.is_more:
-                more.add(place.agent)
-    return [
-        AgentStatus(
-            name=name,
-            sessions=sessions.get(name, 0),
-            waiting=waiting[name],
-            is_waiting_more=name in more,
-            workers=workers[name],
-            is_default=name == default,
+    fetching = await _fetching_groups(log)
+    statuses: list[AgentStatus] = []
+    for name in sorted(
+        {*sessions, *workers, default, *(each for each, by in fetching.items() if group in {None, *by})}
+    ):
+        groups = fetching.get(name, ()) if group is None else (group,)
+        waiting, has_more = 0, False
+        for each in groups or (DEFAULT_GROUP,):
+            places = (await _read_agent(log, each, name)).values()
+            waiting = max(waiting, sum(place.waiting for place in places))
+            has_more = has_more or any(place.is_more for place in places)
+        statuses.append(
+            AgentStatus(
+                name=name,
+                sessions=sessions.get(name, 0),
+                waiting=waiting,
+                is_waiting_more=has_more,
+                workers=workers[name],
+                is_default=name == default,
+            )
         )
-        for name in names
-    ]
+    return statuses
 
 
-async def read_live_workers(log: Log, group: str) -> Counter[str]:
-    """Return the number of live consumers of a group that serve each agent. Raises Unavailable."""
-    now, heartbeats = await read_heartbeats(log.pool, log.keys, group)
-    live = (each for each in heartbeats.values() if now - each.seen < each.period)
-    return Counter(_flat(each.agents for each in live))
+async def read_unfetched_work(log: Log, limit: int) -> tuple[AgentWork, ...]:
+    """See `Bus.unfetched_work`."""
+    fetching = await _fetching_groups(log)
+    names = [name for name, _ in Counter(await log.agents()).most_common() if name not in fetching]
+    places: dict[AgentBucket, PlaceStatus] = {}
+    for name in names[:limit]:
+        places |= await _read_agent(log, DEFAULT_GROUP, name)
+    if not places:
+        return ()
+    now, _ = await read_heartbeats(log.pool, log.keys, DEFAULT_GROUP)
+    return tuple(work for work in await work_by_agent(log, places, now) if work.lag)
+
+
+async def read_live_workers(log: Log, group: str | None) -> Counter[str]:
+    """Return the number of live consumers of a group, or of all groups, that serve each agent. Raises Unavailable."""
+    workers: Counter[str] = Counter()
+    for name in sorted({DEFAULT_GROUP, *await all_group_names(log)}) if group is None else (group,):
+        now, heartbeats = await read_heartbeats(log.pool, log.keys, name)
+        workers.update(_flat(each.agents for each in heartbeats.values() if now - each.seen < each.period))
+    return workers
+
+
+async def _fetching_groups(log: Log) -> dict[str, set[str]]:
+    """Return, by agent, the groups that have ever fetched its work."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for parts in await all_parts(log):
+        for agent, group in parts:
+            found[agent].add(group)
+    return dict(found)
+
+
+async def _read_agent(log: Log, group: str, agent: str) -> dict[AgentBucket, PlaceStatus]:
+    places = [AgentBucket(bucket, agent) for bucket in range(log.keys.buckets)]
+    return await read_places(log.pool, log.keys, group, places, log.work, begun=False)
 
 
 async def read_default_agent(log: Log) -> str | None:

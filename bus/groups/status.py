@@ -32,6 +32,7 @@ __all__ = (
     "read_heartbeats",
     "read_places",
     "remove_group",
+    "work_by_agent",
 )
 
 _STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
@@ -202,7 +203,7 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     newest = heartbeats.pop(_SEEN_FIELD, None)
     consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
-    agents = await _by_agent(log, replies, now)
+    agents = await work_by_agent(log, replies, now)
     since = None if newest is None else max(now - newest.seen, 0) / 1000
     return GroupStatus(
         name=group,
@@ -221,8 +222,8 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     )
 
 
-async def _by_agent(log: Log, places: Mapping[AgentBucket, PlaceStatus], now: int) -> tuple[AgentWork, ...]:
-    """Sum the work over the buckets of each agent. `now` is the server's clock in milliseconds."""
+async def work_by_agent(log: Log, places: Mapping[AgentBucket, PlaceStatus], now: int) -> tuple[AgentWork, ...]:
+    """Sum the work over the buckets of each agent. `now` is the server's clock in milliseconds. Raises Unavailable."""
     heads = await log.heads([place.longest.decode() for place in places.values() if place.longest])
     updated = {head.session: head.updated for head in heads if not head.is_erased}
     by_agent: dict[str, list[PlaceStatus]] = defaultdict(list)

@@ -1,6 +1,7 @@
 """Run the steps that make the site. The first step that finds a fault ends the build."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from docs.site.tables import fill_in
 __all__ = ("OUTPUT", "BuildFailed", "build", "inside", "is_quiet", "unlisted_pages")
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
+DOCS, DEPLOY = ROOT / "docs", ROOT / "deploy"
 OUTPUT = ROOT / "build" / "site"
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")
@@ -62,6 +63,7 @@ def build(output: Path) -> Path:
 def _gather(target: Path) -> None:
     """Copy the pages and their files, and write the pages that are made from code."""
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "*.py", "__pycache__"))
+    shutil.copytree(DEPLOY, target / DEPLOY.name)  # the alerts and the dashboard are for readers to download
     for page in target.rglob("*.md"):
         text = inside(page.read_text(encoding="utf-8"), DOCS / page.relative_to(target).parent)
         text = fill_in(text)
@@ -73,7 +75,7 @@ def _gather(target: Path) -> None:
 
 
 def inside(text: str, folder: Path) -> str:
-    """Replace links to repository files that are not pages by the links' texts.
+    """Replace links to repository files that are not pages by the links' texts, except links into `DEPLOY`.
 
     Raises:
         BuildFailed: a linked file does not exist.
@@ -85,6 +87,8 @@ def inside(text: str, folder: Path) -> str:
             return match[0]
         if not path.exists():
             raise BuildFailed(f"{match[0]}: there is no {path.relative_to(ROOT)}")
+        if path.is_relative_to(DEPLOY):
+            return match[0].replace(match["path"], os.path.relpath(DOCS / path.relative_to(ROOT), folder))
         return match["text"]
 
     return _OUTSIDE.sub(kept, text)

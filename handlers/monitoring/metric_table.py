@@ -36,7 +36,9 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_followers_fell_behind_total": MetricRow(
         "counter", "How often a follower was too slow for its buffer, and read the log again"
     ),
-    "lanebus_work_waiting": MetricRow("gauge", "Sessions that wait for a worker", _GROUP),
+    "lanebus_work_waiting": MetricRow(
+        "gauge", "Sessions that wait for a worker; with an empty group, of agents that no worker ever served", _GROUP
+    ),
     "lanebus_work_waiting_age_seconds": MetricRow(
         "gauge", "Time since the last append to the session that waits for longest; 0 if none waits", _GROUP
     ),

@@ -86,6 +86,7 @@ def _of_server(reading: Reading) -> Mapping[str, Samples | Histogram]:
     servers = [(str(at), server) for at, server in enumerate(reading.servers)]
     groups = reading.groups
     works = [(group.name, work) for group in groups for work in group.agents]
+    works += [("", work) for work in reading.unfetched]
     return {
         "lanebus_server_info": [
             ((node, server.product, server.version, server.fsync), 1.0) for node, server in servers

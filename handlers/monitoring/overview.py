@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
-from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.groups.status import AgentWork, GroupStatus
 from lanebus.handlers.projections.agent_activity import Doing
 
 __all__ = ("Overview", "Pace", "SessionStatus", "overview_json")
@@ -58,6 +58,8 @@ class Overview:
     time: float
     """seconds UTC, by the server's clock"""
     groups: tuple[GroupStatus, ...]
+    without_worker: tuple[AgentWork, ...]
+    """the work of each agent that no live worker serves, and for which sessions wait"""
     sessions: tuple[SessionStatus, ...]
     left_out: int
     """number of sessions that are not in `sessions`, because of `WatcherBounds.sessions`"""
@@ -72,6 +74,7 @@ def overview_json(overview: Overview) -> dict[str, object]:
     return {
         "time": overview.time,
         "groups": [asdict(group) for group in overview.groups],
+        "without_worker": [asdict(work) for work in overview.without_worker],
         "sessions": [asdict(session) for session in overview.sessions],
         "sessions_left_out": overview.left_out,
         "pace": None if pace is None else {**asdict(pace), "dollars": dollars},

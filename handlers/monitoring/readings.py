@@ -8,7 +8,7 @@ import anyio
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError
-from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.groups.status import AgentWork, GroupStatus
 from lanebus.bus.servers.primary_status import PrimaryStatus
 from lanebus.handlers.monitoring.bounds import MonitorBounds
 
@@ -20,6 +20,8 @@ class Reading:
     """The state of the server at one moment; empty if it did not answer."""
 
     groups: tuple[GroupStatus, ...] = ()
+    unfetched: tuple[AgentWork, ...] = ()
+    """waiting sessions of agents that no worker has ever served"""
     sessions: Mapping[str, int] = field(default_factory=dict[str, int])
     """by agent, the number of its sessions; the agents with most sessions"""
     workers: Mapping[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
@@ -60,6 +62,7 @@ class ServerReader:
                 workers = {name: Counter(await self._bus.live_workers(name)) for name in names}
                 return Reading(
                     groups=tuple(groups),
+                    unfetched=await self._bus.unfetched_work(self._bounds.agents),
                     sessions=dict(sessions),
                     workers=workers,
                     servers=await self._bus.monitor.servers(),

@@ -16,7 +16,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable, check_bounds
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.groups.lease_status import LeaseStatus
-from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.groups.status import AgentWork, GroupStatus
 from lanebus.bus.messages.events import TurnEnded, TurnStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
@@ -47,6 +47,8 @@ class WatcherBounds:
     entries_before_publish: int = 32
     """number of positions to read before the first new pointer: a pointer names the last entry of a publish, which may
     have several entries"""
+    agents: int = 20
+    """maximum number of agents that no worker has ever served, those with most sessions first"""
     cached_sessions: int = 500
     """maximum number of sessions whose status is kept between looks"""
 
@@ -94,6 +96,7 @@ class Watcher:
             Unavailable: the server cannot be reached. The next look continues from the previous one.
         """
         groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
+        unfetched = () if self._groups else await self._bus.unfetched_work(self._bounds.agents)
         # The first look reads the newest publishes: a session that waits for a person publishes nothing more.
         before, since = self._activity, self._activity or Activity.recent(self._bus.buckets)
         activity = await self._bus.activity(since)
@@ -110,6 +113,7 @@ class Watcher:
         return Overview(
             time=activity.time,
             groups=groups,
+            without_worker=_without_worker(groups, unfetched),
             sessions=tuple(self._line(leases[name], in_hand.get(name)) for name in shown),
             left_out=len(named) - len(shown),
             pace=pace,
@@ -216,6 +220,14 @@ def _evolve(watched: _Watched, envelope: Envelope, since: float) -> None:
         loop = LoopStatus(loop_id=event.turn_id.loop_id, started=envelope.time, position=envelope.position)
         status = status.model_copy(update={"loop": loop})
     watched.status = STATUS.evolve(status, envelope)
+
+
+def _without_worker(groups: Sequence[GroupStatus], unfetched: Sequence[AgentWork]) -> tuple[AgentWork, ...]:
+    """Return the work that waits for agents that no live worker of these groups serves."""
+    consumers = [each for group in groups for each in group.consumers if each.is_alive]
+    served = {agent for each in consumers for agent in each.agents}
+    fetched = (work for group in groups for work in group.agents if work.lag + work.retries)
+    return (*(work for work in fetched if work.agent not in served), *unfetched)
 
 
 def _in_hand(groups: Iterable[GroupStatus]) -> Mapping[str, _Place]:

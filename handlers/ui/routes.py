@@ -1,6 +1,6 @@
 """The HTTP API that the page uses. Other clients may use it too."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 import anyio
 from pydantic import JsonValue
@@ -93,16 +93,16 @@ class Api:
     async def sessions(self, request: Request) -> Response:
         """Return `{"count": <all>, "sessions": [head, …]}`, most recently active first, at most `UiBounds.sessions`."""
         del request
-        heads = await self._bus.sessions()
+        heads, served = await self._bus.sessions(), await self._bus.live_workers()
         shown = heads[: self._bounds.sessions]
-        return answer({"count": len(heads), "sessions": [_head_json(head) for head in shown]})
+        return answer({"count": len(heads), "sessions": [_head_json(head, served) for head in shown]})
 
     async def head(self, request: Request) -> Response:
         """Return the head of one session. The position is 0 if the session has no entries. 409 if it was erased."""
         head = await self._session(request).head()
         if head.is_erased:
             raise SessionErased(head.session)
-        return answer(_head_json(head))
+        return answer(_head_json(head, await self._bus.live_workers()))
 
     async def entries(self, request: Request) -> Response:
         """Return `{"entries": [envelope, …]}`: the entries after `?after=`, up to and including `?until=`.
@@ -188,11 +188,12 @@ def _published(receipt: Receipt) -> Response:
     )
 
 
-def _head_json(head: SessionHead) -> JsonValue:
+def _head_json(head: SessionHead, served: Container[str]) -> JsonValue:
     origin = head.origin
     return {
         "id": head.session,
         "agent": head.agent,
+        "hasWorker": head.agent in served,
         "position": head.position,
         "created": head.created,
         "updated": head.updated,

@@ -215,6 +215,27 @@ async def test_the_live_workers_of_each_agent_are_counted(server: AnyServer) -> 
         assert dict(await bus.live_workers()) == {}
 
 
+async def test_without_a_group_the_workers_and_waiting_sessions_of_all_groups_are_counted(
+    server: AnyServer,
+) -> None:
+    async with server.bus() as bus:
+        for name in "st":
+            await bus.session(name, agent="support").publish(said("x"))
+        async with (
+            bus.consumer("agents", "c", agents=("support",)) as one,
+            bus.consumer("blue", "c", agents=("support",)) as other,
+        ):
+            await one.ack(*await take_all(one, 2))
+            await take_all(other, 1)
+            assert dict(await bus.live_workers()) == {"support": 2}
+            assert dict(await bus.live_workers("blue")) == {"support": 1}
+            counts = {
+                group: [(each.waiting, each.workers) for each in await bus.agents(group) if each.name == "support"]
+                for group in (None, "agents", "blue")
+            }
+        assert counts == {None: [(1, 2)], "agents": [(0, 1)], "blue": [(1, 1)]}
+
+
 async def test_a_trim_is_held_by_groups_of_the_sessions_own_agent_only(server: AnyServer) -> None:
     async with server.bus() as bus:
         async with bus.consumer("g", "c", agents=("support",)) as consumer:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
+from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
 from lanebus.handlers.cli.terminal.table import Column, table
 from lanebus.handlers.cli.terminal.text import count, cut, moment, money, plain
 from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
@@ -32,6 +32,12 @@ _WORKERS = (
     Column("held", is_number=True),
     Column("pending", is_number=True),
     Column("agents", is_flexible=True),
+)
+_WITHOUT_WORKER = (
+    Column("agent without worker", is_flexible=True),
+    Column("lag", is_number=True),
+    Column("retries", is_number=True),
+    Column("waits", is_number=True),
 )
 _SESSIONS = (
     Column("session", is_flexible=True),
@@ -77,11 +83,12 @@ def draw(overview: Overview, *, fit: int | None = None, height: int | None = Non
         key=lambda pair: (pair[0].is_alive, -pair[0].held, pair[0].name),
     )
     worker_lines = _table(_WORKERS, [(_worker(*pair), "plain" if pair[0].is_alive else "bad") for pair in workers], fit)
+    without = _table(_WITHOUT_WORKER, [(_without_worker(each), "bad") for each in overview.without_worker], fit)
     gone = {(each.name, group) for each, group in workers if not each.is_alive}
     sessions = _table(_SESSIONS, [(_session(each, gone), _session_tone(each)) for each in overview.sessions], fit)
     if not overview.groups:
         groups = [_fitted(_NO_GROUP, fit)]
-    parts = [part for part in (groups, worker_lines, sessions) if part]
+    parts = [part for part in (groups, without, worker_lines, sessions) if part]
     if height is None:
         shown = [_shortened(part, len(part), 0) for part in parts[:-1]]
         shown += [_shortened(parts[-1], len(parts[-1]), overview.left_out if sessions else 0)]
@@ -141,6 +148,11 @@ def _group_tone(group: GroupStatus) -> Tone:
     if group.is_away or (not alive and (group.lag or group.pending or group.retries)):
         return "bad"
     return "warn" if group.dead or alive < len(group.consumers) else "plain"
+
+
+def _without_worker(work: AgentWork) -> tuple[str, ...]:
+    waits = "" if work.longest_wait is None else _span(work.longest_wait)
+    return work.agent, count(work.lag), count(work.retries), waits
 
 
 def _worker(worker: ConsumerStatus, group: str) -> tuple[str, ...]:

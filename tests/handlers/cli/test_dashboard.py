@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
+from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
 from lanebus.handlers.cli.terminal.dashboard import Line, draw
 from lanebus.handlers.cli.terminal.text import width
 from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
@@ -50,10 +50,22 @@ def session(
     )
 
 
-def overview(*sessions: SessionStatus, groups: tuple[GroupStatus, ...] = (), left_out: int = 0) -> Overview:
+def overview(
+    *sessions: SessionStatus,
+    groups: tuple[GroupStatus, ...] = (),
+    without_worker: tuple[AgentWork, ...] = (),
+    left_out: int = 0,
+) -> Overview:
     pace = Pace(seconds=10, publishes=1234.6, turns=12.34, tokens=98_765.4, dollars=Decimal("1.5"), is_estimate=False)
     found = groups or (group("agents", worker("w1"), worker("w2", is_alive=False, seen=30.0)),)
-    return Overview(time=1_700_000_000.0, groups=found, sessions=sessions, left_out=left_out, pace=pace)
+    return Overview(
+        time=1_700_000_000.0,
+        groups=found,
+        without_worker=without_worker,
+        sessions=sessions,
+        left_out=left_out,
+        pace=pace,
+    )
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -81,14 +93,25 @@ def test_an_overview_is_the_pace_and_three_tables() -> None:
     ]
 
 
+def test_agents_without_a_worker_are_a_table_of_their_own() -> None:
+    work = AgentWork(agent="support", lag=12, pending=0, retries=1, longest_wait=6_600.0)
+    lines = draw(overview(without_worker=(work,)))
+    assert texts(lines)[4:7] == [
+        "",
+        "agent without worker  lag  retries  waits",
+        "support                12        1    2 h",
+    ]
+    assert lines[6].tone == "bad"
+
+
 def test_estimated_figures_are_marked() -> None:
     pace = Pace(seconds=1, publishes=1, turns=1, tokens=1, dollars=None, is_estimate=True)
-    estimated = Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=pace)
+    estimated = Overview(time=1.0, groups=(), without_worker=(), sessions=(), left_out=0, pace=pace)
     assert texts(draw(estimated))[0].endswith("publishes 1.0/s  turns ≈1.0/s  tokens ≈1/min  cost unknown")
 
 
 def test_an_overview_without_groups_names_the_worker_command() -> None:
-    lines = draw(Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=None))
+    lines = draw(Overview(time=1.0, groups=(), without_worker=(), sessions=(), left_out=0, pace=None))
     assert "lanebus worker" in lines[-1].text
     assert lines[0].text.endswith("publishes -  turns -  tokens -  cost -")
 
@@ -144,7 +167,7 @@ def test_no_line_is_wider_than_the_window(columns: int) -> None:
         groups=(group("g" * 64, worker("w" * 100), worker("x\x1b[31m")),),
     )
     lines = draw(many, fit=columns, trouble="the server " + "y" * 300)
-    lines += draw(Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=None), fit=columns)
+    lines += draw(Overview(time=1.0, groups=(), without_worker=(), sessions=(), left_out=0, pace=None), fit=columns)
     assert max(width(line.text) for line in lines) <= columns
     assert not any("\x1b" in line.text for line in lines)
 

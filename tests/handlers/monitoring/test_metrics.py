@@ -205,6 +205,18 @@ async def test_a_slow_follower_shows_its_lag() -> None:
         assert counts.follower_bytes > 0
 
 
+async def test_sessions_of_an_agent_that_no_worker_ever_served_wait_without_a_group() -> None:
+    async with fresh_bus() as bus:
+        await bus.session("s", agent="support").publish(UserMessage.text("hi"))
+        waits = scraped(await observed(bus))
+        assert sample(waits, "lanebus_work_waiting", group="", agent="support") == 1
+        async with bus.consumer("agents", "w1", agents=("support",)) as consumer:
+            await take_all(consumer, 1)
+            served = scraped(await observed(bus))
+        assert sample(served, "lanebus_agent_workers", agent="support") == 1
+        assert 'lanebus_work_waiting{agent="support",group=""}' not in served
+
+
 async def test_a_reading_is_shared_while_it_is_fresh_and_empty_without_a_server(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         kept, anew = (

@@ -197,6 +197,25 @@ async def test_only_the_groups_asked_for_are_shown() -> None:
         assert [session.worker for session in seen.sessions] == ["w2"]
 
 
+async def test_sessions_that_wait_for_an_agent_without_a_worker_are_counted_until_one_serves_it() -> None:
+    async with fresh_bus() as bus:
+        watcher, first_two = Watcher(bus), Watcher(bus, bounds=WatcherBounds(agents=2))
+        for name, agent in (("s", "support"), ("t", "support"), ("u", "billing"), ("v", "triage"), ("w", "triage")):
+            await bus.session(name, agent=agent).publish(UserMessage.text("hi"))
+
+        async def waiting(by: Watcher) -> dict[str, int]:
+            return {work.agent: work.lag for work in (await by.look()).without_worker}
+
+        assert await waiting(watcher) == {"support": 2, "billing": 1, "triage": 2}
+        assert await waiting(first_two) == {"support": 2, "triage": 2}
+        async with bus.consumer("blue", "w1", agents=("support",)) as consumer:
+            await take_one(consumer)
+            assert await waiting(watcher) == {"billing": 1, "triage": 2}
+            await consumer.deregister()
+        assert await waiting(watcher) == {"support": 2, "billing": 1, "triage": 2}
+        assert await waiting(Watcher(bus, ["blue"])) == {"support": 2}
+
+
 async def test_an_overview_is_json_with_what_a_program_would_ask() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
         watcher = Watcher(bus)
@@ -206,4 +225,4 @@ async def test_an_overview_is_json_with_what_a_program_would_ask() -> None:
         assert first["pace"] is None
         assert isinstance(second["pace"], dict)
         assert second["pace"]["dollars"] == "0.000000"
-        assert list(first) == ["time", "groups", "sessions", "sessions_left_out", "pace"]
+        assert list(first) == ["time", "groups", "without_worker", "sessions", "sessions_left_out", "pace"]

@@ -339,6 +339,19 @@ async def test_a_closed_session_is_shown_as_closed_until_it_is_reopened(browser:
         assert seen.errors == []
 
 
+async def test_a_session_without_a_worker_for_its_agent_says_so(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1", agent="support").publish(UserMessage.text("one"))
+        await open_session(page, served, "s1")
+        await expect(page.locator(".top .lacking")).to_have_text("no worker serves support")
+        await expect(page.locator(".session .lacking")).to_be_visible()
+        async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
+            await consumer.fetch(1)
+            await expect(page.locator(".top .fact", has_text="agent support")).to_be_visible()
+            await expect(page.locator(".lacking")).to_have_count(0)
+        assert seen.errors == []
+
+
 async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,

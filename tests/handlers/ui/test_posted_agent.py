@@ -11,7 +11,12 @@ async def test_a_message_names_the_agent_of_a_new_session_and_is_refused_for_ano
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         first = await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "support"})
         assert first.status_code == 201
-        assert (await client.get(PATH)).json()["agent"] == "support"
+        head = (await client.get(PATH)).json()
+        assert (head["agent"], head["hasWorker"]) == ("support", False)
+        async with bus.consumer("blue", "w1", agents=("support",)) as consumer:
+            await consumer.fetch(1)
+            (listed,) = (await client.get("/api/sessions")).json()["sessions"]
+            assert listed["hasWorker"] is True
         refused = await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "billing"})
         assert (refused.status_code, refused.json()["error"]) == (409, "wrong_agent")
         for wrong in ("two words", "", 7):

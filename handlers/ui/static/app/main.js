@@ -8,7 +8,7 @@ import { Control, useCommandSender } from "./control.js";
 import { Feed } from "./feed.js";
 import { count } from "./format.js";
 import { Lanes } from "./lanes.js";
-import { Sessions } from "./sessions.js";
+import { Sessions, needsWorker } from "./sessions.js";
 import { Turns } from "./turns.js";
 
 const POLL_MS = 2500;
@@ -186,6 +186,7 @@ function App() {
       <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
       ${selected ? html`<span class="where">${selected}</span>` : null}
       ${feed && feed.position > 0 ? html`<span class="fact">position ${count(feed.position)}</span>` : null}
+      ${head?.agent ? html`<span class=${`fact ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
       ${isClosed ? html`<span class="fact closed">closed</span>` : null}
       <span class="spring"></span>
       <${Connection} feed=${feed} fault=${fault} />

@@ -6,6 +6,9 @@ import { ago, bytes, count, dateTime } from "./format.js";
 const VALID = /^[A-Za-z0-9_-]{1,64}$/;
 const ACTIVE_SECONDS = 10;
 
+/** Whether a message to the session would wait, because no live worker serves its agent. */
+export const needsWorker = (head) => head?.hasWorker === false && !head.isClosed;
+
 function freshName(taken) {
   for (let number = taken.size + 1; ; number += 1) {
     if (!taken.has(`chat-${number}`)) return `chat-${number}`;
@@ -50,7 +53,8 @@ export function Sessions({ heads, selected, position, onSelect, now }) {
                   <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
                   <span class="name">${head.id}</span>
                   <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>
-                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.isClosed ? " · closed" : ""}${head.origin ? ` · fork of ${head.origin.session} at ${head.origin.position}` : ""}</span>
+                  ${needsWorker(head) ? html`<span class="lacking">no worker serves this agent</span>` : null}
+                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.agent ? ` · ${head.agent}` : ""}${head.isClosed ? " · closed" : ""}${head.origin ? ` · fork of ${head.origin.session} at ${head.origin.position}` : ""}</span>
                 </button>
               </li>`,
             )}
