@@ -1,6 +1,7 @@
 """The traces of a command: `--traces`, or an SDK that is set up already."""
 
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
@@ -16,6 +17,7 @@ __all__ = ("tracing_of",)
 
 EXPORTERS = "OTEL_TRACES_EXPORTER"
 SERVICE = "OTEL_SERVICE_NAME"
+CONSOLE = "console"
 
 
 def tracing_of(*, is_wanted: bool) -> Tracing:
@@ -60,6 +62,8 @@ def _exporter(name: str) -> "SpanExporter":
             "pip install its package, such as opentelemetry-exporter-otlp, or name another one, such as console",
         )
     try:
+        if name == CONSOLE:  # stdout has the command's own output
+            return cast("Callable[..., SpanExporter]", found[0].load())(out=sys.stderr)
         return cast("Callable[[], SpanExporter]", found[0].load())()
     except Exception as error:  # of the exporter's package
         raise TracesFailed(f"the exporter {name!r}: {error}", "check the OTEL_… variables of this exporter") from error

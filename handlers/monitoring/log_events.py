@@ -257,7 +257,7 @@ FIELD_MEANINGS = {
     "status": "HTTP status; null if there is none",
     "tokens": "all tokens",
     "turns": "turns of the loop",
-    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `ack`, `work` (what sessions read and append) or `ping`",
+    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `ack`, `work` (what sessions do), `ping` or `read`",
 }
 """What the fields of the events mean."""
 

@@ -1,7 +1,9 @@
 """Whether the bus's server answers, as seen by the requests that one process repeats."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 import anyio
@@ -21,6 +23,9 @@ ACK = "ack"
 
 WORK = "work"
 """The name of all requests by which a worker reads sessions and appends to them. Only a refusal is noted."""
+
+_PROBE = "probe"
+"""The session that is read to find missing rights. It is never written."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +99,9 @@ class ServerHealth:
 
 
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:
-    """Ask the bus's servers for a sign of life until cancelled, and note the answers as "ping".
+    """Ask the bus's servers for a sign of life until cancelled, and read a session that need not exist.
+
+    The answers are noted as "ping" and "read".
 
     Args:
         bus: the bus.
@@ -102,12 +109,24 @@ async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds:
         pause: seconds between two requests.
         seconds: most seconds to wait for an answer.
     """
-    while True:
+
+    async def is_answered(what: str, ask: Callable[[], Awaitable[object]]) -> bool:
         try:
             with anyio.fail_after(seconds):
-                await bus.monitor.ping()
+                await ask()
         except (BusError, TimeoutError) as error:
-            health.note("ping", error)
-        else:
-            health.note("ping", None)
+            health.note(what, error)
+            return False
+        health.note(what, None)
+        return True
+
+    while True:
+        if await is_answered("ping", bus.monitor.ping):
+            await is_answered("read", partial(_read, bus))  # a user that may ping may lack the rights to read
         await anyio.sleep(pause)
+
+
+async def _read(bus: Bus) -> None:
+    async with aclosing(bus.session(_PROBE).read()) as entries:
+        async for _ in entries:
+            return

@@ -44,5 +44,10 @@ async def test_the_page_is_not_ready_during_an_outage_and_shows_all_groups(
         valkey.start()
         await process.event("server.found", what="ping")
         await has_reason(process, None)
+
+        valkey.do("ACL", "SETUSER", "default", "-xrange")
+        await has_reason(process, "the server refuses read: NOPERM for the command 'xrange'")
+        valkey.do("ACL", "SETUSER", "default", "+xrange")
+        await has_reason(process, None)
         assert await process.end(signal.SIGTERM) == 143
         assert all(line.startswith("{") for line in process.text.splitlines())

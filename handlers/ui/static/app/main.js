@@ -186,7 +186,7 @@ function App() {
       <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
       ${selected ? html`<span class="where">${selected}</span>` : null}
       ${feed && feed.position > 0 ? html`<span class="fact">position ${count(feed.position)}</span>` : null}
-      ${head?.agent ? html`<span class=${`fact ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
+      ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
       ${isClosed ? html`<span class="fact closed">closed</span>` : null}
       <span class="spring"></span>
       <${Connection} feed=${feed} fault=${fault} />
