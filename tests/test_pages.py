@@ -73,6 +73,7 @@ def test_program_of_a_page_prints_what_it_says(page: Path, program: Block, short
     assert output == (program.output or "")
 
 
+@pytest.mark.drawn("page", "block")
 @pytest.mark.parametrize(
     ("page", "block"), [(page, block) for page, block in SHELL if block.reason is None], ids=name_of
 )

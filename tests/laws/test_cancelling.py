@@ -142,6 +142,7 @@ async def _cut_warm(server: RealServer, call: Call, every: int = EVERY) -> None:
         assert bench.points >= len(Moment) // every
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
     if is_tiny(list(CALLS).index(name)):
@@ -149,6 +150,7 @@ async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: Re
     await _cut_warm(valkey, CALLS[name])
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_first_call_of_a_bus_that_is_cut_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
     if not is_tiny(list(CALLS).index(name)):

@@ -167,6 +167,7 @@ def _unnamed(entries: Sequence[object], session: str) -> list[str]:
     return [str(entry).replace(session, "SESSION") for entry in entries]
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, forks: Forks, book: Book, name: str
@@ -253,6 +254,7 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
             return killed
 
 
+@pytest.mark.drawn("name", "moment")
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
