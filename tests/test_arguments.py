@@ -5,11 +5,11 @@ The error is typed, and its sentence says what to pass instead.
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Never, cast
+from typing import Never, Protocol, cast
 
 import anyio
 import pytest
@@ -47,14 +47,26 @@ from lanebus.agent import (
     steer,
 )
 from lanebus.bus.embedded.server import stop_server
+from lanebus.bus.messages.control import parse_control
+from lanebus.bus.tracing import NoTracing
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune
-from lanebus.errors import InvalidArgument, InvalidCursor
-from lanebus.messages import TurnId
+from lanebus.errors import Fenced, InvalidArgument, InvalidCursor, NotEntered
+from lanebus.messages import TurnId, parse_event
 from lanebus.projections import USAGE, follow, look, project, rebuild
 from tests.support.agent.agents import fresh_bus
 
 __all__ = ()
+
+
+class Opened(Protocol):
+    """How newcomers use what `Bus.open` returns."""
+
+    def __await__(self) -> Generator[None, None, None]: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+    def session(self, session_id: str) -> None: ...
+
 
 Values = tuple[object, ...]
 Call = Callable[[Never], object]
@@ -84,7 +96,8 @@ def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "bus.consumer group": (NAMES, lambda bad: bus.consumer(bad, "c")),
         "bus.consumer name": (NAMES, lambda bad: bus.consumer("g", bad)),
         "bus.consumer heartbeat": ((*SOME_SECONDS[:-2], None, 0), lambda bad: bus.consumer("g", "c", heartbeat=bad)),
-        "bus.consumer start": ((None, "later"), lambda bad: bus.consumer("g", "c", start=bad)),
+        "bus.consumer start": ((None, "later", {}), lambda bad: bus.consumer("g", "c", start=bad)),
+        "bus.consumer agents": ((42, "ab", [42], [""]), lambda bad: bus.consumer("g", "c", agents=bad)),
         "bus.dead_letters": (NAMES, bus.dead_letters),
         "bus.group_status": (NAMES, bus.group_status),
         "bus.remove_group": (NAMES, bus.remove_group),
@@ -92,11 +105,12 @@ def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "bus.lease_status": ((*OBJECTS, [42]), bus.lease_status),
         "bus.media.get": ((None, 42, "x"), bus.media.get),
         "Bus.open url": ((42, b"u", {}), Bus.open),
-        "Bus.open data_dir": ((42, {}), lambda bad: Bus.open(data_dir=bad)),
+        "Bus.open data_dir": ((42, {}, ""), lambda bad: Bus.open(data_dir=bad)),
         "Bus.open namespace": ((42, None, ""), lambda bad: Bus.open(namespace=bad)),
         "Bus.open inline_limit_bytes": (POSITIONS, lambda bad: Bus.open(inline_limit_bytes=bad)),
-        "Bus.open media": (("x", Path("x")), lambda bad: Bus.open(media=bad)),
-        "Bus.open archive": (("x", Path("x")), lambda bad: Bus.open(archive=bad)),
+        "Bus.open media": (("x", Path("x"), 42), lambda bad: Bus.open(media=bad)),
+        "Bus.open archive": (("x", Path("x"), 42), lambda bad: Bus.open(archive=bad)),
+        "Bus.open tracing": ((None, 42, "x", NoTracing), lambda bad: Bus.open(tracing=bad)),
         "Bus.open limits": (("x",), lambda bad: Bus.open(limits=bad)),
         "Bus.open bounds": (("x",), lambda bad: Bus.open(bounds=bad)),
         "consumer.fetch": (("1", 0, None, 1.5), consumer.fetch),
@@ -221,8 +235,10 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "UserMessage.text": ((*TEXTS, None), UserMessage.text),
         "SystemMessage.text": ((*TEXTS, None), SystemMessage.text),
         "AssistantMessage.text": ((*TEXTS, None), AssistantMessage.text),
-        "ExtensionMessage.of": ((*TEXTS, None), lambda bad: ExtensionMessage.of(bad, {})),
+        "ExtensionMessage.of": ((*TEXTS, None, ""), lambda bad: ExtensionMessage.of(bad, {})),
         "ExtensionMessage.of data": (({1: 2}, object(), b"x"), lambda bad: ExtensionMessage.of("k", bad)),
+        "parse_event": ((*OBJECTS, HI), parse_event),
+        "parse_control": ((*OBJECTS, HI), parse_control),
         "MediaRef.from_file": ((None, 42), MediaRef.from_file),
         "TurnId.from_text": ((None, 42, "x"), TurnId.from_text),
     }
@@ -326,6 +342,40 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
             await abort(bus.session("s1"), when=cast("Never", "later"))
         with pytest.raises(InvalidArgument, match="`after` is of type dict: pass a Cursor"):
             await done(bus.session("s1").read(after=cast("Never", {"secret": 1})))
+
+
+async def test_error_names_the_argument_as_the_caller_wrote_it() -> None:
+    async with fresh_bus() as bus:
+        one = bus.session("s1")
+        wrong = cast("Never", 5)
+        for call, name in (
+            (lambda: one.read(after=Cursor(-1)), "after.position"),
+            (lambda: one.read(after=Cursor(1, -1)), "after.delta"),
+            (lambda: one.fork(id=wrong), "id"),
+            (lambda: one.publish(HI, epoch=cast("Never", "5")), "epoch"),
+            (lambda: bus.consumer("g", "c", agents=wrong), "agents"),
+        ):
+            with pytest.raises(InvalidArgument) as caught:
+                await done(call())
+            assert caught.value.name == name
+
+
+async def test_an_epoch_that_no_lease_had_is_told_from_a_lost_lease() -> None:
+    async with fresh_bus() as bus:
+        one = bus.session("s1")
+        await one.publish(HI)
+        with pytest.raises(Fenced, match=r"no lease of session 's1' has epoch 5, .*: pass the `epoch` of a lease"):
+            await one.publish(HI, epoch=5)
+
+
+async def test_a_bus_that_is_opened_without_async_with_says_so() -> None:
+    opening = cast("Opened", Bus.open())
+    with pytest.raises(NotEntered, match=r"`Bus.open\(\)` was awaited: write `async with Bus.open\(\) as …:`"):
+        await opening
+    with pytest.raises(NotEntered, match="entered with `with`"), opening:
+        pass
+    with pytest.raises(NotEntered, match="asked for 'session'"):
+        opening.session("s1")
 
 
 def test_a_data_directory_may_be_a_text(short_dir: Path) -> None:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from lanebus.bus.errors import (
-    InvalidArgument,
     Refused,
     SetupError,
     require_all,
+    require_choice,
     require_count,
     require_instance,
     require_text,
@@ -80,8 +80,7 @@ class Consumer:
         """See `Bus.consumer`."""
         require_instance("heartbeat", heartbeat, (int, float), "pass seconds, as a number above 0")
         require_text("owner", owner)
-        if start not in {"beginning", "now"}:
-            raise InvalidArgument("start", start, 'pass "beginning" or "now"')
+        require_choice("start", start, ("beginning", "now"))
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}", "use more than 0 seconds")
         if not agents:

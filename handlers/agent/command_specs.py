@@ -70,5 +70,5 @@ def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:
     """
     control = CONTROLS.get(name)
     if control is None:
-        raise UnknownKind(f"control.{name}")
+        raise UnknownKind(f"control.{name}", tuple(CONTROLS))
     return control.read({**data, "position": UNKNOWN_POSITION} if control is Steer else dict(data))
