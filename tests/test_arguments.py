@@ -182,6 +182,10 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "fork": (POSITIONS, one.fork),
         "fork id": ((42, "", "a b"), lambda bad: one.fork(1, id=bad)),
         "sibling": (NAMES, one.sibling),
+        "hand_over": (NAMES, one.hand_over),
+        "hand_over by": (TEXTS, lambda bad: one.hand_over("b", by=bad)),
+        "hand_over reason": (TEXTS, lambda bad: one.hand_over("b", reason=bad)),
+        "hand_over expected": (POSITIONS, lambda bad: one.hand_over("b", expected=bad)),
     }
 
 
@@ -196,15 +200,19 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "abort when": ((None, "x", 42), lambda bad: abort(one, when=bad)),
         "abort by": (TEXTS, lambda bad: abort(one, by=bad)),
         "abort key": (KEYS, lambda bad: abort(one, key=bad)),
-        "steer": (MESSAGES, lambda bad: steer(one, bad)),
-        "follow_up": (MESSAGES, lambda bad: follow_up(one, bad)),
+        "steer": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: steer(one, bad)),
+        "steer key": (KEYS, lambda bad: steer(one, "x", key=bad)),
+        "follow_up": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: follow_up(one, bad)),
         "approve turn_id": ((*TEXTS, None, "x"), lambda bad: approve(one, bad, "c")),
         "approve tool_call_id": ((*TEXTS, None), lambda bad: approve(one, TURN, bad)),
         "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),
         "deny session": (OBJECTS, lambda bad: deny(bad, "main.1#0", "c")),
         "answered": (OBJECTS, lambda bad: answered(one, bad)),
         "answered seconds": (SECONDS, lambda bad: answered(one, Receipt((1,), False), seconds=bad)),
-        "ask": (MESSAGES, lambda bad: ask(one, bad)),
+        "ask": (
+            (*MESSAGES, AssistantMessage.text("x"), SystemMessage.text("x"), ExtensionMessage.of("x")),
+            lambda bad: ask(one, bad),
+        ),
         "ask session": (OBJECTS, lambda bad: ask(bad, "x")),
         "ask seconds": (SECONDS, lambda bad: ask(one, "x", seconds=bad)),
         "load_agent": (OBJECTS, load_agent),
