@@ -136,7 +136,7 @@ class SessionExists(StreamError):
 
 
 class NoSuchPosition(StreamError):
-    """A session was to be forked or trimmed at a position that does not exist.
+    """A session was to be forked, trimmed or read up to a position that does not exist.
 
     Fields: `session`; `position`; `last`, the session's last position.
     """

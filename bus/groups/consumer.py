@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from lanebus.bus.errors import (
+    InvalidArgument,
     Refused,
     SetupError,
     require_all,
@@ -78,7 +79,8 @@ class Consumer:
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """See `Bus.consumer`."""
-        require_instance("heartbeat", heartbeat, (int, float), "pass seconds, as a number above 0")
+        if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float):
+            raise InvalidArgument("heartbeat", heartbeat, "pass seconds, as a number above 0")
         require_text("owner", owner)
         require_choice("start", start, ("beginning", "now"))
         if not isfinite(heartbeat) or heartbeat <= 0:
