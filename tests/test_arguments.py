@@ -228,7 +228,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "ask seconds": (SECONDS, lambda bad: ask(one, "x", seconds=bad)),
         "load_agent": (OBJECTS, load_agent),
         "load_model": (OBJECTS, load_model),
-        "load_model option": (({"max_token": 1},), lambda bad: load_model("anthropic/x", **cast("Never", bad))),
+        "load_model option": ((1, "x"), lambda bad: loads("anthropic/x", max_token=bad)),
         "OfflineModel": ((*TEXTS, None, ""), lambda bad: OfflineModel(name=bad)),
         "AgentLoop model": ((*OBJECTS, "anthropic/x", OfflineModel), AgentLoop),
         "AgentLoop tools": ((42, None, add, "add", [42], [print]), loops),
@@ -298,9 +298,9 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "projection lanes": ((42, "llm", [42]), lambda bad: projection("n", version=1, lanes=bad)),
         "projection kinds": ((42, [42]), lambda bad: projection("n", version=1, kinds=bad)),
         "projection function": ((42, "x", None), projection("n", version=1)),
-        "UserMessage": (("hi",), UserMessage),
-        "ExtensionMessage": (("k",), ExtensionMessage),
-        "TurnId": (("s1.main.1#0",), TurnId),
+        "UserMessage": (("hi",), cast("Call", UserMessage)),
+        "ExtensionMessage": (("k",), cast("Call", ExtensionMessage)),
+        "TurnId": (("s1.main.1#0",), cast("Call", TurnId)),
         "Cursor.parse": ((None, 42, b"1", "x", {}), Cursor.parse),
         "UserMessage.text": ((*TEXTS, None), UserMessage.text),
         "SystemMessage.text": ((*TEXTS, None), SystemMessage.text),
@@ -343,6 +343,7 @@ def loop() -> AgentLoop:
     return AgentLoop(OfflineModel())
 
 
+loads = cast("Callable[..., object]", load_model)
 loops = partial(cast("Callable[..., object]", AgentLoop), OfflineModel())
 
 
@@ -406,7 +407,9 @@ async def test_a_wrong_argument_of_a_recorded_turn_raises_a_typed_error_and_reco
                 ToolReply(cast("Never", 5)),
                 ToolReply("x", cast("Never", {1})),
             )
-            rows = {"turn.tool_result result": (wrong, lambda bad: turn.tool_result(turn.calls[0], bad))}
+            rows: dict[str, tuple[Values, Call]] = {
+                "turn.tool_result result": (wrong, lambda bad: turn.tool_result(turn.calls[0], bad))
+            }
             assert [fault async for fault in faults(rows)] == []
             assert (await session.head()).position == before
             assert [fault async for fault in faults({k: v for k, v in found.items() if "turn.tool" in k})] == []
@@ -444,18 +447,18 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
 async def test_error_names_the_argument_as_the_caller_wrote_it() -> None:
     async with fresh_bus() as bus:
         one = bus.session("s1")
-        wrong = cast("Never", 5)
-        for call, name in (
+        calls: tuple[tuple[Callable[[], object], str], ...] = (
             (lambda: one.read(after=Cursor(-1)), "after.position"),
             (lambda: one.read(after=Cursor(1, -1)), "after.delta"),
-            (lambda: one.fork(id=wrong), "id"),
+            (lambda: one.fork(id=cast("Never", 5)), "id"),
             (lambda: one.publish(HI, epoch=cast("Never", "5")), "epoch"),
-            (lambda: bus.consumer("g", "c", agents=wrong), "agents"),
+            (lambda: bus.consumer("g", "c", agents=cast("Never", 5)), "agents"),
             (lambda: branch(one, cast("Never", "1")), "to"),
             (lambda: label(one, cast("Never", "1"), "x"), "target"),
-            (lambda: loops(name=wrong), "name"),
-            (lambda: SubAgent(wrong, None, "d"), "name"),
-        ):
+            (lambda: loops(name=cast("Never", 5)), "name"),
+            (lambda: SubAgent(cast("Never", 5), None, "d"), "name"),
+        )
+        for call, name in calls:
             with pytest.raises(InvalidArgument) as caught:
                 await done(call())
             assert caught.value.name == name

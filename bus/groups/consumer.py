@@ -51,6 +51,9 @@ HEARTBEAT_SECONDS = 15.0
 """The default heartbeat timeout of a consumer."""
 
 
+_HEARTBEAT = "pass seconds, as a number above 0"
+
+
 class Consumer:
     """One worker in a consumer group. `Bus.consumer` creates one.
 
@@ -79,8 +82,9 @@ class Consumer:
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """See `Bus.consumer`."""
-        if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float):
-            raise InvalidArgument("heartbeat", heartbeat, "pass seconds, as a number above 0")
+        require_instance("heartbeat", heartbeat, (int, float), _HEARTBEAT)
+        if isinstance(heartbeat, bool):
+            raise InvalidArgument("heartbeat", heartbeat, _HEARTBEAT)
         require_text("owner", owner)
         require_choice("start", start, ("beginning", "now"))
         if not isfinite(heartbeat) or heartbeat <= 0:

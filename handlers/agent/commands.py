@@ -313,7 +313,7 @@ async def send(
 
 async def _publish(session: Session, control: Control, message: UserMessage | None, key: str | None) -> Receipt:
     """Publish a command under a stored key. A command with a message gets the message's position."""
-    if message is None:
+    if message is None or not isinstance(control, Steer):
         return await session.publish(control.as_extension(), key=key)
     last = (await session.head()).position
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):

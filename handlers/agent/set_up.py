@@ -2,7 +2,8 @@
 session."""
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import cast
 
 from lanebus.bus.errors import (
     InvalidArgument,
@@ -20,6 +21,7 @@ from lanebus.handlers.agent.settings import LoopSettings
 
 __all__ = ("check_guards", "check_limits", "check_model", "check_runnable", "check_settings", "check_tools")
 
+_GUARDS = "pass a list of async functions"
 _TOOL = ("name", "spec", "idempotent", "on_unknown", "timeout", "is_sequential", "approval", "run")
 
 
@@ -60,10 +62,9 @@ def check_tools(tools: object, kinds: tuple[type, ...] = ()) -> None:
         ToolRefused: one of the objects is not a tool.
     """
     require_all("tools", tools, object, "pass a list of tools, such as tools=[add]")
-    if isinstance(tools, Collection):
-        for tool in tools:  # pyright: ignore[reportUnknownVariableType]  # a caller may have passed anything
-            if not isinstance(tool, kinds):
-                _check_tool(tool)  # pyright: ignore[reportUnknownArgumentType]
+    for tool in cast("Collection[object]", tools):
+        if not isinstance(tool, kinds):
+            _check_tool(tool)
 
 
 def _check_tool(tool: object) -> None:
@@ -101,7 +102,10 @@ def check_settings(settings: LoopSettings) -> None:
 
 def check_guards(guards: object) -> None:
     """Raise InvalidArgument if these are no guards."""
-    require_all("guards", guards, Callable, "pass a list of async functions")
+    require_all("guards", guards, object, _GUARDS)
+    for guard in cast("Collection[object]", guards):
+        if not callable(guard):
+            raise InvalidArgument("guards", guard, _GUARDS)
 
 
 def check_limits(config: object, limits: object, clock: object) -> None:

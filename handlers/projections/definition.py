@@ -94,8 +94,7 @@ def projection(
             the function is decorated, and its text says what to change.
         InvalidArgument: `lanes` or `kinds` has a wrong type.
     """
-    number: object = version
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    if not _is_version(version):
         raise InvalidProjection(name, f"its version is {version!r}", "use a whole number from 1 on")
     try:
         check_name(name)
@@ -272,6 +271,10 @@ class _Definition(Generic[S]):
 
     def _fault(self, fault: str, remedy: str) -> InvalidProjection:
         return InvalidProjection(self._name, fault, remedy)
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_frozen(kind: type[object]) -> bool:

@@ -12,7 +12,6 @@ from lanebus.bus.errors import (
     InvalidArgument,
     require_choice,
     require_flag,
-    require_instance,
     require_seconds,
     require_text,
 )
@@ -246,7 +245,9 @@ def _check_options(options: _Options) -> None:
     require_text("description", options.get("description"), is_optional=True)
     require_flag("idempotent", options.get("idempotent", False))
     require_choice("on_unknown", options.get("on_unknown", "tell"), get_args(OnUnknown))
-    require_instance("approval", options.get("approval", False), (bool, Callable), "pass True, False or a function")
+    approval = options.get("approval", False)
+    if not (isinstance(approval, bool) or callable(approval)):
+        raise InvalidArgument("approval", approval, "pass True, False or a function")
     require_seconds("timeout", options.get("timeout"), is_positive=True, is_optional=True)
     require_flag("sequential", options.get("sequential", False))
 

@@ -1,7 +1,7 @@
 """Checks of a worker's arguments when the worker is made, before it fetches anything."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import require_count, require_instance, require_seconds, require_text
@@ -29,9 +29,8 @@ class WorkerArguments(NamedTuple):
         require_instance("bus", self.bus, Bus, "pass the Bus that `Bus.open` yields")
         check_runnable("agent", self.agent)
         require_instance("agents", self.agents, Mapping, "pass a dict of agents by name", is_optional=True)
-        if isinstance(self.agents, Mapping):
-            for agent in self.agents.values():  # pyright: ignore[reportUnknownVariableType]  # may be anything
-                check_runnable("agents", agent)  # pyright: ignore[reportUnknownArgumentType]
+        for agent in cast("Mapping[object, object]", self.agents or {}).values():
+            check_runnable("agents", agent)
         require_text("name", self.name, is_optional=True, is_filled=True)
         require_count("concurrency", self.concurrency, least=1)
         require_seconds("drain_seconds", self.drain_seconds)

@@ -100,8 +100,12 @@ async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field
         assert [control for control in await controls(bus.session("s1")) if isinstance(control, Approve)] == [
             Approve(turn_id=TURN, tool_call_id="c1", by="page")
         ] * 2
-        for turn, fault in (("main.1", "turnId: 'main.1' is not a turn id: write one such as"), (3, "turnId: ")):
-            body = {"command": "approve", "turnId": turn, "toolCallId": "c1"}
+        wrong: tuple[tuple[object, str], ...] = (
+            ("main.1", "turnId: 'main.1' is not a turn id: write"),
+            (3, "turnId: "),
+        )
+        for given, fault in wrong:
+            body = {"command": "approve", "turnId": given, "toolCallId": "c1"}
             reply = await client.post(f"{PATH}/commands", json=body)
             assert (reply.status_code, reply.json()["message"][: len(fault)]) == (400, fault)
         assert (await bus.session("s1").head()).position == 2
