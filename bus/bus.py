@@ -14,7 +14,7 @@ from lanebus.bus import bus_agents, bus_groups
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.store import ArchiveStore
 from lanebus.bus.bounds import Bounds
-from lanebus.bus.errors import require_count
+from lanebus.bus.errors import require_all, require_count
 from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
@@ -31,6 +31,7 @@ from lanebus.bus.media.offload import Offload
 from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
 from lanebus.bus.monitor import BusMonitor
+from lanebus.bus.opening import Opening
 from lanebus.bus.previews.previews import Previews
 from lanebus.bus.previews.writer import PreviewWriter
 from lanebus.bus.publishing.limits import Limits, Quota
@@ -111,8 +112,7 @@ class Bus:
         """counters of this process, and the state of the servers"""
 
     @classmethod
-    @asynccontextmanager
-    async def open(
+    def open(
         cls,
         url: str | None = None,
         *,
@@ -124,7 +124,7 @@ class Bus:
         limits: Limits | None = None,
         bounds: Bounds | None = None,
         tracing: Tracing = NO_TRACING,
-    ) -> AsyncGenerator[Self, None]:
+    ) -> Opening[Self]:
         """Open a bus for the duration of an `async with` block.
 
         Leaving the block waits at most `PublishBounds.close_seconds` (5 seconds) for publishes in flight, even if the
@@ -149,15 +149,22 @@ class Bus:
             tracing: records traces, see `lanebus.telemetry`. The default records none.
 
         Raises:
+            InvalidArgument: an argument has a wrong type.
+            NotEntered: the result was used without `async with`.
             SetupError: a setting cannot work; the error names the one to change.
             Unavailable: the server cannot be reached, or the embedded server did not start.
         """
-        check_options(media, archive, inline_limit_bytes, limits, bounds)
+        check_options(media, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
         bounds, limits = bounds or Bounds(), limits or Limits()
-        async with open_resources(url, data_dir, namespace, media, bounds) as resources:
-            bus = cls(resources, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
-            async with bus._running():
-                yield bus
+
+        @asynccontextmanager
+        async def opened() -> AsyncGenerator[Self, None]:
+            async with open_resources(url, data_dir, namespace, media, bounds) as resources:
+                bus = cls(resources, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
+                async with bus._running():
+                    yield bus
+
+        return Opening(opened(), "Bus.open()")
 
     @asynccontextmanager
     async def _running(self) -> AsyncGenerator[None, None]:
@@ -283,7 +290,9 @@ class Bus:
         """
         check_group(group)
         check_consumer(name)
-        served = (self.default_agent,) if agents is None else tuple(map(check_agent, agents))
+        if agents is not None:
+            require_all("agents", agents, str, "pass a list of the agents' names")
+        served = (self.default_agent,) if agents is None else tuple(check_agent(each, "agents") for each in agents)
         return Consumer(
             *(self._topology, self._pool, self._keys),
             group=group,

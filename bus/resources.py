@@ -21,6 +21,7 @@ from lanebus.bus.errors import (
     UnsafeServer,
     require_count,
     require_instance,
+    require_methods,
     require_text,
 )
 from lanebus.bus.media.redis_media import RedisMedia
@@ -42,6 +43,10 @@ SCHEMA = 3
 
 _OLDEST_REDIS = (7, 0)
 
+_MEDIA = ("put_if_absent", "get", "head", "delete")
+_ARCHIVE = ("put_if_absent", "get", "names", "delete", "clear")
+_TRACING = ("is_recording", "sending", "received", "processing", "settling")
+
 
 class BusResources(NamedTuple):
     """The connections, keys and media store of a bus. `open_resources` opens and closes them."""
@@ -54,14 +59,18 @@ class BusResources(NamedTuple):
     """the namespace's default agent"""
 
 
-def check_options(media: object, archive: object, inline_limit_bytes: object, limits: object, bounds: object) -> None:
+def check_options(
+    media: object, archive: object, inline_limit_bytes: object, *, limits: object, bounds: object, tracing: object
+) -> None:
     """Raise InvalidArgument if an argument of `Bus.open` has a wrong type, such as a path in place of a store."""
     require_count("inline_limit_bytes", inline_limit_bytes, is_optional=True)
     require_instance("limits", limits, Limits, "pass Limits(…)", is_optional=True)
     require_instance("bounds", bounds, Bounds, "pass Bounds(…)", is_optional=True)
-    for name, store in (("media", media), ("archive", archive)):
-        if isinstance(store, str | Path):
-            raise InvalidArgument(name, store, f"pass a store, such as one of `lanebus.{name}`")
+    for name, store, methods in (("media", media, _MEDIA), ("archive", archive, _ARCHIVE)):
+        require_methods(name, store, methods, f"pass a store, such as one of `lanebus.{name}`", is_optional=True)
+    require_methods(
+        "tracing", tracing, _TRACING, "pass what `lanebus.telemetry.otel_tracing()` returns, or leave it out"
+    )
 
 
 @asynccontextmanager
@@ -77,8 +86,10 @@ async def open_resources(
     from lanebus.bus.servers.topology import Endpoint, OneServer, topology_at  # noqa: PLC0415
 
     check_namespace(namespace)
-    require_text("url", url, is_optional=True)
     require_instance("data_dir", data_dir, (str, Path), "pass a path", is_optional=True)
+    if data_dir == "":
+        raise InvalidArgument("data_dir", data_dir, "pass a path, or None for the default directory")
+    require_text("url", url, is_optional=True)
     connection = bounds.connection
     if url is None and data_dir is None:
         url = os.environ.get("LANEBUS_URL") or None

@@ -11,7 +11,7 @@ from lanebus.handlers.projections.all_sessions import (
     rebuild_all,
 )
 from lanebus.handlers.projections.definition import ProjectionDecorator, projection
-from lanebus.handlers.projections.errors import InvalidProjection, ProjectionNotFound
+from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection, ProjectionNotFound
 from lanebus.handlers.projections.following import follow
 from lanebus.handlers.projections.links import Links, read_links
 from lanebus.handlers.projections.load import find_projection
@@ -40,6 +40,7 @@ __all__ = (
     "AllProjected",
     "AllSessionsBounds",
     "CostSummary",
+    "FoldFailed",
     "InvalidProjection",
     "Links",
     "Loop",

@@ -5,11 +5,11 @@ The error is typed, and its sentence says what to pass instead.
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Never, cast
+from typing import Never, Protocol, cast
 
 import anyio
 import pytest
@@ -28,9 +28,14 @@ from lanebus import (
 )
 from lanebus.agent import (
     AgentLoop,
+    Compactor,
+    LoopLimits,
     OfflineModel,
     RecordedTurn,
     Recorder,
+    SubAgent,
+    Tool,
+    ToolReply,
     Worker,
     abort,
     answered,
@@ -45,16 +50,29 @@ from lanebus.agent import (
     pause,
     resume,
     steer,
+    tool,
 )
 from lanebus.bus.embedded.server import stop_server
+from lanebus.bus.messages.control import parse_control
+from lanebus.bus.tracing import NoTracing
 from lanebus.bus.wire.receipt import Receipt
-from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune
-from lanebus.errors import InvalidArgument, InvalidCursor
-from lanebus.messages import TurnId
-from lanebus.projections import USAGE, follow, look, project, rebuild
+from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune, read_tree
+from lanebus.errors import Fenced, InvalidArgument, InvalidCursor, NotEntered
+from lanebus.messages import TurnId, parse_event
+from lanebus.projections import USAGE, follow, look, project, projection, rebuild
 from tests.support.agent.agents import fresh_bus
 
 __all__ = ()
+
+
+class Opened(Protocol):
+    """How newcomers use what `Bus.open` returns."""
+
+    def __await__(self) -> Generator[None, None, None]: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+    def session(self, session_id: str) -> None: ...
+
 
 Values = tuple[object, ...]
 Call = Callable[[Never], object]
@@ -84,7 +102,8 @@ def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "bus.consumer group": (NAMES, lambda bad: bus.consumer(bad, "c")),
         "bus.consumer name": (NAMES, lambda bad: bus.consumer("g", bad)),
         "bus.consumer heartbeat": ((*SOME_SECONDS[:-2], None, 0), lambda bad: bus.consumer("g", "c", heartbeat=bad)),
-        "bus.consumer start": ((None, "later"), lambda bad: bus.consumer("g", "c", start=bad)),
+        "bus.consumer start": ((None, "later", {}), lambda bad: bus.consumer("g", "c", start=bad)),
+        "bus.consumer agents": ((42, "ab", [42], [""]), lambda bad: bus.consumer("g", "c", agents=bad)),
         "bus.dead_letters": (NAMES, bus.dead_letters),
         "bus.group_status": (NAMES, bus.group_status),
         "bus.remove_group": (NAMES, bus.remove_group),
@@ -92,11 +111,12 @@ def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "bus.lease_status": ((*OBJECTS, [42]), bus.lease_status),
         "bus.media.get": ((None, 42, "x"), bus.media.get),
         "Bus.open url": ((42, b"u", {}), Bus.open),
-        "Bus.open data_dir": ((42, {}), lambda bad: Bus.open(data_dir=bad)),
+        "Bus.open data_dir": ((42, {}, ""), lambda bad: Bus.open(data_dir=bad)),
         "Bus.open namespace": ((42, None, ""), lambda bad: Bus.open(namespace=bad)),
         "Bus.open inline_limit_bytes": (POSITIONS, lambda bad: Bus.open(inline_limit_bytes=bad)),
-        "Bus.open media": (("x", Path("x")), lambda bad: Bus.open(media=bad)),
-        "Bus.open archive": (("x", Path("x")), lambda bad: Bus.open(archive=bad)),
+        "Bus.open media": (("x", Path("x"), 42), lambda bad: Bus.open(media=bad)),
+        "Bus.open archive": (("x", Path("x"), 42), lambda bad: Bus.open(archive=bad)),
+        "Bus.open tracing": ((None, 42, "x", NoTracing), lambda bad: Bus.open(tracing=bad)),
         "Bus.open limits": (("x",), lambda bad: Bus.open(limits=bad)),
         "Bus.open bounds": (("x",), lambda bad: Bus.open(bounds=bad)),
         "consumer.fetch": (("1", 0, None, 1.5), consumer.fetch),
@@ -109,9 +129,14 @@ def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "letters.get": ((None, 42, "x"), letters.get),
         "letters.redrive": ((None, [42], ["x"]), letters.redrive),
         "Worker bus": (OBJECTS, lambda bad: Worker(bad, AgentLoop(OfflineModel()))),
-        "Worker agent": (OBJECTS, lambda bad: Worker(bus, bad)),
+        "Worker agent": ((*OBJECTS, AgentLoop), lambda bad: Worker(bus, bad)),
+        "Worker agents": ((42, [loop()], {"x": 5}, {5: loop()}, {"x": AgentLoop}), lambda bad: works(bus, agents=bad)),
+        "Worker retry": ((None, 3), lambda bad: works(bus, retry=bad)),
+        "Worker bounds": ((None, 3), lambda bad: works(bus, bounds=bad)),
+        "Worker heartbeat": (SOME_SECONDS[:-1], lambda bad: works(bus, heartbeat=bad)),
+        "Worker start": ((None, "later"), lambda bad: works(bus, start=bad)),
         "Worker concurrency": ((*POSITIONS, 0, None), lambda bad: Worker(bus, loop(), concurrency=bad)),
-        "Worker name": ((42, "a b"), lambda bad: Worker(bus, loop(), name=bad)),
+        "Worker name": ((42, "a b", ""), lambda bad: Worker(bus, loop(), name=bad)),
         "Worker drain_seconds": (SOME_SECONDS, lambda bad: Worker(bus, loop(), drain_seconds=bad)),
     }
 
@@ -168,6 +193,10 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "fork": (POSITIONS, one.fork),
         "fork id": ((42, "", "a b"), lambda bad: one.fork(1, id=bad)),
         "sibling": (NAMES, one.sibling),
+        "hand_over": (NAMES, one.hand_over),
+        "hand_over by": (TEXTS, lambda bad: one.hand_over("b", by=bad)),
+        "hand_over reason": (TEXTS, lambda bad: one.hand_over("b", reason=bad)),
+        "hand_over expected": (POSITIONS, lambda bad: one.hand_over("b", expected=bad)),
     }
 
 
@@ -182,30 +211,77 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "abort when": ((None, "x", 42), lambda bad: abort(one, when=bad)),
         "abort by": (TEXTS, lambda bad: abort(one, by=bad)),
         "abort key": (KEYS, lambda bad: abort(one, key=bad)),
-        "steer": (MESSAGES, lambda bad: steer(one, bad)),
-        "follow_up": (MESSAGES, lambda bad: follow_up(one, bad)),
+        "steer": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: steer(one, bad)),
+        "steer key": (KEYS, lambda bad: steer(one, "x", key=bad)),
+        "follow_up": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: follow_up(one, bad)),
         "approve turn_id": ((*TEXTS, None, "x"), lambda bad: approve(one, bad, "c")),
         "approve tool_call_id": ((*TEXTS, None), lambda bad: approve(one, TURN, bad)),
         "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),
         "deny session": (OBJECTS, lambda bad: deny(bad, "main.1#0", "c")),
         "answered": (OBJECTS, lambda bad: answered(one, bad)),
         "answered seconds": (SECONDS, lambda bad: answered(one, Receipt((1,), False), seconds=bad)),
-        "ask": (MESSAGES, lambda bad: ask(one, bad)),
+        "ask": (
+            (*MESSAGES, AssistantMessage.text("x"), SystemMessage.text("x"), ExtensionMessage.of("x")),
+            lambda bad: ask(one, bad),
+        ),
         "ask session": (OBJECTS, lambda bad: ask(bad, "x")),
         "ask seconds": (SECONDS, lambda bad: ask(one, "x", seconds=bad)),
         "load_agent": (OBJECTS, load_agent),
         "load_model": (OBJECTS, load_model),
+        "load_model option": ((1, "x"), lambda bad: loads("anthropic/x", max_token=bad)),
+        "OfflineModel": ((*TEXTS, None, ""), lambda bad: OfflineModel(name=bad)),
+        "AgentLoop model": ((*OBJECTS, "anthropic/x", OfflineModel), AgentLoop),
+        "AgentLoop tools": ((42, None, add, "add", [42], [print]), loops),
+        "AgentLoop system": (TEXTS, lambda bad: loops(system=bad)),
+        "AgentLoop name": (NAMES, lambda bad: loops(name=bad)),
+        "AgentLoop config": ((*KEYS, None), lambda bad: loops(config=bad)),
+        "AgentLoop limits": ((None, 3), lambda bad: loops(limits=bad)),
+        "AgentLoop max_turns": ((*POSITIONS, 0), lambda bad: loops(max_turns=bad)),
+        "AgentLoop max_tokens": ((*POSITIONS, 0, None), lambda bad: loops(max_tokens=bad)),
+        "AgentLoop guards": ((42, None, print, [42]), lambda bad: loops(guards=bad)),
+        "AgentLoop retry": ((None, 3), lambda bad: loops(retry=bad)),
+        "AgentLoop drain_seconds": (SOME_SECONDS, lambda bad: loops(drain_seconds=bad)),
+        "AgentLoop silence_seconds": (SECONDS, lambda bad: loops(silence_seconds=bad)),
+        "AgentLoop compaction": ((42, "yes", Compactor), lambda bad: loops(compaction=bad)),
+        "AgentLoop clock": ((None, 42), lambda bad: loops(clock=bad)),
+        "LoopLimits turns": (POSITIONS, lambda bad: LoopLimits(turns=bad)),
+        "LoopLimits tokens": (POSITIONS, lambda bad: LoopLimits(tokens=bad)),
+        "LoopLimits seconds": (SECONDS, lambda bad: LoopLimits(seconds=bad)),
+        "LoopLimits cost": (TEXTS[1:], lambda bad: LoopLimits(cost=bad)),
+        "SubAgent name": (NAMES, lambda bad: SubAgent(bad, None, "d")),
+        "SubAgent agent": ((42, "x", AgentLoop), lambda bad: SubAgent("x", bad, "d")),
+        "SubAgent description": ((*TEXTS, None), lambda bad: SubAgent("x", None, bad)),
+        "SubAgent max_depth": ((*POSITIONS, None), lambda bad: SubAgent("x", None, "d", max_depth=bad)),
+        "SubAgent max_children": ((*POSITIONS, 0), lambda bad: SubAgent("x", None, "d", max_children=bad)),
+        "SubAgent seconds": (SECONDS, lambda bad: SubAgent("x", None, "d", seconds=bad)),
+        "tool": ((42, "add", int), tool),
+        "tool name": (KEYS, lambda bad: tool(name=bad)(print)),
+        "tool description": (TEXTS, lambda bad: tool(description=bad)(print)),
+        "tool idempotent": ((None, "yes", 1), lambda bad: tool(idempotent=bad)(print)),
+        "tool on_unknown": ((None, "x", 1), lambda bad: tool(on_unknown=bad)(print)),
+        "tool approval": ((None, "yes", 1), lambda bad: tool(approval=bad)(print)),
+        "tool timeout": ((*SECONDS, 0), lambda bad: tool(timeout=bad)(print)),
+        "tool sequential": ((None, "yes", 1), lambda bad: tool(sequential=bad)(print)),
+        "Tool": (("x",), lambda bad: cast("Callable[..., object]", Tool)(name=bad)),
         "Recorder": (OBJECTS, Recorder),
         "Recorder agent": (TEXTS, lambda bad: Recorder(one, agent=bad)),
         "Recorder lease": ((42, "x"), lambda bad: Recorder(one, lease=bad)),
+        "Recorder config": ((*KEYS, None), lambda bad: Recorder(one, config=bad)),
+        "Recorder wait": (SECONDS, lambda bad: Recorder(one, wait=bad)),
+        "Recorder limits": ((None, 3), lambda bad: Recorder(one, limits=bad)),
+        "Recorder clock": ((None, 3), lambda bad: Recorder(one, clock=bad)),
+        "Recorder bounds": ((None, 3), lambda bad: Recorder(one, bounds=bad)),
         "build_context": (OBJECTS, build_context),
         "build_context at": (POSITIONS, lambda bad: build_context(one, at=bad)),
+        "read_tree": (OBJECTS, read_tree),
+        "read_tree at": (POSITIONS, lambda bad: read_tree(one, at=bad)),
         "build_context leaf": (("1", -1, 1.5, {}), lambda bad: build_context(one, leaf=bad)),
         "branch session": (OBJECTS, lambda bad: branch(bad, None)),
         "branch to": (("1", -1, 1.5, {}), lambda bad: branch(one, bad)),
         "branch_with_summary": ((*TEXTS, None), lambda bad: branch_with_summary(one, None, bad)),
         "compact": ((*TEXTS, None), lambda bad: compact(one, bad, None)),
         "compact first_kept": (POSITIONS, lambda bad: compact(one, "x", bad)),
+        "compact first_kept of no entry": ((0, 99), lambda bad: compact(one, "x", bad)),
         "prune": ((42, None, ["1"], "1"), lambda bad: prune(one, bad)),
         "label": ((None, "1", 1.5), lambda bad: label(one, bad, "x")),
         "label name": (TEXTS, lambda bad: label(one, 1, bad)),
@@ -217,12 +293,22 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "follow projection": ((None, "usage"), partial(follow, one)),
         "follow a projection after": (CURSORS[:-1], lambda bad: follow(one, USAGE, after=bad)),
         "follow store_every": ((*POSITIONS, 0, None), lambda bad: follow(one, USAGE, store_every=bad)),
+        "projection name": (NAMES, lambda bad: projection(bad, version=1)),
+        "projection version": ((*POSITIONS, 0, None), lambda bad: projection("n", version=bad)),
+        "projection lanes": ((42, "llm", [42]), lambda bad: projection("n", version=1, lanes=bad)),
+        "projection kinds": ((42, [42]), lambda bad: projection("n", version=1, kinds=bad)),
+        "projection function": ((42, "x", None), projection("n", version=1)),
+        "UserMessage": (("hi",), cast("Call", UserMessage)),
+        "ExtensionMessage": (("k",), cast("Call", ExtensionMessage)),
+        "TurnId": (("s1.main.1#0",), cast("Call", TurnId)),
         "Cursor.parse": ((None, 42, b"1", "x", {}), Cursor.parse),
         "UserMessage.text": ((*TEXTS, None), UserMessage.text),
         "SystemMessage.text": ((*TEXTS, None), SystemMessage.text),
         "AssistantMessage.text": ((*TEXTS, None), AssistantMessage.text),
-        "ExtensionMessage.of": ((*TEXTS, None), lambda bad: ExtensionMessage.of(bad, {})),
+        "ExtensionMessage.of": ((*TEXTS, None, ""), lambda bad: ExtensionMessage.of(bad, {})),
         "ExtensionMessage.of data": (({1: 2}, object(), b"x"), lambda bad: ExtensionMessage.of("k", bad)),
+        "parse_event": ((*OBJECTS, HI), parse_event),
+        "parse_control": ((*OBJECTS, HI), parse_control),
         "MediaRef.from_file": ((None, 42), MediaRef.from_file),
         "TurnId.from_text": ((None, 42, "x"), TurnId.from_text),
     }
@@ -233,7 +319,10 @@ def of_recorder(recorder: Recorder, turn: RecordedTurn) -> dict[str, tuple[Value
         "recorder.wait_for_work": (SECONDS, recorder.wait_for_work),
         "recorder.turn model": ((None, 42, {}), lambda bad: recorder.turn(model=bad)),
         "recorder.turn provider": ((*TEXTS, None), lambda bad: recorder.turn(model="m", provider=bad)),
-        "recorder.turn tools": (([42], ["x"], [print]), lambda bad: recorder.turn(model="m", tools=bad)),
+        "recorder.turn tools": (([42], ["x"], [print], 42, add, "x"), lambda bad: recorder.turn(model="m", tools=bad)),
+        "recorder.turn max_tokens": ((*POSITIONS, 0, None), lambda bad: recorder.turn(model="m", max_tokens=bad)),
+        "recorder.end": ((None, 42, "finished"), recorder.end),
+        "recorder.end text": ((*TEXTS, None), lambda bad: recorder.end("stop", bad)),
         "turn.piece": (MESSAGES, turn.piece),
         "turn.answer": (MESSAGES[1:], turn.answer),
         "turn.answer usage": (TEXTS, lambda bad: turn.answer("x", usage=bad)),
@@ -244,8 +333,22 @@ def of_recorder(recorder: Recorder, turn: RecordedTurn) -> dict[str, tuple[Value
     }
 
 
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
 def loop() -> AgentLoop:
     return AgentLoop(OfflineModel())
+
+
+loads = cast("Callable[..., object]", load_model)
+loops = partial(cast("Callable[..., object]", AgentLoop), OfflineModel())
+
+
+def works(bus: Bus, **arguments: object) -> object:
+    return cast("Callable[..., object]", Worker)(bus, loop(), **arguments)
 
 
 async def done(result: object) -> None:
@@ -296,6 +399,19 @@ async def test_a_wrong_argument_of_a_recorded_turn_raises_a_typed_error_and_reco
             assert [fault async for fault in faults({k: v for k, v in found.items() if "approval" not in k})] == []
             assert (await session.head()).position == before
             await turn.answer(AssistantMessage(content=(ToolCallBlock(id="c1", name="t", arguments={}),)))
+            before = (await session.head()).position
+            wrong = (
+                math.nan,
+                {"a": math.nan},
+                [object()],
+                ToolReply(cast("Never", 5)),
+                ToolReply("x", cast("Never", {1})),
+            )
+            rows: dict[str, tuple[Values, Call]] = {
+                "turn.tool_result result": (wrong, lambda bad: turn.tool_result(turn.calls[0], bad))
+            }
+            assert [fault async for fault in faults(rows)] == []
+            assert (await session.head()).position == before
             assert [fault async for fault in faults({k: v for k, v in found.items() if "turn.tool" in k})] == []
             await turn.tool_result(turn.calls[0], "done")
 
@@ -326,6 +442,49 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
             await abort(bus.session("s1"), when=cast("Never", "later"))
         with pytest.raises(InvalidArgument, match="`after` is of type dict: pass a Cursor"):
             await done(bus.session("s1").read(after=cast("Never", {"secret": 1})))
+
+
+async def test_error_names_the_argument_as_the_caller_wrote_it() -> None:
+    async with fresh_bus() as bus:
+        one = bus.session("s1")
+        calls: tuple[tuple[Callable[[], object], str], ...] = (
+            (lambda: one.read(after=Cursor(-1)), "after.position"),
+            (lambda: one.read(after=Cursor(1, -1)), "after.delta"),
+            (lambda: one.fork(id=cast("Never", 5)), "id"),
+            (lambda: one.publish(HI, epoch=cast("Never", "5")), "epoch"),
+            (lambda: bus.consumer("g", "c", agents=cast("Never", 5)), "agents"),
+            (lambda: branch(one, cast("Never", "1")), "to"),
+            (lambda: label(one, cast("Never", "1"), "x"), "target"),
+            (lambda: loops(name=cast("Never", 5)), "name"),
+            (lambda: SubAgent(cast("Never", 5), None, "d"), "name"),
+        )
+        for call, name in calls:
+            with pytest.raises(InvalidArgument) as caught:
+                await done(call())
+            assert caught.value.name == name
+
+
+def test_a_model_given_as_text_is_answered_with_the_call_that_loads_it() -> None:
+    with pytest.raises(InvalidArgument, match=r'pass a model, such as load_model\("openai/gpt-5"\)'):
+        AgentLoop(cast("Never", "openai/gpt-5"))
+
+
+async def test_an_epoch_that_no_lease_had_is_told_from_a_lost_lease() -> None:
+    async with fresh_bus() as bus:
+        one = bus.session("s1")
+        await one.publish(HI)
+        with pytest.raises(Fenced, match=r"no lease of session 's1' has epoch 5, .*: pass the `epoch` of a lease"):
+            await one.publish(HI, epoch=5)
+
+
+async def test_a_bus_that_is_opened_without_async_with_says_so() -> None:
+    opening = cast("Opened", Bus.open())
+    with pytest.raises(NotEntered, match=r"`Bus.open\(\)` was awaited: write `async with Bus.open\(\) as …:`"):
+        await opening
+    with pytest.raises(NotEntered, match="entered with `with`"), opening:
+        pass
+    with pytest.raises(NotEntered, match="asked for 'session'"):
+        opening.session("s1")
 
 
 def test_a_data_directory_may_be_a_text(short_dir: Path) -> None:

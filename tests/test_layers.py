@@ -18,6 +18,7 @@ __all__ = ()
 BUS = (
     "errors",
     "exception_groups",
+    "opening",
     "histogram",
     "storage",
     "messages",

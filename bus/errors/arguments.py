@@ -5,7 +5,17 @@ from math import isinf, isnan
 
 from lanebus.bus.errors.message import InvalidArgument
 
-__all__ = ("require_all", "require_count", "require_flag", "require_instance", "require_seconds", "require_text")
+__all__ = (
+    "require_all",
+    "require_choice",
+    "require_count",
+    "require_epoch",
+    "require_flag",
+    "require_instance",
+    "require_methods",
+    "require_seconds",
+    "require_text",
+)
 
 
 def require_text(name: str, value: object, *, is_optional: bool = False, is_filled: bool = False) -> None:
@@ -41,6 +51,12 @@ def require_count(
     if number is None or number < least or (most is not None and number > most):
         bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
         raise InvalidArgument(name, value, f"pass an integer {bounds}")
+
+
+def require_epoch(epoch: object) -> None:
+    """Require the epoch of a lease as the argument `epoch`, or None."""
+    if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0):
+        raise InvalidArgument("epoch", epoch, "pass the `epoch` of a lease, an integer")
 
 
 def require_seconds(name: str, value: object, *, is_positive: bool = False, is_optional: bool = False) -> None:
@@ -79,6 +95,31 @@ def require_instance(
     """
     if not (isinstance(value, kinds) or (is_optional and value is None)):
         raise InvalidArgument(name, value, advice)
+
+
+def require_methods(
+    name: str, value: object, methods: Collection[str], advice: str, *, is_optional: bool = False
+) -> None:
+    """Require an object that has the methods of a protocol. A class is no such object.
+
+    Args:
+        name: the argument.
+        value: what the caller passed.
+        methods: the names of the methods.
+        advice: what to pass instead.
+        is_optional: None is valid too.
+    """
+    if is_optional and value is None:
+        return
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise InvalidArgument(name, value, advice)
+
+
+def require_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Require one of several texts."""
+    if not (isinstance(value, str) and value in choices):
+        *others, last = (f'"{choice}"' for choice in choices)
+        raise InvalidArgument(name, value, f"pass {', '.join(others)} or {last}")
 
 
 def require_all(name: str, values: object, kinds: type | tuple[type, ...], advice: str) -> None:

@@ -59,12 +59,12 @@ class UnknownRole(MessageError):
 class UnknownKind(MessageError):
     """A context entry, an agent event or a command has a kind that does not exist.
 
-    Fields: `kind`.
+    Fields: `kind`; `known`, the kinds that exist if the caller chose among few, such as the commands; else empty.
     """
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"unknown kind {kind!r}")
-        self.kind = kind
+    def __init__(self, kind: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(f"unknown kind {kind!r}", f"use one of {', '.join(known)}" if known else "")
+        self.kind, self.known = kind, known
 
 
 class UnknownVersion(MessageError):

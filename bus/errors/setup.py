@@ -14,6 +14,7 @@ __all__ = (
     "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
+    "NotEntered",
     "OldNamespace",
     "ReplyTooLarge",
     "SetupError",
@@ -96,6 +97,17 @@ class NoArchive(SetupError):
     def __init__(self, session: str) -> None:
         super().__init__(f"the bus has no archive for session {session!r}", "pass one to Bus.open(archive=…)")
         self.session = session
+
+
+class NotEntered(SetupError, TypeError, AttributeError):
+    """`Bus.open` was used without `async with`. This is also a TypeError and an AttributeError, as without this check.
+
+    Fields: `call`, such as "Bus.open()"; `use`, how its result was used.
+    """
+
+    def __init__(self, call: str, use: str) -> None:
+        super().__init__(f"`{call}` was {use}", f"write `async with {call} as …:`, inside of an async function")
+        self.call, self.use = call, use
 
 
 class NoEmbeddedServer(SetupError):

@@ -43,15 +43,23 @@ class Conflict(StreamError):
 
 
 class Fenced(StreamError):
-    """An append was refused, because it had the epoch of a lost lease. The session's lease has a later epoch.
+    """An append was refused, because its epoch is not the epoch of the session's newest lease.
 
-    Fields: `session`; `epoch`, the epoch of the lost lease; `found`, the session's present epoch.
+    The lease is lost if the session has a later epoch. An epoch above the session's is of another session's lease.
+
+    Fields: `session`; `epoch`, the epoch of the append; `found`, the session's present epoch.
     """
 
     def __init__(self, session: str, epoch: int, found: int) -> None:
+        is_lost = epoch <= found
+        what = (
+            f"lease epoch {epoch} of session {session!r} is over"
+            if is_lost
+            else (f"no lease of session {session!r} has epoch {epoch}")
+        )
         super().__init__(
-            f"lease epoch {epoch} of session {session!r} is over, the session is at epoch {found}",
-            "stop, because another worker has taken over",
+            f"{what}, the session is at epoch {found}",
+            "stop, because another worker has taken over" if is_lost else "pass the `epoch` of a lease of this session",
         )
         self.session, self.epoch, self.found = session, epoch, found
 
@@ -128,7 +136,7 @@ class SessionExists(StreamError):
 
 
 class NoSuchPosition(StreamError):
-    """A session was to be forked or trimmed at a position that does not exist.
+    """A session was to be forked, trimmed or read up to a position that does not exist.
 
     Fields: `session`; `position`; `last`, the session's last position.
     """

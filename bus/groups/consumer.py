@@ -24,6 +24,7 @@ from lanebus.bus.errors import (
     Refused,
     SetupError,
     require_all,
+    require_choice,
     require_count,
     require_instance,
     require_text,
@@ -48,6 +49,9 @@ __all__ = ("HEARTBEAT_SECONDS", "Consumer", "Start", "Work")
 
 HEARTBEAT_SECONDS = 15.0
 """The default heartbeat timeout of a consumer."""
+
+
+_HEARTBEAT = "pass seconds, as a number above 0"
 
 
 class Consumer:
@@ -78,10 +82,11 @@ class Consumer:
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """See `Bus.consumer`."""
-        require_instance("heartbeat", heartbeat, (int, float), "pass seconds, as a number above 0")
+        require_instance("heartbeat", heartbeat, (int, float), _HEARTBEAT)
+        if isinstance(heartbeat, bool):
+            raise InvalidArgument("heartbeat", heartbeat, _HEARTBEAT)
         require_text("owner", owner)
-        if start not in {"beginning", "now"}:
-            raise InvalidArgument("start", start, 'pass "beginning" or "now"')
+        require_choice("start", start, ("beginning", "now"))
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}", "use more than 0 seconds")
         if not agents:

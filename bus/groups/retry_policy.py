@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Literal, get_args
 
 from lanebus.bus.errors import BusError, Closed, MessageError, SetupError, StreamError
 
@@ -40,6 +40,10 @@ def passes_by_itself(error: Exception) -> bool:
     return True
 
 
+def _is_number(value: object, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often to try, how long to pause, and after which errors.
@@ -48,7 +52,8 @@ class RetryPolicy:
     keeps workers that failed at the same time from retrying at the same time.
 
     Raises:
-        SetupError: `attempts` or `factor` is below 1, or a number of seconds is negative or not finite.
+        SetupError: `attempts` or `factor` is below 1, a number of seconds is negative or not finite, there is no such
+            `jitter`, or a field has a wrong type.
     """
 
     attempts: int = 5
@@ -68,11 +73,13 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises SetupError, as the class says."""
-        if self.attempts < 1:
-            raise SetupError(f"retry policy: attempts is {self.attempts}", "use 1 or more")
+        if not _is_number(self.attempts, int) or self.attempts < 1:
+            raise SetupError(f"retry policy: attempts is {self.attempts!r}", "use 1 or more")
         for name, value, least in (("base", self.base, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
-            if not isfinite(value) or value < least:
-                raise SetupError(f"retry policy: {name} is {value}", f"use {least} or more")
+            if not _is_number(value, (int, float)) or not isfinite(value) or value < least:
+                raise SetupError(f"retry policy: {name} is {value!r}", f"use {least} or more")
+        if self.jitter not in get_args(Jitter):
+            raise SetupError(f"retry policy: jitter is {self.jitter!r}", 'use "full", "equal" or "none"')
 
     def delay(self, attempt: int, chance: float) -> float:
         """Return the seconds to pause after an attempt.

@@ -1,9 +1,12 @@
 """Base classes of all values in a message. Values are frozen and strictly validated."""
 
-from typing import ClassVar
+from inspect import signature
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+
+from lanebus.bus.errors import InvalidContent
 
 __all__ = ("Frozen", "Wire")
 
@@ -25,6 +28,17 @@ class Frozen(BaseModel):
         allow_inf_nan=False,
     )
 
+    if not TYPE_CHECKING:  # a type checker refuses positional arguments itself
+
+        def __init__(self, /, *given: object, **fields: object) -> None:
+            if given:
+                raise InvalidContent(f"{type(self).__name__} takes its fields by name", _by_name(type(self)))
+            self.__pydantic_validator__.validate_python(fields, self_instance=self)
+
+        # Validation then builds values without this method, as with pydantic's own. Calling it would cost 40 %.
+        __init__.__pydantic_base_init__ = True
+        __init__.__signature__ = signature(BaseModel.__init__)  # so that the fields' signature has no `*given`
+
     def to_json(self) -> str:
         """Return the value as one line of JSON, without spaces and without escaping text to ASCII."""
         return self.to_json_bytes().decode()
@@ -42,3 +56,12 @@ class Wire(Frozen):
     """A frozen value with camelCase JSON keys, as in the two-lane agent's JSON."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
+
+
+def _by_name(kind: type[BaseModel]) -> str:
+    """Return advice how to make a value of a class."""
+    name = kind.__name__
+    makers = (maker for maker in ("text", "of", "from_text") if getattr(getattr(kind, maker, None), "__self__", None))
+    made = next((f"use {name}.{maker}(…), or " for maker in makers), "")
+    fields = [field for field in kind.model_fields if field not in {"role", "type"}]
+    return f"{made}name each field, as in {name}({fields[0]}=…)"

@@ -9,9 +9,9 @@ A command contains no text for a model. A user's text is in the LLM lane, and a 
 from collections.abc import Mapping
 from typing import Literal
 
-from lanebus.bus.errors import UnknownKind
+from lanebus.bus.errors import UnknownKind, require_instance
 from lanebus.bus.messages.context_entry import Position
-from lanebus.bus.messages.extension import CONTROL, ExtensionData, ExtensionMessage
+from lanebus.bus.messages.extension import CONTROL, EXTENSION_ADVICE, ExtensionData, ExtensionMessage
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
@@ -120,9 +120,11 @@ def parse_control(message: ExtensionMessage) -> Control | None:
     """Return the command that an extension message contains; None if its kind is not a command.
 
     Raises:
+        InvalidArgument: the argument is no extension message.
         UnknownKind: the message has a kind `control.…` that does not exist.
         DecodeError: the data does not fit the command.
     """
+    require_instance("message", message, ExtensionMessage, EXTENSION_ADVICE)
     if not message.is_control:
         return None
     control = CONTROLS.get(message.kind.removeprefix(CONTROL))

@@ -8,8 +8,10 @@ from lanebus.bus.errors import DecodeError, InvalidArgument, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = ("CONTROL", "ExtensionData", "ExtensionMessage")
+__all__ = ("CONTROL", "EXTENSION_ADVICE", "ExtensionData", "ExtensionMessage")
 
+
+EXTENSION_ADVICE = "pass an ExtensionMessage; read with lanes={Lane.EXTENSION} to get no others"
 
 CONTROL = "control."
 """the prefix of the kinds of messages that control a running loop"""
@@ -35,8 +37,22 @@ class ExtensionMessage(Wire):
 
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:
-        """Return a message of any kind. The kinds `agent.…` are reserved for agent events, see `events/`."""
-        require_text("kind", kind)
+        """Return a message of any kind.
+
+        Some kinds have a meaning for lanebus, whoever publishes them. Make these messages with their classes instead:
+
+        - `agent.…`: an agent event, such as `Progress(…).as_extension()`. Readers skip an event that they cannot read.
+        - `control.…`: a command to the session's worker, such as `Abort().as_extension()`.
+        - `session.…`: a note of the bus itself, such as `session.closed`. Publishing it does not close the session.
+
+        Args:
+            kind: the kind, such as "progress"; not empty.
+            data: any JSON.
+
+        Raises:
+            InvalidArgument: `kind` is no text or empty, or `data` is not JSON.
+        """
+        require_text("kind", kind, is_filled=True)
         try:
             return cls(kind=kind, data=data)
         except ValidationError:

@@ -1,6 +1,6 @@
 """Method of `Session` that hands it over to another agent."""
 
-from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent
+from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_count, require_text
 from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.events import SessionAssigned
@@ -44,6 +44,9 @@ async def hand_over(
         BusError: the other errors of `publish`.
     """
     check_agent(agent)
+    require_text("by", by, is_optional=True)
+    require_text("reason", reason, is_optional=True)
+    require_count("expected", expected, is_optional=True)
     log, session = self.resources.log, self.resources.id
     while True:
         head = await log.head(session)

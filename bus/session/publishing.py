@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.errors import DecodeError, require_all, require_count, require_flag, require_seconds, require_text
+from lanebus.bus.errors import (
+    DecodeError,
+    require_all,
+    require_count,
+    require_epoch,
+    require_flag,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
@@ -218,7 +226,7 @@ async def preview(
             could leave a gap in its text.
     """
     require_all("deltas", deltas, Delta, "pass deltas, as in preview(Delta(…))")
-    require_count("epoch", epoch, is_optional=True)
+    require_epoch(epoch)
     require_seconds("seconds", seconds)
     await self.resources.preview_writer.preview(self.resources.id, deltas, epoch=epoch, seconds=seconds)
 
@@ -227,6 +235,6 @@ def _checked(conditions: AppendConditions) -> AppendConditions:
     """Return conditions of a caller whose types are right. Raise InvalidArgument else."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
     require_count("expected", conditions.expected, is_optional=True)
-    require_count("epoch", conditions.epoch, is_optional=True)
+    require_epoch(conditions.epoch)
     require_flag("wake", conditions.wake, is_optional=True)
     return conditions

@@ -107,7 +107,7 @@ class Session:
         """
         require_count("at", at, is_optional=True)
         named = None if agent is None else check_agent(agent)
-        fork = self.sibling(new_session_id() if id is None else id)
+        fork = self.sibling(new_session_id() if id is None else check_session_id(id, "id"))
         await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive, agent=named)
         return fork
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple, Self, cast
 
-from lanebus.bus.errors import InvalidArgument, InvalidCursor, MessageError
+from lanebus.bus.errors import InvalidArgument, InvalidCursor, MessageError, require_count, require_text
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
@@ -54,6 +54,11 @@ class Cursor(NamedTuple):
 
     @classmethod
     def _read(cls, name: str, given: object) -> Self:
+        if type(given) is Cursor:
+            position, delta, incarnation = cast("tuple[object, object, object]", given)
+            require_count(f"{name}.position", position)
+            require_count(f"{name}.delta", delta)
+            require_text(f"{name}.incarnation", incarnation)
         if not isinstance(given, str):
             raise InvalidArgument(name, given, "pass a Cursor, or its text such as '12-0'; START is the first")
         match = _CURSOR.fullmatch(given)

@@ -6,7 +6,7 @@
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | by trim_live.lua; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
-| ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with the session |
+| ns:{b}:s:<sid>:keys | hash | key, or `control.<verb>:<key>` -> first position, count, incarnation | with the session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop.lua |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
@@ -104,13 +104,17 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _STREAM = {Lane.LLM: "llm", Lane.EXTENSION: "ext"}
 
 
-def check_session_id(session: str) -> str:
+def check_session_id(session: str, argument: str = "session_id") -> str:
     """Return the session id if it is valid.
+
+    Args:
+        session: the session id.
+        argument: what the caller calls it, for the error.
 
     Raises:
         InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
     """
-    require_text("session_id", session)
+    require_text(argument, session)
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
     return session
@@ -142,13 +146,17 @@ def check_group(group: str) -> str:
     return group
 
 
-def check_agent(name: str) -> str:
+def check_agent(name: str, argument: str = "agent") -> str:
     """Return the name of an agent if it is valid.
+
+    Args:
+        name: the name.
+        argument: what the caller calls it, for the error.
 
     Raises:
         InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
     """
-    require_text("agent", name)
+    require_text(argument, name)
     if _GROUP.fullmatch(name) is None:
         raise InvalidName(name)
     return name

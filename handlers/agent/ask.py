@@ -15,6 +15,7 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.decide.open_answer import is_cut, wanted_calls
 from lanebus.handlers.agent.errors import AnswerTimeout, LoopAborted, LoopFailed, PersonNeeded
 from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
+from lanebus.handlers.agent.user_message import as_user_message
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
 from lanebus.handlers.projections.projection import Projected, look
@@ -45,6 +46,7 @@ async def ask(
         The loop's final answer. Its `stop_reason` is "length" if the answer reached its token limit.
 
     Raises:
+        InvalidArgument: `said` is neither a text nor a user message. Nothing was published.
         LoopFailed: the model or the agent failed, a limit was reached, or a guard rejected the message.
         LoopAborted: the message was aborted by a command.
         PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
@@ -56,7 +58,7 @@ async def ask(
     """
     require_session(session)
     require_seconds("seconds", seconds, is_optional=True)
-    asked = await session.publish(UserMessage.text(said) if isinstance(said, str) else said, key=key)
+    asked = await session.publish(as_user_message(said), key=key)
     with anyio.move_on_after(seconds):
         return await _answer(session, asked)
     raise AnswerTimeout(session.id, asked.position, seconds or 0.0)

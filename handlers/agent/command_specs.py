@@ -5,7 +5,7 @@ from typing import NamedTuple, get_args
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import UnknownKind
+from lanebus.bus.errors import DecodeError, UnknownKind
 from lanebus.bus.messages.control import CONTROLS, Control, Steer
 
 __all__ = ("COMMAND_SPECS", "UNKNOWN_POSITION", "CommandSpec", "read_control")
@@ -70,5 +70,8 @@ def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:
     """
     control = CONTROLS.get(name)
     if control is None:
-        raise UnknownKind(f"control.{name}")
-    return control.read({**data, "position": UNKNOWN_POSITION} if control is Steer else dict(data))
+        raise UnknownKind(f"control.{name}", tuple(CONTROLS))
+    try:
+        return control.read({**data, "position": UNKNOWN_POSITION} if control is Steer else dict(data))
+    except DecodeError as error:  # the caller wrote the fields without `data`
+        raise DecodeError(error.path.removeprefix("data").removeprefix("."), error.reason) from None

@@ -1,7 +1,8 @@
 """Commands to a running agent: abort it, steer it, approve its tool calls, pause and resume it.
 
 Sending a command is one publish, so commands are ordered and wake the workers. A command with a `key` is applied once,
-even if it is sent again. The session's worker answers each command in the step in which the command takes effect;
+even if it is sent again. Each kind of command has keys of its own: a message or another command with the same key does
+not count as a repeat. The session's worker answers each command in the step in which the command takes effect;
 `answered` waits for the answer. `command_specs.py` lists the same commands by name, for programs that read commands as
 text.
 
@@ -14,7 +15,15 @@ import anyio
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
-from lanebus.bus.errors import Conflict, InvalidArgument, NotAMessage, SessionClosed, require_instance, require_seconds
+from lanebus.bus.errors import (
+    Conflict,
+    InvalidArgument,
+    KeyTooLong,
+    SessionClosed,
+    require_instance,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from lanebus.bus.messages.events import ControlAnswered, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
@@ -28,6 +37,7 @@ from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
 from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
+from lanebus.handlers.agent.user_message import as_user_message
 
 __all__ = (
     "abort",
@@ -64,7 +74,7 @@ async def abort(
         when: "now" cuts the model's answer and cancels tools. "turn" lets the current turn finish first.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Returns:
         The command's position, for `answered`.
@@ -91,7 +101,7 @@ async def steer(
         when: "next" puts it into the next request to the model. "now" also cuts the current answer and skips tools that
             are still running.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Returns:
         The positions of the message and of the command.
@@ -100,7 +110,9 @@ async def steer(
         Conflict: other clients appended first, 1,000 times in a row.
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Steer, position=UNKNOWN_POSITION, when=when, by=by), _message(said), key=key)
+    return await send(
+        session, _made(Steer, position=UNKNOWN_POSITION, when=when, by=by), as_user_message(said), key=key
+    )
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
@@ -109,13 +121,13 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
     Args:
         session: the session.
         said: the message.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat with the same key adds nothing. It counts among the keys of messages.
 
     Raises:
         BusError: as for `Session.publish`.
     """
     require_session(session)
-    message = _message(said)
+    message = as_user_message(said)
     follow_up = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
     return await session.publish(follow_up, key=key)
 
@@ -131,7 +143,7 @@ async def approve(
             session.
         tool_call_id: the call's id.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         DecodeError: `turn_id` is a text, and no turn id.
@@ -159,7 +171,7 @@ async def deny(
         tool_call_id: the call's id.
         reason: recorded in the log. To give the model a reason, send it a user message.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         DecodeError: `turn_id` is a text, and no turn id.
@@ -178,7 +190,7 @@ async def pause(
         session: the session.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -201,7 +213,7 @@ async def handoff(
         to: name of the person.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -215,7 +227,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     Args:
         session: the session.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -230,7 +242,7 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
     Args:
         session: the session.
         by: name of the sender, recorded in the log.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -278,7 +290,7 @@ async def send(
         control: the command.
         said: the user message of a `Steer`; the position in the `Steer` is set to this message's. Ignored for other
             commands.
-        key: idempotency key; a repeat with the same key adds nothing.
+        key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Returns:
         The positions of the published messages; the last position is the command's.
@@ -289,9 +301,20 @@ async def send(
     """
     require_session(session)
     require_instance("control", control, Control, "pass a command, such as Abort()")
-    if not isinstance(control, Steer) or said is None:
+    require_text("key", key, is_optional=True, is_filled=True)
+    message = as_user_message(said) if isinstance(control, Steer) and said is not None else None
+    # In the log, messages and commands share one space of keys.
+    prefix = f"{control.KIND}:"
+    try:
+        return await _publish(session, control, message, None if key is None else prefix + key)
+    except KeyTooLong as error:
+        raise KeyTooLong(error.size_bytes - len(prefix), error.limit_bytes - len(prefix)) from None
+
+
+async def _publish(session: Session, control: Control, message: UserMessage | None, key: str | None) -> Receipt:
+    """Publish a command under a stored key. A command with a message gets the message's position."""
+    if message is None or not isinstance(control, Steer):
         return await session.publish(control.as_extension(), key=key)
-    message = _message(said)
     last = (await session.head()).position
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
         placed = control.model_copy(update={"position": last + 1})
@@ -312,14 +335,6 @@ def _made(kind: type[_ControlT], **fields: object) -> _ControlT:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = to_snake(str(first["loc"][0]))
         raise InvalidArgument(name, fields.get(name), first["msg"].replace("Input", "it", 1)) from None
-
-
-def _message(said: object) -> UserMessage:
-    if isinstance(said, str):
-        return UserMessage.text(said)
-    if isinstance(said, UserMessage):
-        return said
-    raise NotAMessage(type(said).__name__, "pass a text, or a UserMessage")
 
 
 def _turn_id(session: Session, turn_id: TurnId | str) -> TurnId:

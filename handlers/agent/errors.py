@@ -102,15 +102,16 @@ class ApprovalRefused(SetupError):
 
 
 class OptionUnknown(SetupError):
-    """A tool was made with an option that `tool` does not have, most often a misspelt one.
+    """A tool or model was made with an option that does not exist, most often a misspelt one.
 
-    Fields: `tool`, the tool's name; `option`, as it is written; `known`, the options, the nearest ones first.
+    Fields: `tool`, the name of the tool or model; `option`, as it is written; `known`, the options, the nearest ones
+    first.
     """
 
-    def __init__(self, tool: str, option: str, known: tuple[str, ...]) -> None:
+    def __init__(self, tool: str, option: str, known: tuple[str, ...], *, of: str = "tool") -> None:
         near = get_close_matches(option, known)
         hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(known)}"
-        super().__init__(f"tool {tool!r} has the unknown option {option!r}", hint)
+        super().__init__(f"{of} {tool!r} has the unknown option {option!r}", hint)
         self.tool, self.option = tool, option
         self.known = (*near, *(each for each in known if each not in near))
 

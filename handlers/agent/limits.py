@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
+from lanebus.bus.errors import require_count, require_instance, require_seconds
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -47,6 +48,13 @@ class LoopLimits:
     - the tool calls of an answer, if a person was asked about one of these calls;
     - tools that begin after the limit;
     - summaries."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument if a limit is no number, or negative."""
+        require_count("turns", self.turns, is_optional=True)
+        require_count("tokens", self.tokens, is_optional=True)
+        require_seconds("seconds", self.seconds, is_optional=True)
+        require_instance("cost", self.cost, (Decimal, int, float), "pass US dollars as a Decimal", is_optional=True)
 
     def reached(self, *, turns: int, usage: Usage, seconds: float) -> Reached | None:
         """Return the first limit that a loop has reached; None if it may continue.

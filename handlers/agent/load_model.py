@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Unpack
 
-from lanebus.bus.errors import require_text
+from lanebus.bus.errors import require_instance
 from lanebus.handlers.agent.errors import ModelNotFound
 from lanebus.handlers.agent.models.model import Model
 from lanebus.handlers.agent.models.provider_model import ModelOptions
@@ -21,10 +21,11 @@ def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
         options: see `ModelOptions`. The offline model ignores them.
 
     Raises:
+        OptionUnknown: an option is not one of `ModelOptions`.
         ModelNotFound: the text has another form, or names an unknown API.
         MissingExtra: the API's SDK is not installed.
     """
-    require_text("target", target)
+    require_instance("target", target, str, 'pass a text such as "anthropic/claude-sonnet-4-5"')
     api, _, name = target.partition("/")
     if api not in _MAKERS or not name:
         raise ModelNotFound(target, tuple(_MAKERS))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from lanebus.bus.errors import Fenced
+from lanebus.bus.errors import Fenced, require_count, require_instance
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.media.resolve import resolve_media
 from lanebus.bus.messages.control import Abort, Steer
@@ -41,7 +41,7 @@ from lanebus.handlers.agent.interrupt import until_interrupted
 from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits, loop_seconds
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.set_up import check_model, check_tools
+from lanebus.handlers.agent.set_up import check_guards, check_model, check_settings, check_tools
 from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
 from lanebus.handlers.agent.tools.cancel_children import cancel_children
 from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
@@ -105,10 +105,14 @@ class AgentLoop:
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have the same name, in `tools` or among the tools of sub-agents.
             CostUnknown: `limits.cost` is set and the model's price is unknown.
+            InvalidArgument: another argument has a wrong type, or a number is too small.
         """
-        check_agent(name)
+        check_agent(name, "name")
         check_model(model)
         check_tools(tools)
+        check_guards(guards)
+        require_count("max_turns", max_turns, least=1, is_optional=True)
+        require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
         if (
             limits.cost is not None
             and isinstance(model, Pricing)
@@ -137,6 +141,7 @@ class AgentLoop:
             clock=clock,
             compaction=compaction,
         )
+        check_settings(self.settings)
         self._reconciler = UsageReconciler(model)
 
     @property

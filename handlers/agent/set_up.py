@@ -2,12 +2,26 @@
 session."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import cast
 
+from lanebus.bus.errors import (
+    InvalidArgument,
+    require_all,
+    require_count,
+    require_instance,
+    require_methods,
+    require_seconds,
+    require_text,
+)
+from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.errors import ModelRefused, ToolRefused
+from lanebus.handlers.agent.limits import LoopLimits
+from lanebus.handlers.agent.settings import LoopSettings
 
-__all__ = ("check_model", "check_tools")
+__all__ = ("check_guards", "check_limits", "check_model", "check_runnable", "check_settings", "check_tools")
 
+_GUARDS = "pass a list of async functions"
 _TOOL = ("name", "spec", "idempotent", "on_unknown", "timeout", "is_sequential", "approval", "run")
 
 
@@ -15,8 +29,12 @@ def check_model(model: object) -> None:
     """Check that an object is a model.
 
     Raises:
+        InvalidArgument: the object is a text.
         ModelRefused: the object is not a model.
     """
+    if isinstance(model, str):
+        target = model if "/" in model else f"anthropic/{model}"
+        raise InvalidArgument("model", model, f'pass a model, such as load_model("{target:.60}")')
     if isinstance(model, type):
         raise ModelRefused(model.__name__, "is a class: pass an instance of it")
     name = type(model).__name__
@@ -32,18 +50,66 @@ def check_model(model: object) -> None:
         raise ModelRefused(name, "has a sync 'stream': make it an async generator, with `yield` in `async def`")
 
 
-def check_tools(tools: Iterable[object]) -> None:
-    """Check that all objects are tools.
+def check_tools(tools: object, kinds: tuple[type, ...] = ()) -> None:
+    """Check that an argument `tools` is a list of tools.
+
+    Args:
+        tools: what the caller passed.
+        kinds: classes whose objects are valid too.
 
     Raises:
+        InvalidArgument: it is no list, most often one tool.
         ToolRefused: one of the objects is not a tool.
     """
-    for tool in tools:
-        name = str(getattr(tool, "__name__", None) or type(tool).__name__)
-        if inspect.isroutine(tool):
-            raise ToolRefused(name, "is a function: decorate it with @tool")
-        if isinstance(tool, type):
-            raise ToolRefused(name, "is a class: pass an instance of it")
-        missing = [each for each in _TOOL if not hasattr(tool, each)]
-        if missing:
-            raise ToolRefused(name, f"has no {', '.join(missing)}: decorate a function with @tool to make a tool")
+    require_all("tools", tools, object, "pass a list of tools, such as tools=[add]")
+    for tool in cast("Collection[object]", tools):
+        if not isinstance(tool, kinds):
+            _check_tool(tool)
+
+
+def _check_tool(tool: object) -> None:
+    name = str(getattr(tool, "__name__", None) or type(tool).__name__)
+    if inspect.isroutine(tool):
+        raise ToolRefused(name, "is a function: decorate it with @tool")
+    if isinstance(tool, type):
+        raise ToolRefused(name, "is a class: pass an instance of it")
+    missing = [each for each in _TOOL if not hasattr(tool, each)]
+    if missing:
+        raise ToolRefused(name, f"has no {', '.join(missing)}: decorate a function with @tool to make a tool")
+
+
+def check_runnable(argument: str, agent: object) -> None:
+    """Raise InvalidArgument if a worker cannot run this object.
+
+    Args:
+        argument: what the caller calls it.
+        agent: what the caller passed.
+    """
+    if isinstance(agent, type) or not callable(agent):
+        raise InvalidArgument(argument, agent, "pass an AgentLoop(…), or an async function of a Run")
+
+
+def check_settings(settings: LoopSettings) -> None:
+    """Raise InvalidArgument if an argument of `AgentLoop` has a wrong type. The model and the tools are not checked."""
+    require_text("system", settings.system, is_optional=True)
+    check_limits(settings.config, settings.limits, settings.clock)
+    require_count("max_tokens", settings.max_tokens, least=1)
+    require_instance("retry", settings.retry, RetryPolicy, "pass RetryPolicy(…)")
+    require_seconds("drain_seconds", settings.drain_seconds)
+    require_seconds("silence_seconds", settings.silence_seconds, is_optional=True)
+    require_methods("compaction", settings.compaction, ("wants", "compact"), "pass Compactor(…)", is_optional=True)
+
+
+def check_guards(guards: object) -> None:
+    """Raise InvalidArgument if these are no guards."""
+    require_all("guards", guards, object, _GUARDS)
+    for guard in cast("Collection[object]", guards):
+        if not callable(guard):
+            raise InvalidArgument("guards", guard, _GUARDS)
+
+
+def check_limits(config: object, limits: object, clock: object) -> None:
+    """Raise InvalidArgument if an argument of `AgentLoop` or `Recorder` has a wrong type."""
+    require_text("config", config, is_filled=True)
+    require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
+    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")

@@ -49,7 +49,7 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
     """
     last = await _last(session)
     if to is not None:
-        await _require_entry(session, to, last)
+        await _require_entry(session, "to", to, last)
     return await session.publish(LeafMove(to=to, timestamp=now_ms()), expected=last, epoch=epoch)
 
 
@@ -121,13 +121,14 @@ async def compact(
         BusError: as for `Session.publish`.
     """
     require_text("summary", summary)
-    require_count("first_kept", first_kept, is_optional=True)
+    require_count("first_kept", first_kept, least=1, is_optional=True)
     last = await _last(session)
     before = await build_context(session, at=last)
     if first_kept is not None:
         tree = SessionTree.of(session.id, before.entries)
         if all(envelope.position != first_kept for envelope in tree.path()):
-            raise UnknownTarget(first_kept)
+            fault = f"`first_kept` is {first_kept}, which is not on the path to the leaf of session {session.id!r}"
+            raise UnknownTarget(first_kept, fault, "pass the position of an entry of `build_context(session).path`")
     tokens = context_tokens(before, estimator)
     entry = Compaction(
         summary=summary, first_kept=first_kept, tokens_before=tokens, timestamp=now_ms(), metadata=metadata
@@ -187,7 +188,8 @@ async def prune(
     pruned = tuple(sorted({*positions}))
     for position in pruned:
         if position not in tree.entries:
-            raise UnknownTarget(position)
+            fault = f"`positions` has {position}, which is not in the LLM lane of session {session.id!r}"
+            raise UnknownTarget(position, fault, "pass positions of entries of that lane")
     entry = Prune(pruned=pruned, memo=memo, timestamp=now_ms())
     if loop_id is None:
         return await session.publish(entry, expected=last, epoch=epoch)
@@ -216,7 +218,7 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
     # A compaction that applies is always the first entry of the path.
     first = context.path[0] if context.path else None
     if first is None or not isinstance(first.message, Compaction):
-        raise UnknownTarget(0)
+        raise UnknownTarget(0, f"the context of session {session.id!r} has no compaction", "there is nothing to undo")
     undo = Prune(pruned=(first.position,), timestamp=now_ms())
     return await session.publish(undo, expected=last, epoch=epoch)
 
@@ -236,7 +238,7 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
     """
     require_text("name", name, is_optional=True)
     last = await _last(session)
-    await _require_entry(session, target, last)
+    await _require_entry(session, "target", target, last)
     return await session.publish(Label(target=target, label=name, timestamp=now_ms()), expected=last)
 
 
@@ -268,8 +270,8 @@ async def _branching(
     return last, LeafMove(to=to, timestamp=now_ms()), entry
 
 
-async def _require_entry(session: Session, position: int, last: int) -> None:
-    require_instance("position", position, int, "pass the position of an entry")
+async def _require_entry(session: Session, argument: str, position: int, last: int) -> None:
+    require_instance(argument, position, int, "pass the position of an entry")
     if 1 <= position <= last:
         async for _ in session.read(lanes={Lane.LLM}, after=Cursor(position - 1), until=position):
             return

@@ -5,14 +5,14 @@ from typing import Protocol
 
 import anyio
 
-from lanebus.bus.errors import require_count, require_instance
+from lanebus.bus.errors import NoSuchPosition, require_count, require_instance
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.session.session import require_session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.handlers.context.errors import UnknownLeaf
 from lanebus.handlers.context.fold import Context, evolve
 
-__all__ = ("LaneReader", "WarmContext", "build_context")
+__all__ = ("LaneReader", "WarmContext", "build_context", "require_position")
 
 _LLM = frozenset({Lane.LLM})
 
@@ -44,6 +44,7 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
 
     Raises:
         UnknownLeaf: the LLM lane has no entry at `leaf`, or `leaf` is after `at`.
+        NoSuchPosition: `at` is after the session's last position.
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
@@ -60,7 +61,22 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
         context = evolve(context, envelope)
     if leaf is not None and context.position != leaf:
         raise UnknownLeaf(session.id, leaf)
+    await require_position(session, at, context.position)
     return context
+
+
+async def require_position(session: LaneReader, at: int | None, read_up_to: int) -> None:
+    """Raise NoSuchPosition if a position is after the end of a session.
+
+    Args:
+        session: the session. Only the end of a `Session` is known.
+        at: the position; None is always valid.
+        read_up_to: position of an entry that was read. If it is `at`, no round trip is needed.
+    """
+    if at is not None and at > read_up_to and isinstance(session, Session):
+        last = (await session.head()).position
+        if at > last:
+            raise NoSuchPosition(session.id, at, last)
 
 
 class WarmContext:

@@ -22,8 +22,8 @@ class UnknownTarget(MessageError):
     A context records the error and continues. Fields: `target`, the position that was named.
     """
 
-    def __init__(self, target: int) -> None:
-        super().__init__(f"names entry {target}, which is not there before it")
+    def __init__(self, target: int, fault: str = "", remedy: str = "") -> None:
+        super().__init__(fault or f"names entry {target}, which is not there before it", remedy)
         self.target = target
 
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
+from lanebus.bus.errors import require_count
 from lanebus.bus.messages.context_entry import Label, LeafMove
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import require_session
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.context.build import LaneReader
+from lanebus.handlers.context.build import LaneReader, require_position
 from lanebus.handlers.context.errors import UnknownLeaf
 
 __all__ = ("SessionTree", "read_tree")
@@ -104,8 +106,13 @@ async def read_tree(session: LaneReader, *, at: int | None = None) -> SessionTre
         at: position of the last entry to read, in either lane; None reads to the end.
 
     Raises:
+        NoSuchPosition: `at` is after the session's last position.
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
+    if not hasattr(session, "id"):
+        require_session(session)
+    require_count("at", at, is_optional=True)
     entries = [envelope async for envelope in session.read(lanes=frozenset({Lane.LLM}), until=at)]
+    await require_position(session, at, entries[-1].position if entries else 0)
     return SessionTree.of(session.id, entries)

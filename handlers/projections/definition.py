@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar, cast, get_origin, get_type_hints,
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from lanebus.bus.errors import InvalidName, MessageError
+from lanebus.bus.errors import InvalidName, MessageError, require_all
 from lanebus.bus.log.checkpoints import check_name
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.lanes import Lane
@@ -92,13 +92,19 @@ def projection(
     Raises:
         InvalidProjection: the name, the version, the function or its annotations cannot work. The error is raised when
             the function is decorated, and its text says what to change.
+        InvalidArgument: `lanes` or `kinds` has a wrong type.
     """
-    if isinstance(version, bool) or version < 1:
+    if not _is_version(version):
         raise InvalidProjection(name, f"its version is {version!r}", "use a whole number from 1 on")
     try:
         check_name(name)
     except InvalidName:
         raise InvalidProjection(name, "the name is not allowed", "use 1 to 64 letters, digits and _ . -") from None
+
+    if lanes is not None:
+        require_all("lanes", lanes, Lane, "pass lanes, such as {Lane.LLM}, or None")
+    if kinds is not None and not isinstance(kinds, str):
+        require_all("kinds", kinds, str, 'pass kinds, such as {"assistant"}, or None')
 
     def define(function: Callable[..., S]) -> Projection[S]:
         definition = _Definition[S](name, function)
@@ -129,6 +135,8 @@ class _Definition(Generic[S]):
 
     def __init__(self, name: str, function: Callable[..., S]) -> None:
         self._name, self._function = name, function
+        if not callable(function):
+            raise self._fault(f"{function!r:.60} is no function", "Decorate a function evolve(state, event)")
         if name in OWN_NAMES and not function.__module__.startswith("lanebus."):
             raise self._fault("lanebus has a projection of this name", "Choose another name")
         if _is_async(function):
@@ -263,6 +271,10 @@ class _Definition(Generic[S]):
 
     def _fault(self, fault: str, remedy: str) -> InvalidProjection:
         return InvalidProjection(self._name, fault, remedy)
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_frozen(kind: type[object]) -> bool:

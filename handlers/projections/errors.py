@@ -1,8 +1,37 @@
 """Errors of a projection's definition, and of the state that the projection returns."""
 
-from lanebus.bus.errors import SetupError
+from typing import Never
 
-__all__ = ("InvalidProjection", "ProjectionNotFound")
+from lanebus.bus.errors import BusError, SetupError
+from lanebus.bus.wire.envelope import Envelope
+
+__all__ = ("FoldFailed", "InvalidProjection", "ProjectionNotFound", "raise_fold_failed")
+
+
+class FoldFailed(BusError):
+    """The function of a projection raised an error. Nothing was stored. The error is the `__cause__` of this one.
+
+    Fields: `projection`, the projection's name; `session` and `position` of the entry; `kind` of its message, or the
+    class of a message without a kind.
+    """
+
+    def __init__(self, projection: str, envelope: Envelope, error: Exception) -> None:
+        message: object = envelope.message
+        kind = str(getattr(message, "kind", None) or getattr(message, "role", None) or type(message).__name__)
+        super().__init__(
+            f"projection {projection!r} failed at position {envelope.position} of session {envelope.session!r}, "
+            f"a message {kind!r}: {type(error).__name__}: {error!s:.200}",
+            "correct its function, and raise its version if the states change",
+        )
+        self.projection, self.kind = projection, kind
+        self.session, self.position = envelope.session, envelope.position
+
+
+def raise_fold_failed(projection: str, envelope: Envelope, error: Exception) -> Never:
+    """Raise FoldFailed for an error of a projection's function; an error of lanebus as it is."""
+    if isinstance(error, BusError):
+        raise error
+    raise FoldFailed(projection, envelope, error) from error
 
 
 class InvalidProjection(SetupError):

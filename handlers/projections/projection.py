@@ -18,7 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.errors import InvalidProjection, raise_fold_failed
 
 __all__ = (
     "Projected",
@@ -53,7 +53,7 @@ class Projection(Generic[S]):
     evolve: Callable[[S, Envelope], S]
     """Pure function that returns the state after one more entry. It is called with the selected entries in position
     order, never with a live delta. If it raises a `MessageError`, the entry is skipped and counted in
-    `Projected.unreadable`."""
+    `Projected.unreadable`. Any other error ends the fold with `FoldFailed`."""
     forked: S | None = None
     """The initial state of a fork's own entries. With `forked`, the entries that a fork shares are counted only for its
     parent, so a sum over all sessions counts them once. None folds a fork from its first position, shared entries
@@ -272,6 +272,7 @@ async def fold(
         until: last position to fold; None means the end of the log.
 
     Raises:
+        FoldFailed: the projection's function raised an error. Nothing was stored.
         BusError: the log could not be read.
     """
     state, cursor, unreadable, evolve = _own(start.state), start.cursor, start.unreadable, projection.evolve
@@ -283,6 +284,8 @@ async def fold(
                     state = evolve(state, envelope)
                 except MessageError:
                     unreadable += 1
+                except Exception as error:  # noqa: BLE001  # raised again with its place
+                    raise_fold_failed(projection.name, envelope, error)
                 cursor = envelope.cursor
             if page.cursor.is_after(cursor):  # the entries at the end of the page are not selected
                 cursor = page.cursor
@@ -290,11 +293,13 @@ async def fold(
 
 
 def folded(projection: Projection[S], now: Projected[S], envelope: Envelope) -> Projected[S]:
-    """Return the state after one more entry. Pure."""
+    """Return the state after one more entry. Raises FoldFailed. Pure."""
     try:
         state, unreadable = projection.evolve(now.state, envelope), now.unreadable
     except MessageError:
         state, unreadable = now.state, now.unreadable + 1
+    except Exception as error:  # noqa: BLE001  # raised again with its place
+        raise_fold_failed(projection.name, envelope, error)
     return replace(now, state=state, cursor=envelope.cursor, unreadable=unreadable)
 
 

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import Control
+from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.command_specs import read_control
 
 __all__ = (
@@ -83,11 +84,15 @@ def read_handover(body: JsonValue) -> PostedHandover:
     return PostedHandover(agent, by or BY, reason)
 
 
-def read_command(body: JsonValue) -> PostedCommand:
+def read_command(body: JsonValue, session: str) -> PostedCommand:
     """Decode a command `{"command": "abort", "key"?: …, "by"?: …, …}`.
 
     The other fields are the fields of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead
-    of a position.
+    of a position. A "turnId" may also be a text, such as "main.3#0".
+
+    Args:
+        body: the JSON.
+        session: id of the session that the command is for.
 
     Raises:
         DecodeError: the body is not a command, or has fields that the command does not accept.
@@ -97,6 +102,11 @@ def read_command(body: JsonValue) -> PostedCommand:
         raise DecodeError("", 'post a command as {"command": <name>, …}')
     key, by = check_key(body.get("key"), "key"), check_key(body.get("by"), "by") or BY
     data = {field: value for field, value in body.items() if field not in {"command", "key", "by"}}
+    if isinstance(turn := data.get("turnId"), str):
+        try:
+            data["turnId"] = TurnId.from_text(turn, session).model_dump(mode="json", by_alias=True)
+        except DecodeError as error:
+            raise DecodeError("turnId", error.reason) from None
     text = None
     if name == "steer":
         text = check_text(data.pop("text", None))

@@ -148,7 +148,7 @@ class Api:
         position. A repeat with the same key adds nothing, as with messages.
         """
         session = self._session(request)
-        posted = read_command(await read_json(request, self._bounds))
+        posted = read_command(await read_json(request, self._bounds), session.id)
         return _published(await send(session, posted.control, posted.text, key=posted.key))
 
     async def post_agent(self, request: Request) -> Response:

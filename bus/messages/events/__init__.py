@@ -7,7 +7,7 @@ the extension lane alone sees no content of the LLM lane. Publish an event with 
 Source: the two-lane agent's `AgentEvent`, with turn ids added.
 """
 
-from lanebus.bus.errors import UnknownKind
+from lanebus.bus.errors import UnknownKind, require_instance
 from lanebus.bus.messages.events.context import (
     CompactionEnded,
     CompactionFailed,
@@ -41,7 +41,7 @@ from lanebus.bus.messages.events.turns import (
     TurnStarted,
     UsageSettled,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.extension import EXTENSION_ADVICE, ExtensionMessage
 
 __all__ = (
     "AgentEnded",
@@ -109,9 +109,11 @@ def parse_event(message: ExtensionMessage) -> AgentEvent | None:
     """Return the agent event that an extension message holds; None if it has a kind other than `agent.…`.
 
     Raises:
+        InvalidArgument: the argument is no extension message.
         UnknownKind: the message has a kind `agent.…` that does not exist.
         DecodeError: the data does not fit the event.
     """
+    require_instance("message", message, ExtensionMessage, EXTENSION_ADVICE)
     if not message.kind.startswith("agent."):
         return None
     event = _EVENTS.get(message.kind)

@@ -15,9 +15,10 @@ from typing import ClassVar, cast
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, MessageError, SetupError
+from lanebus.bus.errors import DecodeError, MessageError, SetupError, require_text
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.errors import OptionUnknown
 from lanebus.handlers.agent.models.failure import ModelFailure, failure_of_code, failure_of_error, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.models.request_form import ModelOptions, form_request, written_options
@@ -48,7 +49,14 @@ class ProviderModel(ABC):
         Args:
             name: the provider's name of the model.
             options: see `ModelOptions`.
+
+        Raises:
+            OptionUnknown: an option is not one of `ModelOptions`.
         """
+        require_text("name", name, is_filled=True)
+        for option in options:
+            if option not in ModelOptions.__annotations__:  # Python does not check `Unpack`
+                raise OptionUnknown(name, option, tuple(ModelOptions.__annotations__), of="model")
         self.name = name
         self._api, self._options = PROVIDERS[self.API], options
         self._rates = options.get("rates")

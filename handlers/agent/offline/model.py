@@ -9,6 +9,7 @@ from itertools import count
 import anyio
 from pydantic import JsonValue
 
+from lanebus.bus.errors import require_seconds, require_text
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage, now_ms
 from lanebus.bus.messages.usage import Rates, Usage
@@ -41,6 +42,8 @@ class OfflineModel:
             name: the model's name.
             delay: seconds before each word. 0 answers without yielding to the event loop.
         """
+        require_text("name", name, is_filled=True)
+        require_seconds("delay", delay)
         self.name, self._delay = name, delay
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

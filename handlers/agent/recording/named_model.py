@@ -68,7 +68,5 @@ def as_model(model: Model | str, provider: str) -> Model:
 
 def as_tools(tools: Sequence[Tool | ToolSpec]) -> dict[str, Tool]:
     """Return the tools by their names."""
-    for tool in tools:
-        if not isinstance(tool, ToolSpec):
-            check_tools((tool,))
+    check_tools(tools, (ToolSpec,))
     return {tool.name: NamedTool(tool) if isinstance(tool, ToolSpec) else tool for tool in tools}

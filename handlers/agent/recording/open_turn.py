@@ -57,6 +57,8 @@ class OpenTurn:
         self.id = step.turn_id
         self.is_over = False
         """whether nothing more of the turn is recorded"""
+        self.is_aborted = False
+        """whether a command or a cancellation stopped the turn before it was complete"""
         self.message: AssistantMessage | None = None
         self.calls: OpenCalls | None = None
         deferred = step.deferred if isinstance(step, CallModel) else ()
@@ -170,6 +172,7 @@ class OpenTurn:
 
     async def _obey(self, interrupt: Interrupt) -> None:
         """End the turn at once for a command, and answer the command."""
+        self.is_aborted = True
         if self.message is None:
             await self.record.append_cut(interrupt)
         elif self.calls is not None:
@@ -178,6 +181,7 @@ class OpenTurn:
 
     async def _abort(self) -> None:
         """Record the text so far after a cancellation of the block. The loop stays open."""
+        self.is_aborted = not self._is_done
         if self.is_over:
             return
         if self.message is None:

@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Self
 
-from pydantic_core import PydanticSerializationError
-
-from lanebus.bus.errors import require_text
+from lanebus.bus.errors import InvalidArgument, require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool_reply import failed, result_of
@@ -111,5 +109,5 @@ class RecordedTool:
             case output:
                 try:
                     return result_of(self.call, output)
-                except PydanticSerializationError as error:
+                except InvalidArgument as error:
                     return failed(self.call, f"{type(error).__name__}: {error}")

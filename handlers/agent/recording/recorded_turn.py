@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from anyio.lowlevel import checkpoint
 
 from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.errors import RecorderMisused
@@ -19,6 +19,7 @@ from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
 from lanebus.handlers.agent.recording.turn_spans import TurnSpans
 from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.tools.tool_reply import result_of
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
 
@@ -26,6 +27,14 @@ __all__ = ("RecordedTurn",)
 
 _ANSWER = "pass an AssistantMessage, its text, or None for the pieces; see lanebus.providers for a provider's answer"
 _CALL = "pass a call of `turn.calls`"
+
+
+class _EndedTurn(NamedTuple):
+    """What can be read of a turn after its block."""
+
+    id: TurnId
+    message: AssistantMessage | None
+    is_aborted: bool
 
 
 class RecordedTurn:
@@ -36,7 +45,7 @@ class RecordedTurn:
     same messages.
 
     An `Abort`, or a `Steer` with `when="now"`, cancels the block. The block then ends without an exception, and the
-    code after the block runs.
+    code after the block runs. `is_aborted` tells it so.
     """
 
     def __init__(
@@ -55,14 +64,15 @@ class RecordedTurn:
         """
         self._loop, self._settings, self._begin, self._end = loop, settings, begin, end
         self._entered: OpenTurn | None = None
+        self._ended: _EndedTurn | None = None
         self._spans = TurnSpans()
 
     # --- what the model is asked ------------------------------------------------------------------------------------
 
     @property
     def id(self) -> TurnId:
-        """The turn's id."""
-        return self._open.id
+        """The turn's id. It can be read after the block too."""
+        return self._begun.id
 
     @property
     def key(self) -> str:
@@ -78,8 +88,17 @@ class RecordedTurn:
     @property
     def message(self) -> AssistantMessage | None:
         """The recorded answer; None before the answer is recorded. After a crash, a continued turn may begin with
-        it."""
-        return self._open.message
+        it.
+
+        It can be read after the block too. It is then None if the turn ended without a whole answer; the log has the
+        text so far."""
+        return self._begun.message
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether the turn was stopped before it was complete: by an `Abort`, by a `Steer` with `when="now"`, or by a
+        cancellation. Read it after the block; it is False before."""
+        return self._begun.is_aborted
 
     @property
     def calls(self) -> tuple[ToolCallBlock, ...]:
@@ -215,11 +234,14 @@ class RecordedTurn:
             result: as for `RecordedTool.result`.
 
         Raises:
+            InvalidArgument: the result cannot be written as JSON. Nothing was recorded.
             RecorderMisused: the answer has no such call, or the call has a result.
             BusError: as for `Session.publish`.
         """
-        async with self.tool(call) as tool:
-            tool.result = result
+        running = self.tool(call)
+        whole = result if isinstance(result, ToolResultMessage) else result_of(running.call, result)
+        async with running:
+            running.result = whole
 
     async def approval(self, call: ToolCallBlock) -> bool:
         """Ask a person whether a call may run, and wait for `approve` or `deny`.
@@ -258,9 +280,18 @@ class RecordedTurn:
 
     @property
     def _open(self) -> OpenTurn:
-        if self._entered is None:
-            raise RecorderMisused("the turn is not open: enter it with `async with` first")
-        return self._entered
+        if self._entered is not None:
+            return self._entered
+        if self._ended is not None:
+            raise RecorderMisused(
+                f"turn {self._ended.id} has ended: use `recorder.turn(…)` for the next turn; `id`, `message` and "
+                "`is_aborted` of this one can still be read"
+            )
+        raise RecorderMisused("the turn is not open: enter it with `async with` first")
+
+    @property
+    def _begun(self) -> "OpenTurn | _EndedTurn":
+        return self._entered or self._ended or self._open
 
     async def __aenter__(self) -> Self:
         """Record the start of the turn and the messages that it answers.
@@ -271,7 +302,7 @@ class RecordedTurn:
             Fenced: the lease is lost.
             BusError: the log cannot be read, or refuses an append.
         """
-        self._spans = TurnSpans()
+        self._spans, self._ended = TurnSpans(), None
         try:
             start = await self._begin(self._spans)
             self._entered = OpenTurn(self._loop, self._settings, start)
@@ -292,7 +323,7 @@ class RecordedTurn:
         try:
             await turn.close(None if is_cut else error, is_cut=is_cut)
         finally:
-            self._entered = None
+            self._entered, self._ended = None, _EndedTurn(turn.id, turn.message, turn.is_aborted)
             self._end()
             if is_cut or not isinstance(error, Exception):
                 self._spans.end_call(turn.message or turn.response.cut("aborted", "the turn was stopped"))

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import anyio
 
-from lanebus.bus.errors import WrongAgent, require_instance, require_seconds, require_text
+from lanebus.bus.errors import (
+    WrongAgent,
+    require_choice,
+    require_count,
+    require_instance,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.session.session_lease import SessionLease
@@ -38,6 +45,7 @@ from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.recording.turn_spans import TurnSpans
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.set_up import check_limits
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import Tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
@@ -53,6 +61,9 @@ WAIT_SECONDS = 60.0
 """The default of `wait`."""
 
 _UNLIMITED = LoopLimits(turns=None)
+
+EndReason = Literal["stop", "userStop", "maxTurns", "guardRail", "error"]
+"""why a loop was ended between two turns"""
 
 
 class Recorder:
@@ -112,7 +123,8 @@ class Recorder:
         require_text("agent", agent, is_optional=True)
         if agent is not None:
             check_agent(agent)
-        require_text("config", config)
+        check_limits(config, limits, clock)
+        require_instance("bounds", bounds, RunBounds, "pass RunBounds(…)")
         require_seconds("wait", wait, is_optional=True)
         require_instance("lease", lease, SessionLease, "pass what `Session.lease` returns", is_optional=True)
         self._session, self._bounds, self._agent = session, bounds, agent
@@ -220,7 +232,8 @@ class Recorder:
             max_tokens: maximum number of tokens of the answer, recorded with the tools.
         """
         known = as_model(model, provider)
-        offered = as_tools(tools or ())
+        offered = as_tools(() if tools is None else tools)
+        require_count("max_tokens", max_tokens, least=1)
         last = self._settings
         if (last.model, last.tools, last.max_tokens) != (known, offered, max_tokens):
             self._settings = replace(last, model=known, tools=offered, max_tokens=max_tokens, definitions=Definitions())
@@ -233,9 +246,7 @@ class Recorder:
             end=self._leave,
         )
 
-    async def end(
-        self, stop_reason: Literal["stop", "userStop", "maxTurns", "guardRail", "error"] = "stop", text: str = "done"
-    ) -> None:
+    async def end(self, stop_reason: EndReason = "stop", text: str = "done") -> None:
         """End the open loop between two turns. Do nothing if no loop is open.
 
         Most loops need no call of `end`: an answer without tool calls, a limit and a command such as `Abort` end the
@@ -246,9 +257,12 @@ class Recorder:
             text: explanation, for people and for the model of the next loop.
 
         Raises:
+            InvalidArgument: there is no such `stop_reason`.
             RecorderMisused: a turn is open.
             BusError: the log cannot be read, or refuses an append.
         """
+        require_choice("stop_reason", stop_reason, get_args(EndReason))
+        require_text("text", text)
         loop = self._outside_turns()
         self._next = None
         snapshot = await loop.answer_commands()

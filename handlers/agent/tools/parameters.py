@@ -8,6 +8,7 @@ from typing import cast, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.handlers.agent.errors import ParameterRefused
 from lanebus.handlers.agent.tools.docstring import read_docstring
@@ -38,11 +39,15 @@ class Parameters:
             context: the context class. A first parameter with this annotation is not an argument of the model.
 
         Raises:
+            InvalidArgument: the function has no signature.
             NameError: an annotation contains an unknown name.
             ParameterRefused: the function takes `*args` or `**kwargs`.
         """
+        try:
+            parameters = dict(inspect.signature(function).parameters)
+        except ValueError:  # some functions that are written in C have no signature
+            raise InvalidArgument("function", function, "wrap it in a function of your own, with annotations") from None
         hints = get_type_hints(function, include_extras=True)
-        parameters = dict(inspect.signature(function).parameters)
         self.description, described = read_docstring(inspect.getdoc(function) or "", parameters)
         first = next(iter(parameters), None)
         self.wants_context = first is not None and hints.get(first) is context

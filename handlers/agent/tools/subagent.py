@@ -18,7 +18,16 @@ from typing import Annotated, Literal, NamedTuple, cast
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lanebus.bus.errors import BusError, Fenced, LogRolledBack, SessionErased, Unavailable
+from lanebus.bus.errors import (
+    BusError,
+    Fenced,
+    LogRolledBack,
+    SessionErased,
+    Unavailable,
+    require_count,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.message import ToolResultMessage
@@ -29,6 +38,7 @@ from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.errors import DuplicateAgent
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP
 from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.set_up import check_runnable
 from lanebus.handlers.agent.tools.child_session import ChildOutcome, abort_child, begin_child, child_id, wait_child
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_reply import failed
@@ -78,8 +88,15 @@ class SubAgent:
 
         Raises:
             InvalidName: `name` does not match.
+            InvalidArgument: another argument has a wrong type, or a number is too small.
         """
-        self.name, self.agent = check_agent(name), agent
+        if agent is not None:
+            check_runnable("agent", agent)
+        require_text("description", description)
+        require_count("max_depth", max_depth)
+        require_count("max_children", max_children, least=1)
+        require_seconds("seconds", seconds, is_optional=True)
+        self.name, self.agent = check_agent(name, "name"), agent
         self.max_depth, self.max_children, self.seconds = max_depth, max_children, seconds
         about = "All that the agent has to know: it sees nothing of this conversation."
         self.spec = ToolSpec(

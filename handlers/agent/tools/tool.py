@@ -4,10 +4,17 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, Unpack, cast, get_args, overload
 
 from anyio.to_thread import run_sync
 
+from lanebus.bus.errors import (
+    InvalidArgument,
+    require_choice,
+    require_flag,
+    require_seconds,
+    require_text,
+)
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
@@ -67,6 +74,13 @@ class ToolContext:
 
 class Tool(Protocol):
     """A tool that a model can call. The decorator `tool` turns a function into a tool."""
+
+    if not TYPE_CHECKING:  # a type checker refuses to make an object of a protocol
+
+        def __new__(cls, *_: object, **__: object) -> Self:
+            if cls is Tool:
+                raise InvalidArgument("Tool", Tool, "decorate a function with @tool to make a tool")
+            return super().__new__(cls)
 
     @property
     def name(self) -> str:
@@ -135,17 +149,21 @@ class FunctionTool:
 
         Raises:
             NameError: an annotation contains an unknown name.
+            InvalidArgument: `function` is no function, or an option has a wrong type.
             OptionUnknown: an option is not one of `tool`.
             ParameterRefused: the function takes `*args` or `**kwargs`.
             ApprovalRefused: `approval` is an async function, or takes a parameter that the function does not have.
         """
-        self._function = function
-        self._parameters = Parameters(function, ToolContext)
+        if not callable(function):
+            raise InvalidArgument("function", function, "decorate a function, and pass options by name: @tool(name=…)")
         description = options.get("description")
         name = options.get("name") or str(getattr(function, "__name__", "tool"))
         for option in options:
             if option not in _Options.__annotations__:  # Python does not check `Unpack`
                 raise OptionUnknown(name, option, tuple(_Options.__annotations__))
+        _check_options(options)
+        self._function = function
+        self._parameters = Parameters(function, ToolContext)
         self.spec = ToolSpec(
             name,
             self._parameters.description if description is None else description,
@@ -221,6 +239,19 @@ class FunctionTool:
             return failed(call, f"{type(error).__name__}: {error}")
 
 
+def _check_options(options: _Options) -> None:
+    """Raise InvalidArgument if an option of `tool` has a wrong type."""
+    require_text("name", options.get("name"), is_optional=True, is_filled=True)
+    require_text("description", options.get("description"), is_optional=True)
+    require_flag("idempotent", options.get("idempotent", False))
+    require_choice("on_unknown", options.get("on_unknown", "tell"), get_args(OnUnknown))
+    approval = options.get("approval", False)
+    if not (isinstance(approval, bool) or callable(approval)):
+        raise InvalidArgument("approval", approval, "pass True, False or a function")
+    require_seconds("timeout", options.get("timeout"), is_positive=True, is_optional=True)
+    require_flag("sequential", options.get("sequential", False))
+
+
 def _is_async(function: object) -> bool:
     """Whether `function` is an async function, or an object with an async `__call__`."""
     called = getattr(function, "__call__", None)  # noqa: B004  # to inspect it, not to test for it
@@ -256,6 +287,7 @@ def tool(
         sequential: each call runs alone, after the other calls of its turn. False by default.
 
     Raises:
+        InvalidArgument: `function` is no function, or another argument has a wrong type.
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
         ApprovalRefused: `approval` is an async function, or takes a parameter that the tool does not have.
         OptionUnknown: an argument has a name that is not listed above.

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
+from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from lanebus.bus.errors import InvalidArgument, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.events import ToolOutcome
@@ -37,6 +38,9 @@ class ToolReply:
     """id of the sub-agent's loop that produced the result, if there is one"""
 
 
+_RESULT = "return a text, blocks, a ToolReply, or a value that JSON can hold, with finite numbers"
+
+
 def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> ToolResultMessage:
     """Return an error result with a text for the model, and with the outcome for its `ToolEnded`."""
     result = ToolResultMessage.of(call, text, is_error=True)
@@ -58,9 +62,19 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
     """Return the return value of a tool's function as a result message.
 
     Raises:
-        PydanticSerializationError: the value cannot be written as JSON.
+        InvalidArgument: the value cannot be written as JSON, for example because it is NaN.
     """
-    reply = output if isinstance(output, ToolReply) else _reply(output)
+    try:
+        return _result_of(call, output if isinstance(output, ToolReply) else _reply(output))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise InvalidArgument("result", output, f"{_RESULT} ({first['msg']})") from None
+    except PydanticSerializationError as error:
+        raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
+
+
+def _result_of(call: ToolCallBlock, reply: ToolReply) -> ToolResultMessage:
+    require_instance("content", reply.content, (str, Sequence), "pass a text, or a list of blocks and texts")
     parts = (reply.content,) if isinstance(reply.content, str) else reply.content
     content = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in parts if part != "")
     metadata: dict[str, JsonValue] = {}

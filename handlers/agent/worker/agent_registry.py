@@ -42,7 +42,7 @@ class AgentRegistry:
         self._own = own
         self._agents: dict[str, Agent] = {name_of(own, default): own}
         for name, agent in (*agents_below(own).items(), *named.items()):
-            known = self._agents.setdefault(check_agent(name), agent)
+            known = self._agents.setdefault(check_agent(name, "agents"), agent)
             if known is not agent and (known is own or name not in named):
                 raise DuplicateAgent(name)
             self._agents[name] = agent

@@ -16,14 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import (
-    BusError,
-    InvalidArgument,
-    require_count,
-    require_instance,
-    require_seconds,
-    require_text,
-)
+from lanebus.bus.errors import BusError
 from lanebus.bus.groups.consumer import Start, Work
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
@@ -32,6 +25,7 @@ from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
+from lanebus.handlers.agent.worker.arguments import WorkerArguments
 from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.concurrency import ConcurrencyLimiter
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
@@ -100,12 +94,7 @@ class Worker:
             InvalidName: the name of the group, of the worker or of an agent has other characters, or is too long.
             DuplicateAgent: two agents have the same name.
         """
-        require_instance("bus", bus, Bus, "pass the Bus that `Bus.open` yields")
-        require_text("name", name, is_optional=True)
-        require_count("concurrency", concurrency, least=1)
-        require_seconds("drain_seconds", drain_seconds)
-        if not callable(agent):
-            raise InvalidArgument("agent", agent, "pass an AgentLoop, or an async function of a Run")
+        WorkerArguments(bus, agent, agents, name, concurrency, drain_seconds, retry, bounds).check()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.counts = WorkerCounts()
         """counters for monitoring"""

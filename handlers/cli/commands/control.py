@@ -62,7 +62,7 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
 @click.option("--to", metavar="NAME", help="handoff: the person who takes over.")
 @click.option("--loop", "loop_id", metavar="ID", help="abort: only this loop; default: the running one.")
 @click.option("--by", metavar="NAME", help="Sender of the command, recorded in the log.")
-@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat of the command with this key adds nothing.")
 @click.option(
     "--wait",
     type=click.FloatRange(min=0),

@@ -1,5 +1,8 @@
 """Retry policies: delays and decisions."""
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +88,9 @@ def test_invalid_numbers_are_refused(value: float) -> None:
         RetryPolicy(longest=value)
     with pytest.raises(SetupError, match="attempts"):
         RetryPolicy(attempts=0)
+    for wrong in ({"attempts": "3"}, {"attempts": True}, {"base": "1"}, {"factor": None}, {"jitter": "some"}):
+        with pytest.raises(SetupError, match=next(iter(wrong))):
+            cast("Callable[..., object]", RetryPolicy)(**wrong)
 
 
 def test_an_unknown_jitter_is_refused() -> None:

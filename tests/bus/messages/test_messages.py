@@ -31,7 +31,7 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEvent, TurnEnded, parse_event
 from lanebus.bus.messages.json_reader import read_delta, read_extension, read_llm
 from lanebus.bus.wire.codec import encode
-from lanebus.errors import DecodeError, UnknownKind, UnknownRole
+from lanebus.errors import DecodeError, InvalidContent, UnknownKind, UnknownRole
 from lanebus.messages import (
     BranchSummary,
     Compaction,
@@ -443,3 +443,21 @@ def test_every_block_keeps_its_type_when_its_keys_are_renamed() -> None:
     assert len(types) > 10
     read = canonical({"role": "user", "content": [{"type": name} for name in sorted(types - {"unknown"})]})
     assert [block["type"] for block in cast("list[dict[str, str]]", read["content"])] == sorted(types - {"unknown"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (UserMessage, r"use UserMessage.text\(…\), or name each field"),
+        (ExtensionMessage, r"use ExtensionMessage.of\(…\), or name each field"),
+        (TurnId, r"use TurnId.from_text\(…\), or name each field"),
+        (TextBlock, r"TextBlock takes its fields by name: name each field, as in TextBlock\(text=…\)"),
+    ],
+)
+def test_a_positional_argument_is_refused_with_the_call_to_write(kind: Callable[[str], object], advice: str) -> None:
+    with pytest.raises(InvalidContent, match=advice):
+        kind("hi")
+
+
+def test_validation_does_not_call_the_constructor_that_refuses_positional_arguments() -> None:
+    assert not UserMessage.__pydantic_custom_init__

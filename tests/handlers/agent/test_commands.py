@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage
+from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, KeyTooLong
 from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -491,6 +491,34 @@ async def test_a_command_that_is_sent_again_with_its_key_is_appended_once() -> N
         await work(AgentLoop(ScriptedModel()), await take_run(session))
         assert await outcomes(session) == [(1, "applied")]
         assert (await answered(session, two)).outcome == "applied"
+
+
+async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_command() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        sent = [
+            await session.publish(UserMessage.text("hi"), key="k"),
+            await abort(session, key="k"),
+            await steer(session, "shorter", key="k"),
+            await pause(session, key="k"),
+        ]
+        await resume(session, key="r")
+        sent.append(await session.publish(UserMessage.text("hi"), key="r"))
+        assert [receipt.is_duplicate for receipt in sent] == [False] * 5
+        assert (await abort(session, key="k")).positions == sent[1].positions
+        assert (await steer(session, "shorter", key="k")).positions == sent[2].positions
+        assert (await follow_up(session, "hi", key="k")).positions == sent[0].positions
+
+
+async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        with pytest.raises(KeyTooLong) as caught:
+            await abort(session, key="k" * 1_024)
+        assert caught.value.size_bytes == 1_024
+        await abort(session, key="k" * caught.value.limit_bytes)
+        with pytest.raises(KeyTooLong):
+            await abort(session, key="k" * (caught.value.limit_bytes + 1))
 
 
 async def test_waiting_for_an_answer_in_a_closed_session_raises() -> None:

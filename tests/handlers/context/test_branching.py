@@ -28,6 +28,7 @@ from lanebus.context import (
     read_tree,
     revert,
 )
+from lanebus.errors import NoSuchPosition
 from lanebus.handlers.context.loop_compaction import BlockSettings, blocks_of
 from tests.support.log.entries import asks, calls, results, says, texts
 
@@ -265,3 +266,21 @@ async def test_an_unknown_leaf_is_an_error(tmp_path: Path, leaf: int, at: int | 
         with pytest.raises(UnknownLeaf) as caught:
             await build_context(session, leaf=leaf, at=at)
         assert (caught.value.session, caught.value.leaf) == ("s", leaf)
+
+
+async def test_a_context_after_the_end_of_the_log_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as session:
+        await session.publish(ExtensionMessage.of("note"))
+        assert texts(await build_context(session, at=6)) == texts(await build_context(session))
+        assert len((await read_tree(session, at=6)).entries) == 4
+        for read in (build_context(session, at=7), read_tree(session, at=7)):
+            with pytest.raises(NoSuchPosition, match="has no position 7: name one from 1 to its last, 6"):
+                await read
+
+
+async def test_a_compaction_or_prune_of_no_entry_names_the_argument(tmp_path: Path) -> None:
+    async with opened(tmp_path) as session:
+        with pytest.raises(UnknownTarget, match="`first_kept` is 99, which is not on the path to the leaf of session"):
+            await compact(session, "s", 99)
+        with pytest.raises(UnknownTarget, match="`positions` has 99, which is not in the LLM lane of session"):
+            await prune(session, [1, 99])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, UserMessage
 from lanebus.bus.errors import DecodeError
 from lanebus.handlers.projections.definition import OWN_NAMES, projection
-from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection
 from lanebus.handlers.projections.projection import Projected, Projection, folded, look, project
 from lanebus.handlers.verify import PROJECTION_NAMES
 from lanebus.messages import Abort, AgentEvent, Compaction, ToolEnded, TurnId
@@ -150,13 +150,14 @@ def test_a_message_error_of_the_fold_is_an_event_that_cannot_be_read() -> None:
     assert run(picky, UNREAD).unreadable == 1  # type: ignore[arg-type]
 
 
-def test_another_error_of_the_fold_comes_out() -> None:
+def test_another_error_of_the_fold_comes_out_as_its_cause() -> None:
     @projection("wrong", version=1)
     def wrong(state: int, envelope: Envelope) -> int:
         raise KeyError("x")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(FoldFailed) as caught:
         state_of(wrong, UNREAD)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_the_initial_state_is_the_types_own() -> None:
@@ -385,3 +386,21 @@ async def test_a_fold_that_changes_its_state_leaves_the_one_it_began_with(server
         assert (await look(bus.session("a"), mutable, known=first)).state == Counter(x=2)
         assert first.state == Counter(x=1)
         assert mutable.initial == Counter()
+
+
+async def test_an_error_of_a_fold_names_the_projection_the_entry_and_its_kind(server: AnyServer) -> None:
+    @projection("picky", version=1)
+    def picky(count: int, message: UserMessage | ToolEnded) -> int:
+        if isinstance(message, ToolEnded):
+            raise KeyError("tool")
+        return count + 1
+
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"), ended("a", is_error=False))
+        for fold in (project, look):
+            with pytest.raises(FoldFailed, match=r"'picky' failed at position 2 of session 's1', .*KeyError") as caught:
+                await fold(session, picky)
+            assert isinstance(caught.value.__cause__, KeyError)
+            assert (caught.value.position, caught.value.kind) == (2, "agent.tool.ended")
+        assert await session.load_projection("picky", 1) is None

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from lanebus import ExtensionMessage, Lane, Session, UserMessage
-from lanebus.bus.messages.control import CONTROLS, Control, Steer, parse_control
+from lanebus.bus.messages.control import CONTROLS, Approve, Control, Steer, parse_control
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent import commands
@@ -69,6 +69,46 @@ def test_every_command_has_a_spec_and_a_python_function() -> None:
     )
     named = {"follow-up": "follow_up", "compact": "compact_now"}
     assert {named.get(name, name) for name in COMMAND_SPECS} <= {*commands.__all__}
+
+
+async def test_a_command_and_a_message_with_the_same_key_are_both_published() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        replies = [
+            await client.post(f"{PATH}/messages", json={"text": "hi", "key": "k"}),
+            await client.post(f"{PATH}/commands", json={"command": "abort", "key": "k"}),
+            await client.post(f"{PATH}/commands", json={"command": "pause", "key": "k"}),
+        ]
+        assert [reply.status_code for reply in replies] == [201, 201, 201]
+        again = await client.post(f"{PATH}/commands", json={"command": "abort", "key": "k"})
+        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True})
+
+
+async def test_an_unknown_command_is_answered_with_the_commands() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        reply = await client.post(f"{PATH}/commands", json={"command": "stop"})
+        assert reply.status_code == 400
+        assert all(name in reply.json()["message"] for name in CONTROLS)
+
+
+async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        for turn in ("s1.main.1#2", "main.1#2"):
+            reply = await client.post(
+                f"{PATH}/commands", json={"command": "approve", "turnId": turn, "toolCallId": "c1"}
+            )
+            assert reply.status_code == 201
+        assert [control for control in await controls(bus.session("s1")) if isinstance(control, Approve)] == [
+            Approve(turn_id=TURN, tool_call_id="c1", by="page")
+        ] * 2
+        wrong: tuple[tuple[object, str], ...] = (
+            ("main.1", "turnId: 'main.1' is not a turn id: write"),
+            (3, "turnId: "),
+        )
+        for given, fault in wrong:
+            body = {"command": "approve", "turnId": given, "toolCallId": "c1"}
+            reply = await client.post(f"{PATH}/commands", json=body)
+            assert (reply.status_code, reply.json()["message"][: len(fault)]) == (400, fault)
+        assert (await bus.session("s1").head()).position == 2
 
 
 async def test_steer_publishes_the_message_and_a_command_that_names_its_position() -> None:

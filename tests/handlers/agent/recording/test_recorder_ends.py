@@ -183,6 +183,43 @@ async def test_an_abort_cancels_the_block_and_the_code_after_it_goes_on() -> Non
         assert [each.status for each in await loops(session)] == ["aborted"]
 
 
+async def test_after_its_block_a_turn_tells_its_id_its_answer_and_whether_it_was_aborted() -> None:
+    async with asked() as session:
+        async with Recorder(session) as recorder:
+            cut = recorder.turn(model="m-1")
+            with pytest.raises(RecorderMisused, match="the turn is not open: enter it"):
+                _ = cut.id
+            async with anyio.create_task_group() as tasks, cut:
+                cut.piece("So far")
+                tasks.start_soon(abort, session)
+                await anyio.sleep_forever()
+            assert (cut.id.turn_index, cut.message, cut.is_aborted) == (0, None, True)
+            await session.publish(UserMessage.text("again"))
+            async with recorder.turn(model="m-1") as whole:
+                assert not whole.is_aborted
+                await whole.answer("Done.")
+        assert whole.message is not None
+        assert (whole.message.text_content(), whole.is_aborted) == ("Done.", False)
+        for use in (lambda: whole.calls, lambda: whole.context, lambda: whole.key, lambda: whole.piece("more")):
+            with pytest.raises(RecorderMisused, match=f"turn {whole.id} has ended: use `recorder.turn"):
+                use()
+        with pytest.raises(RecorderMisused, match="has ended"):
+            await whole.answer("more")
+
+
+async def test_a_cancelled_turn_is_aborted_unless_it_is_complete() -> None:
+    for is_complete in (False, True):
+        async with asked() as session, Recorder(session) as recorder:
+            turn = recorder.turn(model="m-1")
+            with anyio.CancelScope() as scope:
+                async with turn:
+                    if is_complete:
+                        await turn.answer("Done.")
+                    scope.cancel()
+                    await anyio.sleep_forever()
+            assert turn.is_aborted is not is_complete
+
+
 async def test_an_abort_during_a_tool_answers_its_calls() -> None:
     async with asked() as session, anyio.create_task_group() as tasks:
         async with Recorder(session) as recorder:

@@ -1,0 +1,51 @@
+"""What `Bus.open` returns: the bus for an `async with` block. Other uses raise an error that says so."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Generic, Never, TypeVar
+
+from lanebus.bus.errors import NotEntered
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ("Opening",)
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Opening(AbstractAsyncContextManager[T_co], Generic[T_co]):
+    """A resource that is open for the length of an `async with` block."""
+
+    def __init__(self, block: AbstractAsyncContextManager[T_co], call: str) -> None:
+        """
+        Args:
+            block: opens and closes the resource.
+            call: the call that made this object, for the error, such as "Bus.open()".
+        """
+        self._block, self._call = block, call
+
+    async def __aenter__(self) -> T_co:
+        """Open the resource."""
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Close the resource."""
+        return await self._block.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker refuses these uses itself
+
+        def __await__(self) -> Never:
+            raise NotEntered(self._call, "awaited")
+
+        def __enter__(self) -> Never:
+            raise NotEntered(self._call, "entered with `with`")
+
+        def __exit__(self, *_: object) -> None:
+            """Complete the protocol of `with`, so that `__enter__` is called."""
+
+        def __getattr__(self, name: str) -> Never:
+            raise NotEntered(self._call, f"asked for {name!r}")
