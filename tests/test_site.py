@@ -192,7 +192,7 @@ def test_table_of_commands_names_the_function_that_sends_each() -> None:
     table = fill_in("<!-- made from code: control -->")
     functions = re.findall(r"\[`(\w+)\(\)`\]\[lanebus\.agent\.(\w+)\]", table)
     assert [shown for shown, _ in functions] == [
-        *("abort", "steer", "approve", "deny", "pause", "handoff", "resume", "compact_now")
+        *("abort", "steer", "approve", "deny", "pause", "handoff", "resume", "request_compaction")
     ]
     assert all(shown == linked and hasattr(agent, linked) for shown, linked in functions)
     assert len(functions) == len(CONTROLS)

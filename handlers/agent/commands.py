@@ -33,11 +33,11 @@ __all__ = (
     "abort",
     "answered",
     "approve",
-    "compact_now",
     "deny",
     "follow_up",
     "handoff",
     "pause",
+    "request_compaction",
     "resume",
     "send",
     "steer",
@@ -223,9 +223,10 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     return await send(session, _made(Resume, by=by), key=key)
 
 
-async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses the
-    command.
+async def request_compaction(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
+    """Ask the agent to compact its context before the next turn, even if the context is short.
+
+    An agent without a compactor refuses the command. To publish a summary of your own, call `lanebus.context.compact`.
 
     Args:
         session: the session.
