@@ -145,10 +145,14 @@ class SessionHead(NamedTuple):
         return self.trimmed_by or None if position == self.trimmed else None
 
     def common_position(self, cursor: Cursor) -> int | None:
-        """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
+        """Return the last position up to which the log still holds the entries that a reader saw.
 
-        This is the cursor's own position, unless the log lost its end. None means that the head cannot decide, because
-        it lists only the newest incarnations. Then call `common_position` of incarnations.py.
+        This is the cursor's position, unless the log was rolled back. Return None if the head does not show it, because
+        the head lists only the newest incarnations. In that case, `common_position` in `bus/log/incarnations.py` reads
+        the entries to find the position.
+
+        Args:
+            cursor: the reader's cursor.
         """
         position = min(cursor.position, self.position)
         if not cursor.incarnation or not position:

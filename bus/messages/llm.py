@@ -80,9 +80,9 @@ class LlmMessage(Wire):
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     def text_with_results(self) -> str:
-        """Return all text, including tool results, joined without a separator.
+        """Return the text of all text blocks and tool results, joined without a separator.
 
-        For a tool result without text, its JSON is used.
+        If a tool result has JSON but no text, its JSON is part of the returned text.
         """
         return blocks_text(self.content)
 

@@ -32,7 +32,7 @@ class ToolResultMessage(LlmMessage):
     """id that results share if they come from one message; the coding agent has several results in a message"""
 
     def text_with_results(self) -> str:
-        """Return the result's text, or its JSON if it has no text."""
+        """Return the result's text. If the result has no text, return the result's JSON."""
         return result_text(self.content, self.structured)
 
     @classmethod

@@ -112,15 +112,15 @@ async def try_publish(
     agent: str | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Outcome:
-    """Publish like `publish`, but return a refusal of the log instead of raising it.
+    """Publish like `publish`, but return the error if the log refuses the messages, instead of raising it.
 
-    The arguments are those of `publish`.
+    The arguments are the same as for `publish`.
 
     Returns:
-        The receipt, or the error with which the log refused the publish: one of the types in `Outcome`.
+        The receipt, or the error. `Outcome` lists the types of errors that are returned.
 
     Raises:
-        MessageError: as for `publish`, except for `MessageTooLarge`.
+        MessageError: as for `publish`. `MessageTooLarge` is returned.
         OutcomeUnknown: as for `publish`.
         Unavailable: as for `publish`.
         Closed: as for `publish`.

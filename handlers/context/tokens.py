@@ -93,12 +93,12 @@ BY_CHARACTERS: TokenEstimator = _ByCharacters()
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
-    """Return the size in tokens of the context after a model call, including the call's answer.
+    """Return the number of tokens in one model call's request and answer together.
 
     Args:
         usage: the usage that the provider reported for the call.
-        cached: whether to include tokens that were read from or written to a cache. These tokens are part of the
-            context; False leaves them out, as the coding agent does.
+        cached: whether to count the tokens that the provider read from or wrote to its cache. True gives the size of
+            the context, because cached tokens are part of the request.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 

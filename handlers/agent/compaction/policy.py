@@ -57,7 +57,11 @@ class CompactionPolicy:
         return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":
-        """Return this policy with `window` and `model` taken from the agent's model if they are None."""
+        """Return a copy of this policy without missing values: None in `window` or `model` is replaced.
+
+        Args:
+            model: the agent's model. It becomes the copy's `model`, and the copy's `window` is its context window.
+        """
         return replace(self, window=self.window or window_of(model), model=self.model or model)
 
 
