@@ -188,8 +188,8 @@ class Bus:
 
         Args:
             session_id: 1 to 64 letters, digits, `_` and `-`.
-            agent: the agent that a new session belongs to from its first message on. A session that exists keeps its
-                own. None means `default_agent`.
+            agent: the agent that a new session belongs to from its first message on. An existing session keeps its
+                agent. None means `default_agent`.
             grouped: send short reads of this session and of other grouped sessions in shared round trips. Useful for a
                 worker that runs many sessions at a time. Adds no delay if there is only one session.
 

@@ -191,7 +191,8 @@ class Consumer:
 
     @property
     def fetch_fault(self) -> Unavailable | None:
-        """Why the last request of `fetch` failed; None if it was answered, or none was sent."""
+        """The error of the last request of `fetch`; None if the server answered the request, or if no request was
+        sent."""
         return self._fetcher.fetch_fault
 
     async def nack(

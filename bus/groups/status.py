@@ -119,7 +119,7 @@ class PlaceStatus(NamedTuple):
     pending: list[bytes]
     held_sessions: list[bytes]
     longest: bytes
-    """the session that was woken first, of those that wait; empty if none waits"""
+    """id of the waiting session that was woken first; empty if no session waits"""
 
 
 class SeenConsumer(NamedTuple):
@@ -128,11 +128,11 @@ class SeenConsumer(NamedTuple):
     seen: int
     """milliseconds"""
     period: int
-    """milliseconds without a heartbeat after which it counts as silent"""
+    """milliseconds without a heartbeat after which the consumer is silent"""
     held: int
-    """sessions that it held"""
+    """number of sessions that the consumer held"""
     agents: tuple[str, ...]
-    """the agents that it served"""
+    """the agents that the consumer served"""
 
 
 async def read_heartbeats(pool: Calling, keys: Keys, group: str) -> tuple[int, dict[str, SeenConsumer]]:
@@ -165,7 +165,8 @@ async def read_places(
     """Read the state of a group's work for agents in buckets, in one round trip.
 
     Args:
-        begun: count nothing where the group has never fetched. False counts all sessions that wait there.
+        begun: whether to leave out places from which the group has never fetched. False counts the waiting sessions of
+            all places.
 
     Raises:
         Unavailable: the server did not answer.

@@ -134,7 +134,8 @@ class SessionHead(NamedTuple):
         return Cursor(position, 0, self.incarnation_of(position) or "")
 
     def incarnation_of(self, position: int) -> str | None:
-        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head lists none."""
+        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head does not list
+        it."""
         if position <= 0:
             return ""
         for token, start in reversed(self.incarnations):

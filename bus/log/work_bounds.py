@@ -31,8 +31,8 @@ class WorkBounds:
     read_wake_ups: int = 100
     """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     watched_wake_ups: int = 1_000
-    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many
-    may have missed some"""
+    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns this
+    number may have missed wake-ups"""
     watch_pause_seconds: float = 0.008
     """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
     this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""

@@ -138,7 +138,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
         return {"type": "unknown", "raw": block}
     names = _BLOCK[known]
     if known == "toolCall" and "type" in block:
-        names = {**names, "kind": "toolKind"}  # the coding agent uses `kind` as a hint for UIs
+        names = {**names, "kind": "toolKind"}  # the `coding-agent` system uses `kind` as a hint for UIs
     result = _rename(block, names, path)
     if "type" not in block:
         del result["kind"]

@@ -105,7 +105,7 @@ class LlmMessage(Wire):
 
 
 class Spoken(LlmMessage):
-    """Base class of the messages that need only content. It has their constructors."""
+    """Base class of the messages that need only content. It defines the constructors `of` and `text`."""
 
     @classmethod
     def of(cls, *content: Block | str) -> Self:

@@ -53,8 +53,8 @@ async def publish(
             position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
-        agent: append only if the session belongs to this agent; an empty session gets it. None means the session's
-            own, or for an empty session the one of `Bus.session`.
+        agent: append only if the session belongs to this agent. A first publish gives the session to this agent. None
+            means any agent; a first publish then uses the agent that was passed to `Bus.session`.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:

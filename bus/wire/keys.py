@@ -146,7 +146,7 @@ def check_agent(name: str) -> str:
     """Return the name of an agent if it is valid.
 
     Raises:
-        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+        InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
     require_text("agent", name)
     if _GROUP.fullmatch(name) is None:

@@ -60,7 +60,7 @@ async def abort(
 
     Args:
         session: the session.
-        loop_id: abort only this loop; None aborts any.
+        loop_id: abort only this loop; None aborts any open loop.
         when: "now" cuts the model's answer and cancels tools. "turn" lets the current turn finish first.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
@@ -272,13 +272,13 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
 async def send(
     session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
 ) -> Receipt:
-    """Publish a command message, such as one from `read_control`. The functions above call this function.
+    """Publish a command. The functions for single commands, such as `abort`, call this function.
 
     Args:
         session: the session.
-        control: the command.
-        said: the user message of a `Steer`; the position in the `Steer` is set to this message's. Ignored for other
-            commands.
+        control: the command, for example from `read_control`.
+        said: the user message of a `Steer`. `send` sets `Steer.position` to the position of this message. Ignored for
+            other commands.
         key: idempotency key; a repeat with the same key adds nothing.
 
     Returns:

@@ -79,7 +79,7 @@ class DuplicateTool(SetupError):
 class ParameterRefused(SetupError):
     """A tool's function has a parameter that a model cannot pass: `*args` or `**kwargs`.
 
-    Fields: `tool`, the function's name; `parameter`, as it is written.
+    Fields: `tool`, the function's name; `parameter`, the parameter as it is written.
     """
 
     def __init__(self, tool: str, parameter: str) -> None:
@@ -104,7 +104,8 @@ class ApprovalRefused(SetupError):
 class OptionUnknown(SetupError):
     """A tool was made with an option that `tool` does not have, most often a misspelt one.
 
-    Fields: `tool`, the tool's name; `option`, as it is written; `known`, the options, the nearest ones first.
+    Fields: `tool`, the tool's name; `option`, the option as it is written; `known`, the valid options, the most similar
+    first.
     """
 
     def __init__(self, tool: str, option: str, known: tuple[str, ...]) -> None:

@@ -15,7 +15,8 @@ __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveTrigger:
-    """Compact when the context would use tokens that are reserved for the answer. Source: the coding agent and pi.
+    """Compact when the context would use tokens that are reserved for the answer. Source: pi and the `coding-agent`
+    system.
 
     Args:
         window: the model's context window, in tokens.

@@ -63,7 +63,7 @@ class ServerHealth:
 
     @property
     def reason(self) -> str | None:
-        """Why the server is of no use now, for people; None if all requests succeed."""
+        """Why the server cannot be used now, in words for people; None if all requests succeed."""
         for what, fault in self._faults.items():
             return fault.text(what)
         return None
@@ -94,13 +94,13 @@ class ServerHealth:
 
 
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:
-    """Ask the bus's servers for a sign of life until cancelled, and note the answers as "ping".
+    """Check repeatedly that the bus's servers answer, until cancelled. Note the outcomes as "ping".
 
     Args:
         bus: the bus.
         health: gets the outcomes.
         pause: seconds between two requests.
-        seconds: most seconds to wait for an answer.
+        seconds: longest time to wait for an answer.
     """
     while True:
         try:

@@ -34,8 +34,8 @@ from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
 FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""The known formats, tried in this order on each of the first lines. The coding agent's format comes before
-pi's format: the headers differ only in timestamps, and the coding agent's header is the narrower form."""
+"""The known formats, tried in this order on each of the first lines. The `coding-agent` format comes before pi's
+format: the headers differ only in timestamps, and the header of `coding-agent` is the narrower form."""
 
 
 class OwnLog(StreamError):

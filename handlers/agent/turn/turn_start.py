@@ -39,7 +39,8 @@ async def start_turn(
     """Record that a turn begins and the model is called. If the turn began earlier and was cut, end its old preview.
 
     Args:
-        snapshot: the session as the model is shown it. With warnings, the model is shown everything up to the warnings.
+        snapshot: the session's present state, which the model's context is built from. If there are warnings, the
+            context ends with the warnings.
         offer: the tools and options. Their definition is appended too, unless the log's newest definition is the same.
         warnings: the guards' warnings about the prompts.
 
