@@ -59,6 +59,7 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     first = build(tmp_path / "site")
     text = first.read_text(encoding="utf-8")
     assert 'class="drawn"' in text
+    assert not (tmp_path / "site" / "sitemap.xml").exists()  # it would be empty
     full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     assert "# Session and lanes" in full

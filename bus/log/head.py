@@ -101,7 +101,7 @@ class SessionHead(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """The text that scripts/fingerprint.lua returns for the session as long as the session does not change."""
+        """A text that changes when the session changes. `Log.fingerprints` reads it from the server."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()
@@ -149,8 +149,8 @@ class SessionHead(NamedTuple):
         """Return the last position up to which the log still holds the entries that a reader saw.
 
         This is the cursor's position, unless the log was rolled back. Return None if the head does not show it, because
-        the head lists only the newest incarnations. In that case, `common_position` in `bus/log/incarnations.py` reads
-        the entries to find the position.
+        the head lists only the newest incarnations. In that case, entries have to be read to find
+        the position.
 
         Args:
             cursor: the reader's cursor.

@@ -112,8 +112,8 @@ def canonical(message: Object) -> Object:
     metadata = {} if result.get("metadata") is None else result["metadata"]
     is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
     if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
-        # The two-lane agent reads a malformed turn id as None. Here it is kept in the metadata, which no provider
-        # receives.
+        # The `two-lane-agent` system reads a malformed turn id as None. Here it is kept in the metadata, which no
+        # provider receives.
         result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 

@@ -12,7 +12,7 @@ __all__ = ("CONTROL", "ExtensionData", "ExtensionMessage")
 
 
 CONTROL = "control."
-"""the prefix of the kinds of messages that control a running loop"""
+"""the prefix of the kinds of all commands to an agent"""
 
 
 class ExtensionMessage(Wire):

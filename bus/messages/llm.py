@@ -35,7 +35,7 @@ def now_ms() -> int:
 class LlmMessage(Wire):
     """A message of the LLM lane. This is the base class; each role has a subclass.
 
-    Source: the two-lane agent's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
+    Source: the `two-lane-agent` system's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
     """
 
     lane: ClassVar[Lane] = Lane.LLM

@@ -129,7 +129,7 @@ class Usage(Frozen):
             rates: prices per million tokens.
             source: the source of the prices, for `Cost.source`.
 
-        Source: the two-lane agent, `estimated_cost`.
+        Source: the `two-lane-agent` system, `estimated_cost`.
         """
         parts = {
             "input": _within_bound(self.input * rates.input / _MILLION),

@@ -27,7 +27,7 @@ class LoopLimits:
     Limits are checked before each model call, so the last call may exceed them. The time limit also cuts the running
     call, see `seconds`.
 
-    Source: the two-lane agent, which has the same limits and texts.
+    Source: the `two-lane-agent` system, which has the same limits and texts.
     """
 
     turns: int | None = 20

@@ -77,7 +77,7 @@ async def revert(
 ) -> Receipt:
     """Move the leaf like `branch`, add a summary of the lessons, and publish a `RevertApplied`.
 
-    Source: the two-lane agent's revert of a loop.
+    Source: the `two-lane-agent` system's revert of a loop.
 
     Args:
         session, to, epoch: as for `branch`.

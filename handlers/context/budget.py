@@ -35,7 +35,7 @@ class ReserveTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact when too small a share of the window is free. Source: the two-lane agent.
+    """Compact when too small a share of the window is free. Source: the `two-lane-agent` system.
 
     Args:
         window: the model's context window, in tokens.

@@ -1,4 +1,5 @@
-"""Make compaction blocks of single loops, with the two-lane agent's method and texts. Pure: publishes nothing."""
+"""Make compaction blocks of single loops, with the `two-lane-agent` system's method and texts. Pure: publishes
+nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSettings:
-    """Settings that say how much of a loop to keep. The defaults come from the two-lane agent."""
+    """Settings that say how much of a loop to keep. The defaults come from the `two-lane-agent` system."""
 
     keep_first: int = 2
     """Number of turns at the start of the latest loop that stay unchanged."""

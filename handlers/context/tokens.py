@@ -51,7 +51,7 @@ class TokenEstimator(Protocol):
 
 
 class _ByBytes:
-    """Estimates one token per four bytes of UTF-8, rounded up. Source: the two-lane agent."""
+    """Estimates one token per four bytes of UTF-8, rounded up. Source: the `two-lane-agent` system."""
 
     def text(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
@@ -108,7 +108,7 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
 
     The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
     whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
-    the usage outdated. Source: pi and the two-lane agent.
+    the usage outdated. Source: pi and the `two-lane-agent` system.
 
     Args:
         context: the context to measure.

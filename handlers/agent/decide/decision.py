@@ -38,7 +38,7 @@ __all__ = (
 
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
-"""Source: the two-lane agent"""
+"""Source: the `two-lane-agent` system"""
 
 _OUTCOMES: dict[str, ToolOutcome] = {ABORTED: "aborted", SKIPPED: "skipped"}
 

@@ -131,7 +131,7 @@ def _event(message: object) -> AgentEvent | None:
 
 
 def _warning(text: str, step: CallModel) -> UserMessage:
-    """Return a guard's warning as a note to the model. Source of the text: the two-lane agent, which appends it to the
-    user message."""
+    """Return a guard's warning as a note to the model. Source of the text: the `two-lane-agent` system, which appends
+    it to the user message."""
     note = UserMessage.text(f"[Warning: {text}]").with_turn_id(step.turn_id)
     return note.model_copy(update={"metadata": {WARNING: list(step.fresh)}})
