@@ -204,8 +204,8 @@ class Settings(NamedTuple):
 
 
 class WithBusOptions(click.Command):
-    """A command or group with `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`, for
-    `Settings.of`."""
+    """A command or group with the options `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`,
+    which `Settings.of` reads."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
