@@ -62,7 +62,8 @@ class Fetched(NamedTuple):
     holders: tuple[str, ...]
     """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
     has_unheld: bool = False
-    """whether the server has assigned work items to this consumer that it does not hold. Known only after a sweep"""
+    """whether the server has assigned work items to this consumer that this consumer does not hold. Known only after a
+    sweep"""
 
 
 class GroupLog:

@@ -56,9 +56,10 @@ class ConsumerStatus:
     pending: int
     """number of sessions delivered to the consumer and not finished"""
     sessions: tuple[str, ...]
-    """sessions pending with it, sorted; at most `WorkBounds.status_sessions` of each bucket and agent"""
+    """ids of the sessions that are pending with the consumer, sorted; at most `WorkBounds.status_sessions` of each
+    bucket and agent"""
     agents: tuple[str, ...] = ()
-    """the agents that it serves, as it reported in its last heartbeat"""
+    """the agents that the consumer serves, as reported in its last heartbeat"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class SharedOption(NamedTuple):
     """"" for a flag"""
     help: str
     variable: str = ""
-    """the environment variable that sets it, or \"\""""
+    """the environment variable that sets the option; empty if there is none"""
 
     @property
     def usage(self) -> str:

@@ -31,7 +31,8 @@ SHORT: Mapping[str, tuple[str, ...]] = {
     "LANEBUS_LOG_LEVEL": ("worker.log_level", "serve.log_level"),
     "LANEBUS_LOG_FORMAT": ("worker.log_format", "serve.log_format"),
 }
-"""short variable → the keys that it gives. The long variable of a key comes before a short one."""
+"""short variable → keys of the settings that the variable sets. The long variable of a key has precedence over the
+short variable."""
 
 _BUS = ("LANEBUS_URL", "LANEBUS_DATA_DIR", "LANEBUS_NAMESPACE", "LANEBUS_MEDIA", "LANEBUS_ARCHIVE", "LANEBUS_TRACES")
 

@@ -11,7 +11,7 @@ class MetricRow(NamedTuple):
 
     kind: Literal["counter", "gauge", "histogram"]
     text: str
-    """what it counts or shows"""
+    """what the metric counts or shows"""
     labels: tuple[str, ...] = ()
 
 

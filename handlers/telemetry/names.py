@@ -80,7 +80,7 @@ TRACEPARENT = "traceparent"
 """Key of a message's private metadata, with the value of the header of W3C Trace Context. It is part of the message's
 JSON, so the entry's checksum covers it, and an export keeps it. No provider receives metadata."""
 TRACESTATE = "tracestate"
-"""Key of the same metadata, if the trace has such a state."""
+"""Key of a message's private metadata, with the header `tracestate`. Missing if the trace has no such state."""
 
 # --- messaging ----------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ SAMPLING: Mapping[str, str] = {
 """option of a model → attribute"""
 
 PROVIDER: Mapping[str, str] = {"google": "gcp.gemini"}
-"""provider in the log → value of `gen_ai.provider.name`, where they differ"""
+"""provider in the log → value of `gen_ai.provider.name`. Contains the providers for which the two differ"""
 
 FINISH_REASON: Mapping[str, str] = {"stop": "stop", "length": "length", "toolUse": "tool_call", "error": "error"}
 """stop reason in the log → value in `gen_ai.response.finish_reasons`; an aborted answer has none"""

@@ -15,7 +15,7 @@ class UiBounds:
     heartbeat_seconds: float = 15.0
     """pause between two heartbeats on an event stream"""
     send_seconds: float = 30.0
-    """A client that accepts no data for so long is disconnected, and resumes after its last event id. Until then the
+    """A client that accepts no data for this time is disconnected, and resumes after its last event id. Until then the
     server keeps one frame for the client, and no queue."""
     retry_seconds: float = 2.0
     """time that a browser waits before it reconnects a lost event stream"""

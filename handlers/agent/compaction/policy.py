@@ -47,7 +47,7 @@ class CompactionPolicy:
     """longest time between two events of the model, 300 by default; after a longer silence, the attempt fails. None
     waits forever"""
     clock: Clock = SYSTEM_CLOCK
-    """replaced by tests"""
+    """source of time; tests pass another clock"""
     estimator: TokenEstimator = BY_BYTES
     """estimates tokens; by default from the number of bytes"""
 
