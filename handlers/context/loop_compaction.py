@@ -114,7 +114,7 @@ def blocks_of(
     summarize: Summarize = one_line_each,
     estimator: TokenEstimator = BY_BYTES,
 ) -> dict[str, CompactionBlock]:
-    """Return loop id → block for the latest loop and for the earlier loops that are in scope.
+    """Return the compaction blocks, by loop id, of the latest loop and of the earlier loops that are in scope.
 
     Args:
         loops: loop id → messages of the loop, in the order of the loops, as `loops_of` returns them.

@@ -26,7 +26,7 @@ from lanebus.handlers.codecs.coding_agent import CODING_AGENT
 from lanebus.handlers.json_fields import Object, made
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry, Unplaced
 
-__all__ = ("SEED000",)
+__all__ = ("CODING_AGENT_FORMAT",)
 
 _TREE = frozenset({"id", "parent_id", "timestamp", "type"})
 _LAST_SECOND = 253_402_300_799
@@ -199,7 +199,7 @@ def _named(line: Object, key: str) -> str:
     return target
 
 
-SEED000 = Format(
+CODING_AGENT_FORMAT = Format(
     name="000",
     sign='first a JSON object with "type":"session", "id" and a "timestamp" in seconds',
     recognizes=_recognizes,

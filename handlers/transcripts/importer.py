@@ -21,7 +21,7 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
-from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry
 from lanebus.handlers.transcripts.lanebus_export import OWN
 from lanebus.handlers.transcripts.lines import stream_lines
@@ -33,7 +33,7 @@ from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
-FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
+FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
 """The known formats, tried in this order on each of the first lines. The `coding-agent` format comes before pi's
 format: the headers differ only in timestamps, and the header of `coding-agent` is the narrower form."""
 
