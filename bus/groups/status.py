@@ -127,7 +127,7 @@ class SeenConsumer(NamedTuple):
     """The last heartbeat of a consumer, by the server's clock."""
 
     seen: int
-    """milliseconds"""
+    """time of the consumer's last heartbeat in milliseconds, by the server's clock"""
     period: int
     """milliseconds without a heartbeat after which the consumer is silent"""
     held: int

@@ -32,7 +32,7 @@ class CatalogPage(NamedTuple):
     """A part of the list of sessions."""
 
     heads: tuple[SessionHead, ...]
-    """the most recently changed first"""
+    """heads of the page's sessions, the most recently changed first"""
     matching: int
     """number of all sessions of the agent in the wanted state"""
     has_more: bool

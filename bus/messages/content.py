@@ -94,7 +94,7 @@ class AudioBlock(Wire):
     media: MediaRef
     transcript: str | None = None
     sample_rate: int | None = None
-    """hertz"""
+    """samples per second, in hertz"""
     channels: int | None = None
     group_id: str | None = None
     """id that clips share if they come from one block. The `coding-agent` format has several clips in a block"""

@@ -126,7 +126,7 @@ class Session:
 
 
 def require_session(session: object) -> None:
-    """Raise InvalidArgument if `session` is not a `Session`, but for example a session id."""
+    """Raise InvalidArgument if `session` is not a `Session`. A session id is not one."""
     require_instance("session", session, Session, "pass a Session, as bus.session('support-42') returns it")
 
 

@@ -46,7 +46,7 @@ class BlockSettings:
     """Number of loops before the latest loop to compact. "tokens" compacts as many of the last of these loops as fit
     into `window_tokens` together."""
     window_tokens: int = 100_000
-    """See `scope`."""
+    """Number of tokens for `scope="tokens"`; see `scope`."""
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:

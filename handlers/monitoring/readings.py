@@ -17,7 +17,7 @@ __all__ = ("Reading", "ServerReader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The state of the server at one moment; empty if it did not answer."""
+    """The state of the server at one moment; empty if the server did not answer."""
 
     groups: tuple[GroupStatus, ...] = ()
     sessions: Mapping[str, int] = field(default_factory=dict[str, int])
