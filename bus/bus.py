@@ -195,8 +195,8 @@ class Bus:
 
         Args:
             session_id: 1 to 64 letters, digits, `_` and `-`.
-            agent: the agent that a new session belongs to from its first message on. A session that exists keeps its
-                own. None means `default_agent`.
+            agent: the agent that a new session belongs to from its first message on. An existing session keeps its
+                agent. None means `default_agent`.
             grouped: send short reads of this session and of other grouped sessions in shared round trips. Useful for a
                 worker that runs many sessions at a time. Adds no delay if there is only one session.
 
@@ -279,8 +279,8 @@ class Bus:
             heartbeat: seconds without a heartbeat after which other consumers claim this consumer's unfinished work.
             start: where a new group begins. "beginning": with every session that ever woke a worker. "now": with
                 sessions that wake a worker after the first `fetch`. It has no effect on an existing group.
-            owner: name to acquire leases for. If a wake-up names a session whose lease is free, `fetch` acquires the
-                lease for one heartbeat (`Work.lease`), which saves a round trip. "" acquires no leases.
+            owner: the owner's name in leases that `fetch` acquires. If a fetched session's lease is free, `fetch` may
+                acquire it for `heartbeat` seconds (`Work.lease`), which saves a round trip. "" acquires no leases.
             first_page: returns `Session.first_page` for a session id. If `fetch` asks for only one session's lease, it
                 also reads this page in the same round trip (`Work.page`). None reads no page.
 

@@ -40,7 +40,7 @@ async def agents(self: HasLog, group: str | None = None) -> list[AgentStatus]:
 
 
 async def live_workers(self: HasLog, group: str | None = None) -> Mapping[str, int]:
-    """Return how many live workers serve each agent, by the server's clock. Agents with none are absent.
+    """Return how many live workers serve each agent, by the server's clock. Agents without a live worker are absent.
 
     The cost does not depend on the number of sessions.
 
@@ -67,12 +67,13 @@ async def unfetched_work(self: HasLog, limit: int = 20) -> tuple[AgentWork, ...]
 
 
 async def set_default_agent(self: HasLog, agent: str) -> None:
-    """Store the agent of sessions that are begun without one. It is `agent` in a new namespace.
+    """Set the namespace's default agent: new sessions belong to it unless the caller names an agent.
 
-    This bus uses it at once, other buses when they are opened the next time. Existing sessions keep their agent.
+    This bus uses the new default at once. Other open buses use it after they are opened again. Existing sessions keep
+    their agents. In a new namespace, the default agent is `agent`.
 
     Args:
-        agent: its name.
+        agent: name of the agent.
 
     Raises:
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.

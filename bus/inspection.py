@@ -62,7 +62,7 @@ class Inspector:
         return cast("list[bytes | None]", values)
 
     async def score_of_each(self, keys: Sequence[str], members: Sequence[str]) -> list[bytes | None]:
-        """Return the score of each member in its own sorted set of one bucket, in one round trip.
+        """Return the score of each of `members` in the sorted set at the same index of `keys`, in one round trip.
 
         Raises the errors of `fields`.
         """

@@ -20,7 +20,7 @@ class BusCounts:
     """Counters of the bus in this process."""
 
     publishes: PublishCounts
-    """outcomes, times and batches; the object itself, which keeps counting"""
+    """outcomes, times and batches of publishes. The object belongs to the bus, so its counts continue to grow"""
     in_flight: int
     """publishes that were sent and not answered"""
     waiting: int
@@ -36,7 +36,7 @@ class BusCounts:
 
 
 class BusMonitor:
-    """Reads the counters of a bus, and asks its servers how they are. It writes nothing."""
+    """Reads the counters of a bus and the state of its servers. It writes nothing."""
 
     def __init__(self, pool: Pool, shards: Shards, counts: PublishCounts) -> None:
         self._pool, self._shards, self._counts = pool, shards, counts
@@ -57,7 +57,7 @@ class BusMonitor:
         )
 
     async def ping(self) -> None:
-        """Ask each server for a sign of life.
+        """Check that each server answers.
 
         Raises:
             Unavailable: a server did not answer, or refused.

@@ -69,29 +69,30 @@ class Tracing(Protocol):
     def processing(
         self, session: str, messages: Sequence[Publishable], *, group: str, attempt: int
     ) -> AbstractContextManager[str]:
-        """Record the work on messages for the length of the block. What the block does belongs to the same trace.
+        """Record the work on messages. The caller does the work in the returned block.
 
         Args:
             session: id of the session.
-            messages: the messages. The trace context of the first is continued, and those of all are linked.
+            messages: the messages. The work continues the trace of the first message, and is linked to the traces of
+                all messages.
             group: name of the consumer group; "" means none.
-            attempt: how often the work was delivered, this time included.
+            attempt: number of times that the work was delivered, including this delivery.
 
         Returns:
-            A block whose value is the trace context of this work, for `settling`.
+            A context manager. Its value is the trace context of the work, for `settling`.
         """
         ...
 
     def settling(
         self, settlement: Settlement, group: str, sessions: Sequence[str], traces: Mapping[str, str]
     ) -> AbstractContextManager[None]:
-        """Record the end of work items for the length of the block.
+        """Record the ack, nack or dead-lettering of work items. The caller does this in the returned block.
 
         Args:
-            settlement: how they end.
+            settlement: how the work items end.
             group: name of the consumer group.
             sessions: ids of the work items' sessions.
-            traces: by session, the trace context in which it was processed. Sessions may be missing.
+            traces: session id → the value of the `processing` block that worked on the session. May lack sessions.
         """
         ...
 

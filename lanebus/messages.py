@@ -1,4 +1,4 @@
-"""Everything a session can hold: messages, their blocks, context entries, agent events and control commands."""
+"""Everything a session can hold: messages, their blocks, context entries, agent events and commands."""
 
 from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange

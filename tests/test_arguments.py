@@ -41,13 +41,13 @@ from lanebus.agent import (
     answered,
     approve,
     ask,
-    compact_now,
     deny,
     follow_up,
     handoff,
     load_agent,
     load_model,
     pause,
+    request_compaction,
     resume,
     steer,
     tool,
@@ -205,7 +205,7 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
     return {
         **{
             f"{command.__name__} session": (OBJECTS, command)
-            for command in (abort, pause, handoff, resume, compact_now)
+            for command in (abort, pause, handoff, resume, request_compaction)
         },
         "abort loop_id": (TEXTS, lambda bad: abort(one, loop_id=bad)),
         "abort when": ((None, "x", 42), lambda bad: abort(one, when=bad)),

@@ -59,6 +59,7 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     first = build(tmp_path / "site")
     text = first.read_text(encoding="utf-8")
     assert 'class="drawn"' in text
+    assert not (tmp_path / "site" / "sitemap.xml").exists()  # it would be empty
     full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     assert "# Session and lanes" in full
@@ -195,7 +196,7 @@ def test_table_of_commands_names_the_function_that_sends_each() -> None:
     table = fill_in("<!-- made from code: control -->")
     functions = re.findall(r"\[`(\w+)\(\)`\]\[lanebus\.agent\.(\w+)\]", table)
     assert [shown for shown, _ in functions] == [
-        *("abort", "steer", "approve", "deny", "pause", "handoff", "resume", "compact_now")
+        *("abort", "steer", "approve", "deny", "pause", "handoff", "resume", "request_compaction")
     ]
     assert all(shown == linked and hasattr(agent, linked) for shown, linked in functions)
     assert len(functions) == len(CONTROLS)

@@ -123,7 +123,8 @@ def require_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def require_all(name: str, values: object, kinds: type | tuple[type, ...], advice: str) -> None:
-    """Require a collection of objects of a class. A text is no collection of texts here. See `require_instance`."""
+    """Require a collection of objects of a class. A single text is refused, even if `kinds` is `str`. See
+    `require_instance`."""
     if isinstance(values, str | bytes) or not isinstance(values, Collection):
         raise InvalidArgument(name, values, advice)
     for value in values:  # pyright: ignore[reportUnknownVariableType]  # a caller may have passed anything

@@ -21,7 +21,7 @@ def check_bounds(bounds: "DataclassInstance", key: str = "", *, zero: Collection
 
     Args:
         bounds: the bounds.
-        key: what the error calls the bounds, such as "bounds.publish"; "" is the name of the class.
+        key: name of the bounds in the error, such as "bounds.publish". "" means the name of the class.
         zero: fields that may also be 0.
 
     Raises:

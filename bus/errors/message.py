@@ -110,10 +110,10 @@ class InvalidContent(MessageError, ValueError):
 
 
 class InvalidArgument(MessageError):
-    """An argument has a wrong type, or a value that cannot be meant. Nothing was sent.
+    """An argument has a wrong type, or a value that makes no sense. Nothing was sent.
 
-    Fields: `name`, of the argument; `given`, a number or the beginning of a text as they are, and the type of all else;
-    `advice`, what to pass.
+    Fields: `name`, the argument's name; `given`, the value if it is a number or a text (only its beginning), otherwise
+    the value's type; `advice`, what to pass instead.
     """
 
     def __init__(self, name: str, value: object, advice: str) -> None:
@@ -222,7 +222,7 @@ class InvalidSessionId(MessageError):
 
 
 class InvalidName(MessageError):
-    """The name of a reader, projection, consumer or consumer group does not match its pattern.
+    """The name of an agent, reader, projection, consumer or consumer group does not match the pattern for such names.
 
     Fields: `name`; `pattern`, a regular expression.
     """

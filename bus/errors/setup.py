@@ -28,7 +28,7 @@ class SetupError(BusError):
 
 
 class InvalidBound(SetupError):
-    """A bound is no number, or too small.
+    """A bound is not a number, or it is too small.
 
     Fields: `key`, such as "bounds.publish.batch_count" or "WorkerBounds.store_every"; `value`.
     """

@@ -255,13 +255,18 @@ _RELEASES = {
 
 
 class TrimRefused(StreamError):
-    """A trim was refused, because readers, projections, forks, consumer groups or workers still need them.
+    """A trim was refused, because holders still need some of the entries. Nothing was trimmed.
 
-    Trim up to the lowest position of the holders, remove a checkpoint that is no longer used, or trim by force.
+    Holders are readers, projections, forks, consumer groups and the workers of the session's agent. Trim fewer entries,
+    remove the checkpoint of a reader that no longer exists, or trim by force.
 
-    Fields: `session`; `before`, the first position that the trim would have kept; `holders`, the last position that
-    each holder no longer needs. A holder is `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork,
-    `g:<group>` for a consumer group, or `a:<agent>` for the workers of the session's agent, which need the LLM lane.
+    Fields:
+
+    - `session`: the session's id.
+    - `before`: the first position that the trim would have kept.
+    - `holders`: name of a holder → the position up to which the holder needs no entries. A holder's name is
+      `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, `g:<group>` for a consumer group, or
+      `a:<agent>` for the workers of the session's agent.
     """
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:

@@ -32,8 +32,9 @@ class OutcomeUnknown(Unavailable):
 
     It is safe to publish again with the same `key`: if the first publish was appended, the second adds nothing.
 
-    Fields: `session`; `seconds`, the time limit of the publish; `is_forgotten`, whether the error came before this
-    time, because the server no longer knows this producer's last publish, as many other producers have published since.
+    Fields: `session`; `seconds`, the time limit of the publish; `is_forgotten`. If `is_forgotten` is True, the server
+    no longer knows this producer's last publish, because many other producers have published since. The error is then
+    raised before the time limit.
     """
 
     def __init__(self, session: str, seconds: float, *, is_forgotten: bool = False) -> None:
@@ -72,7 +73,8 @@ class Refused(Unavailable):
 
     @property
     def is_of_server(self) -> bool:
-        """Whether the server refuses other sessions too: its state, its user or its user's rights are the reason."""
+        """Whether the server refuses other sessions too, because of the server's state, the user or the user's
+        rights."""
         return self.is_transient or self.code == "NOPERM"
 
     @property

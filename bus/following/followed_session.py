@@ -165,9 +165,9 @@ class FollowedSession:
             subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Return whether the log has entries that the hub has not read, and raise `counted` to the head position.
+        """Return whether the log has entries that the hub has not read. If it has, set `counted` to the head position.
 
-        The reason is a lost change notice, or entries in a lane that no subscription reads.
+        There are such entries if a change notice was lost, or if no subscription reads a lane.
         """
         if head.position <= self.position:
             return False

@@ -65,7 +65,8 @@ class Hub:
 
     @property
     def lags(self) -> list[tuple[int, int]]:
-        """How far each follower is behind the hub: entries that it has not taken, and the bytes of their JSON."""
+        """For each follower, the number of buffered entries that the follower has not taken, and the bytes of their
+        JSON."""
         return [subscription.lag for followed in self._sessions.all for subscription in followed.subscriptions]
 
     async def subscribe(

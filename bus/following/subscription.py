@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 __all__ = ("BUFFER_BYTES", "HubBounds", "Sized", "Subscription", "SubscriptionOptions")
 
 BUFFER_BYTES = 1_048_576
-"""Default of the most bytes of JSON that are buffered for a slow follower. Beyond, the follower reads the log again."""
+"""Default number of bytes of JSON that are buffered for a slow follower. If there are more, the follower reads the log
+again."""
 
 Sized = tuple["Envelope", int, bool]
-"""An envelope, the bytes of its JSON, and whether it is a live delta. The entry's id does not tell a live delta from an
-entry, because a foreign client may have written an id such as 7-5 into a lane."""
+"""An envelope, the bytes of its JSON, and whether the envelope is a live delta. The entry's id does not tell a live
+delta from an entry, because a foreign client may have written an id such as 7-5 into a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class SubscriptionOptions(NamedTuple):
     live: bool = False
     """whether to deliver live deltas too"""
     state: bool = False
-    """whether to deliver notices that the session was closed or reopened, whatever lanes are selected"""
+    """whether to deliver a notice if the session is closed or reopened, regardless of the selected lanes"""
 
 
 class Subscription:

@@ -62,7 +62,8 @@ class Activity:
 
     @classmethod
     def recent(cls, buckets: int) -> Self:
-        """Return what to pass to a first `Bus.activity` that also names the sessions of the newest publishes.
+        """Return a value to pass to the first `Bus.activity`, which then also names the sessions of the newest
+        publishes.
 
         Args:
             buckets: `Bus.buckets`.

@@ -35,16 +35,16 @@ class AgentStatus:
 
     name: str
     sessions: int
-    """number of sessions that belong to it"""
+    """number of sessions that belong to the agent"""
     waiting: int
-    """sessions that wait for a worker; all that ever woke one, if no worker has ever served the agent. If
-    several groups serve the agent, the number of the group for which most sessions wait"""
+    """number of the agent's sessions that wait for a worker. If no worker ever served the agent, all sessions that ever
+    woke a worker are counted. If several groups serve the agent, the group for which most sessions wait is counted"""
     is_waiting_more: bool
-    """more sessions wait: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
+    """whether more sessions wait, because counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int
-    """live workers that serve it, by the server's clock"""
+    """number of live workers that serve the agent, by the server's clock"""
     is_default: bool
-    """whether it is the namespace's default agent"""
+    """whether the agent is the namespace's default agent"""
 
 
 async def read_agents(log: Log, group: str | None, default: str) -> list[AgentStatus]:

@@ -64,7 +64,7 @@ class Backlog:
         return anyio.current_time() >= self.next_sweep
 
     def note(self, place: AgentBucket, session: str) -> None:
-        """Count a wake-up and remember its session. Ignore one for an agent that the consumer does not serve."""
+        """Count a wake-up and remember its session. Ignore a wake-up for an agent that the consumer does not serve."""
         if place not in self._sweep_at:
             return
         self._available[place] = self._available.get(place, 0) + 1
@@ -73,7 +73,7 @@ class Backlog:
             named[session] = None
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Sweep some agents' buckets, or all (None), at that time or earlier."""
+        """Let the next sweep of `places` begin at `moment` or earlier. None means all places."""
         for place, at in self._sweep_at.items():
             if moment < at and (places is None or place in places):
                 self._sweep_at[place] = moment

@@ -148,19 +148,19 @@ class Consumer:
         traces: Mapping[str, str] | None = None,
         is_repeated: bool = False,
     ) -> None:
-        """Finish work items. A finished session is delivered again only after a new entry wakes it.
+        """Finish work items. The group gets the session again only after a later entry wakes the workers.
 
         Args:
             works: work items from `fetch`. A work item that another consumer has claimed is ignored.
-            seen: by session, the last position read, if it is above `Work.position`. A waking entry after that position
-                makes the session available at once, to any consumer.
-            traces: by session, the trace context in which the work was processed, see `Tracing.processing`.
-            is_repeated: the caller acks the work items again after a `Refused` that `is_of_server`. Until then they are
-                not delivered again.
+            seen: session id → the last position that the caller read. Pass it if the caller read past `Work.position`.
+                Only an entry after this position makes the session available again.
+            traces: session id → the trace context of the work, which is the value of the block of `Tracing.processing`.
+            is_repeated: True promises that the caller will call `ack` again if the server refuses. After a `Refused`
+                with `is_of_server`, this consumer then keeps the work items, and `fetch` does not return them.
 
         Raises:
-            Refused: the server refused; the work items may be delivered again, see `is_repeated`.
-            Unavailable: the server did not answer; the work items may be delivered again.
+            Refused: the server refused. The work items may be delivered again, unless `is_repeated` is True.
+            Unavailable: the server did not answer. The work items may be delivered again.
         """
         _require_works(works)
         if works:
@@ -196,7 +196,8 @@ class Consumer:
 
     @property
     def fetch_fault(self) -> Unavailable | None:
-        """Why the last request of `fetch` failed; None if it was answered, or none was sent."""
+        """The error of the last request of `fetch`; None if the server answered the request, or if no request was
+        sent."""
         return self._fetcher.fetch_fault
 
     async def nack(

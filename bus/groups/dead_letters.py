@@ -31,10 +31,10 @@ _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A work that a consumer gave up with `Consumer.dead_letter`, and the reason."""
+    """A work item that a consumer gave up with `Consumer.dead_letter`, and the reason."""
 
     id: str
-    """`<bucket>:<id>`; the id is that of the letter's entry in the bucket's stream of dead letters"""
+    """`<bucket>:<id>`, with the id of the letter's entry in the bucket's stream of dead letters"""
     session: str
     position: int
     """position up to which the session had work"""

@@ -98,7 +98,7 @@ class Fetcher:
             )
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Sweep some agents' buckets, or all (None), at that time or earlier."""
+        """Let the next sweep of `places` begin at `moment` or earlier. None means all places."""
         for reader in self._readers:
             reader.backlog.sweep_by(moment, places)
 

@@ -62,7 +62,8 @@ class Fetched(NamedTuple):
     holders: tuple[str, ...]
     """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
     has_unheld: bool = False
-    """whether the server has assigned work items to this consumer that it does not hold. Known only after a sweep"""
+    """whether the server has assigned work items to this consumer that this consumer does not hold. Known only after a
+    sweep"""
 
 
 class GroupLog:
@@ -110,12 +111,14 @@ class GroupLog:
 
         Args:
             connection: where to send the calls.
-            limits: most works to fetch for each agent from each bucket; 0 only counts them.
-            held: the sessions there that this consumer holds, for the modes "own" and "sweep".
+            limits: for each agent and bucket, the maximum number of work items to fetch. 0 only counts work items.
+            held: for each agent and bucket, the sessions that this consumer holds. Needed for the modes "own" and
+                "sweep".
             mode: what the fetch covers.
-            silent: the consumers whose works there may be claimed.
-            named: the sessions there that wake-ups named. Their leases are acquired with their works. The first
-                page is read too if it is one session only: several read theirs at the same time, which costs no more.
+            silent: for each agent and bucket, the consumers whose work items may be claimed.
+            named: for each agent and bucket, the sessions that wake-ups named. The fetch acquires the leases of these
+                sessions. If there is only one session, the fetch also reads its first page. Several sessions read their
+                pages later, at the same time.
             tenants: how many sessions of each tenant this consumer holds, see `InFlight.tenants`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []

@@ -56,7 +56,7 @@ class Liveness:
         self._observed = observed
 
     def note_holders(self, names: Iterable[str], now: float) -> None:
-        """Observe consumers that have work but never sent a heartbeat from now on.
+        """Begin to observe consumers that have work but never sent a heartbeat. They become silent if none arrives.
 
         Args:
             names: the consumers that have work.
@@ -67,7 +67,8 @@ class Liveness:
                 self._holders.setdefault(name, _Observed(self._unknown, now))
 
     def restart(self, now: float) -> None:
-        """Start each consumer's period now, because no consumer could send heartbeats to an unreachable server."""
+        """Count every consumer's silence from now, because no consumer could send heartbeats to an unreachable
+        server."""
         for observed in (*self._observed.values(), *self._holders.values()):
             observed.since = now
 

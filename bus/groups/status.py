@@ -57,9 +57,10 @@ class ConsumerStatus:
     pending: int
     """number of sessions delivered to the consumer and not finished"""
     sessions: tuple[str, ...]
-    """sessions pending with it, sorted; at most `WorkBounds.status_sessions` of each bucket and agent"""
+    """ids of the sessions that are pending with the consumer, sorted; at most `WorkBounds.status_sessions` of each
+    bucket and agent"""
     agents: tuple[str, ...] = ()
-    """the agents that it serves, as it reported in its last heartbeat"""
+    """the agents that the consumer serves, as reported in its last heartbeat"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +121,20 @@ class PlaceStatus(NamedTuple):
     pending: list[bytes]
     held_sessions: list[bytes]
     longest: bytes
-    """the session that was woken first, of those that wait; empty if none waits"""
+    """id of the waiting session that was woken first; empty if no session waits"""
 
 
 class SeenConsumer(NamedTuple):
     """The last heartbeat of a consumer, by the server's clock."""
 
     seen: int
-    """milliseconds"""
+    """time of the consumer's last heartbeat in milliseconds, by the server's clock"""
     period: int
-    """milliseconds without a heartbeat after which it counts as silent"""
+    """milliseconds without a heartbeat after which the consumer is silent"""
     held: int
-    """sessions that it held"""
+    """number of sessions that the consumer held"""
     agents: tuple[str, ...]
-    """the agents that it served"""
+    """the agents that the consumer served"""
 
 
 async def read_heartbeats(pool: Calling, keys: Keys, group: str) -> tuple[int, dict[str, SeenConsumer]]:
@@ -166,7 +167,8 @@ async def read_places(
     """Read the state of a group's work for agents in buckets, in one round trip.
 
     Args:
-        begun: count nothing where the group has never fetched. False counts all sessions that wait there.
+        begun: whether to leave out places from which the group has never fetched. False counts the waiting sessions of
+            all places.
 
     Raises:
         Unavailable: the server did not answer.

@@ -20,7 +20,8 @@ _TENANT = re.compile(r"[-_]")
 
 
 class Work(NamedTuple):
-    """A session that has something to do, at least up to `position`. One consumer at a time has the session."""
+    """A work item: a session with entries to process, at least up to `position`. One consumer at a time has the
+    session."""
 
     session: str
     position: int
@@ -47,7 +48,7 @@ class Work(NamedTuple):
 
     @property
     def place(self) -> AgentBucket:
-        """Where the work was fetched from."""
+        """The bucket and agent from which the work item was fetched."""
         return AgentBucket(self.bucket, self.agent)
 
 
@@ -81,9 +82,9 @@ class InFlight:
         return tuple(work.session for work in self._works.values() if work.place == place)
 
     def tenants(self) -> str:
-        """Return how many held sessions each tenant has, as scripts/group_fetch.lua reads it.
+        """Return the number of held sessions of each tenant, in the form that scripts/group_fetch.lua reads.
 
-        A session's tenant is its id up to the first "-" or "_". All ids without one share the tenant "".
+        A session's tenant is its id up to the first "-" or "_". Ids without these characters belong to the tenant "".
         """
         counts = Counter(found[0] if len(found := _TENANT.split(name, 1)) > 1 else "" for name in self._works)
         return ",".join(f"{tenant}:{count}" for tenant, count in counts.items())

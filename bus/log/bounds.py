@@ -28,8 +28,8 @@ class LogBounds:
     incarnation is checked by reading the entry at its position."""
     producers: int = 1_000
     """Maximum number of producers whose last appends a head keeps, to detect repeats. If more producers publish to a
-    session, the head drops those that published longest ago. A dropped producer starts a new term with its next append;
-    see bus/publishing/outboxes.py."""
+    session, the head drops those that published longest ago. A dropped producer starts a new numbering of its
+    appends."""
     live_bytes: int = 8 * 1_048_576
     """Maximum number of bytes of live deltas, as JSON, that the server keeps for a session. The largest message, 1 MiB
     streamed in 12,000 deltas, needs half of this space."""

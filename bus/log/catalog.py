@@ -32,11 +32,11 @@ class CatalogPage(NamedTuple):
     """A part of the list of sessions."""
 
     heads: tuple[SessionHead, ...]
-    """the most recently changed first"""
+    """heads of the page's sessions, the most recently changed first"""
     matching: int
     """number of all sessions of the agent in the wanted state"""
     has_more: bool
-    """there are older ones"""
+    """whether the list continues with older sessions"""
 
 
 class _Found(NamedTuple):
@@ -74,7 +74,7 @@ class SessionCatalog:
     async def newest(
         self, limit: int, *, state: SessionState = "any", agent: str | None = None, after: str | None = None
     ) -> CatalogPage:
-        """Return the most recently changed sessions. Erased ones are left out.
+        """Return the most recently changed sessions, without erased sessions.
 
         A session that changes between two pages moves to the beginning: the next page may lack it.
 

@@ -55,7 +55,7 @@ async def begin_fork(
         child: the id of the fork.
         at: the last position to share; None shares all entries.
         archive: the archive, which has the entry at `at` if the parent was trimmed beyond it.
-        agent: the agent of the fork; None means that of its parent.
+        agent: the agent of the fork; None means the parent's agent.
 
     Raises:
         SessionExists: a session with the child's id exists and is not this fork.

@@ -101,7 +101,7 @@ class SessionHead(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """The text that scripts/fingerprint.lua returns for the session as long as the session does not change."""
+        """A text that changes when the session changes. `Log.fingerprints` reads it from the server."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()
@@ -134,7 +134,8 @@ class SessionHead(NamedTuple):
         return Cursor(position, 0, self.incarnation_of(position) or "")
 
     def incarnation_of(self, position: int) -> str | None:
-        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head lists none."""
+        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head does not list
+        it."""
         if position <= 0:
             return ""
         for token, start in reversed(self.incarnations):
@@ -145,10 +146,14 @@ class SessionHead(NamedTuple):
         return self.trimmed_by or None if position == self.trimmed else None
 
     def common_position(self, cursor: Cursor) -> int | None:
-        """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
+        """Return the last position up to which the log still holds the entries that a reader saw.
 
-        This is the cursor's own position, unless the log lost its end. None means that the head cannot decide, because
-        it lists only the newest incarnations. Then call `common_position` of incarnations.py.
+        This is the cursor's position, unless the log was rolled back. Return None if the head does not show it, because
+        the head lists only the newest incarnations. In that case, entries have to be read to find
+        the position.
+
+        Args:
+            cursor: the reader's cursor.
         """
         position = min(cursor.position, self.position)
         if not cursor.incarnation or not position:

@@ -28,7 +28,7 @@ __all__ = ("common_position", "cursor_at", "require_same_log")
 
 
 async def common_position(log: Log, head: SessionHead, cursor: Cursor, archive: ArchiveReader | None = None) -> int:
-    """Return the last position up to which the log certainly holds the entries that the cursor's reader saw.
+    """Return the last position up to which the log still holds the entries that a reader saw.
 
     Args:
         log: the log to read.
@@ -37,7 +37,7 @@ async def common_position(log: Log, head: SessionHead, cursor: Cursor, archive: 
         archive: the archive, for trimmed entries; None means no archive.
 
     Returns:
-        The cursor's own position, unless the log lost its end. 0 if the log has no entry of the cursor's incarnation.
+        The cursor's position, unless the log was rolled back. 0 if the log has no entry of the cursor's incarnation.
 
     Raises:
         CursorTrimmed: neither the log nor the archive has the entry that the check needs.
@@ -72,7 +72,7 @@ async def common_position(log: Log, head: SessionHead, cursor: Cursor, archive: 
 
 
 async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, archive: ArchiveReader | None = None) -> None:
-    """Check that the log still has the entries that the cursor's reader saw.
+    """Check that the log still has the entries that the reader of a cursor saw.
 
     Raises:
         LogRolledBack: the log lost some of these entries.

@@ -31,7 +31,8 @@ class _Refusal(IntEnum):
 
 
 class Lease(NamedTuple):
-    """The right to run a session's loop. It ends when a lease with a later epoch is taken, whatever the clock says."""
+    """The right to run a session's loop. It ends when a lease with a later epoch is taken; time alone does not end
+    it."""
 
     session: str
     owner: str

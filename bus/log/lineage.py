@@ -28,7 +28,7 @@ class Part(NamedTuple):
     """A range of a fork's shared entries that one session holds."""
 
     head: SessionHead
-    """head of the fork that is read"""
+    """head of the fork that the reader reads"""
     holder: str
     """id of the session that holds the entries in its streams"""
     end: int

@@ -47,7 +47,7 @@ class Log:
         return await self.pool.call(*command)
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-        """Run several commands in one round trip, under the conditions of `call`.
+        """Run several commands in one round trip. Each command must be safe to run twice.
 
         The reply to a refused command is its error.
         """
@@ -91,7 +91,7 @@ class Log:
 
         Args:
             bucket: return only the sessions of this bucket; None means all buckets.
-            agent: only those of this agent; None means all.
+            agent: return only the sessions of this agent; None means all agents.
         """
         suffix = b"" if agent is None else f" {agent}".encode()
         names: dict[str, None] = {}

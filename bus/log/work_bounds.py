@@ -27,12 +27,12 @@ class WorkBounds:
     block_seconds: float = 5.0
     """longest time that a read for wake-ups blocks. A shorter `sweep_seconds` shortens this time"""
     silence_seconds: float = 3.0
-    """seconds beyond its block time after which a read without a reply means that the connection is dead"""
+    """seconds beyond the block time of a read. If the reply has not come by then, the connection is dead"""
     read_wake_ups: int = 100
     """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     watched_wake_ups: int = 1_000
-    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns as many
-    may have missed some"""
+    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns this
+    number may have missed wake-ups"""
     watch_pause_seconds: float = 0.008
     """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
     this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""

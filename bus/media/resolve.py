@@ -54,12 +54,12 @@ async def resolve_media(
         store: the media store, such as `bus.media`. None is allowed if no message refers to stored media.
         sign_seconds: if the store can sign URLs, return URLs that are valid for this many seconds. None loads all media
             inline. Not every provider accepts URLs for every kind of media.
-        keys: the media behind `agentflow:` URLs, as in `KeyedMedia.keys`.
+        keys: the media that `agentflow:` URLs refer to, see `KeyedMedia.keys`.
         limit_bytes: maximum number of decoded bytes to load inline. Media of the newest messages are loaded first.
         bounds: how many media to load at the same time.
 
     Returns:
-        By `MediaRef.address`: the same media inline, or at a URL.
+        `MediaRef.address` of each medium → the same content, inline or at a URL.
 
     Raises:
         NoMediaStore: a message refers to stored media, and `store` is None.

@@ -29,7 +29,8 @@ class MediaStore(Protocol):
     """A store for media. Several processes may store the same media at once. A reader never sees partial media."""
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
-        """Store bytes, if they are not stored yet, and return their SHA-256. When the call returns, they are durable.
+        """Store bytes, if they are not stored yet, and return their SHA-256. When the call returns, the bytes are
+        durable.
 
         If the call is cancelled, either all bytes are stored or none.
 
@@ -82,7 +83,7 @@ class MediaStore(Protocol):
 
 @runtime_checkable
 class SigningStore(MediaStore, Protocol):
-    """A media store that can sign URLs. Anyone who has a signed URL can read the media without credentials."""
+    """A media store that can sign URLs. A signed URL gives access to the media without credentials."""
 
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
         """Return a URL from which anyone can read the media, or None if this store has no such URLs.

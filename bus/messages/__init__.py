@@ -3,12 +3,13 @@
 Every value is frozen and has one JSON form. Start with `message.py` for the LLM lane, `content.py` for blocks,
 `extension.py` and `events/` for the extension lane. docs/contributing.md explains how to add a kind.
 
-Many kinds of messages come from five earlier systems, which docstrings name as the source of a behaviour:
+Many kinds of messages come from five earlier formats. Docstrings name the format, by its codec, as the source of a
+behaviour:
 
-- *the coding agent* (codec 000)
-- *the two-lane agent* (codec 001)
-- *the graph framework*: the first graph format (codec 002) and, a year later, the second graph format (codec 003)
-- *the universal client* (codec 004)
+- `coding-agent` (codec 000): the messages of a coding agent
+- `two-lane-agent` (codec 001): the messages of an agent loop with two lanes
+- `graph-v1` and `graph-v2` (codecs 002 and 003): the first and the second format of a graph framework
+- `universal-client` (codec 004): the messages of a client for all providers
 
 This package reads the messages of all five. `handlers/codecs` has a codec for each format, to write it too.
 """

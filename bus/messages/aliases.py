@@ -112,8 +112,8 @@ def canonical(message: Object) -> Object:
     metadata = {} if result.get("metadata") is None else result["metadata"]
     is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
     if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
-        # The two-lane agent reads a malformed turn id as None. Here it is kept in the metadata, which no provider
-        # receives.
+        # The `two-lane-agent` system reads a malformed turn id as None. Here it is kept in the metadata, which no
+        # provider receives.
         result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
@@ -138,7 +138,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
         return {"type": "unknown", "raw": block}
     names = _BLOCK[known]
     if known == "toolCall" and "type" in block:
-        names = {**names, "kind": "toolKind"}  # the coding agent uses `kind` as a hint for UIs
+        names = {**names, "kind": "toolKind"}  # the `coding-agent` system uses `kind` as a hint for UIs
     result = _rename(block, names, path)
     if "type" not in block:
         del result["kind"]

@@ -58,9 +58,9 @@ class AssistantMessage(Spoken):
             window: the context window in tokens. If given, also return True for an answer that stopped normally but
                 whose input is larger than the window, because some providers truncate the request silently. None skips
                 this check.
-            exact_001: return the same result as the two-lane agent (codec 001); see `says_overflow`.
+            exact_001: return the same result as the `two-lane-agent` system; see `says_overflow`.
 
-        Source: the two-lane agent; the check for silent truncation is from pi.
+        Source: the `two-lane-agent` system; the check for silent truncation is from pi.
         """
         if self.stop_reason == "error" and self.error_message is not None:
             return says_overflow(self.error_message, exact_001=exact_001)

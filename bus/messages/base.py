@@ -53,7 +53,7 @@ class Frozen(BaseModel):
 
 
 class Wire(Frozen):
-    """A frozen value with camelCase JSON keys, as in the two-lane agent's JSON."""
+    """A frozen value with camelCase JSON keys, as in the `two-lane-agent` format."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
 

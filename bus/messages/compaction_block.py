@@ -1,6 +1,6 @@
 """Define how the context shows one loop: the turns that it keeps unchanged, and the messages that replace other turns.
 
-The log itself does not change. The JSON form is that of the two-lane agent.
+The log itself does not change. The JSON form is that of the `two-lane-agent` system.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ def _moment(text: str) -> str:
 
 
 Turn = Annotated[int, Field(ge=0)]
-# Times are kept as text, because the two-lane agent writes nanoseconds, which a datetime cannot represent.
+# Times are kept as text, because the `two-lane-agent` system writes nanoseconds, which a datetime cannot represent.
 Moment = Annotated[str, AfterValidator(_moment)]
 
 
@@ -50,7 +50,7 @@ class CompactedSection(Frozen):
 class CompactionBlock(Frozen):
     """How a loop appears in the context: `keep_first` unchanged, then `keep_compacted`, then `keep_recent`.
 
-    Source: the two-lane agent's `CompactionBlock`.
+    Source: the `two-lane-agent` system's `CompactionBlock`.
     """
 
     keep_first: TurnRange | None = None

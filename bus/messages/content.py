@@ -60,7 +60,7 @@ class ImageBlock(Wire):
     bbox: Annotated[tuple[float, float, float, float] | None, Field(strict=False)] = None
     """x1, y1, x2, y2"""
     group_id: str | None = None
-    """id that images share if they come from one block; the coding agent has several images in a block"""
+    """id that images share if they come from one block. The `coding-agent` format has several images in a block"""
     detail: Literal["auto", "low", "high"] | None = None
     """resolution at which the model processes the image"""
     signature: str | None = None
@@ -94,10 +94,10 @@ class AudioBlock(Wire):
     media: MediaRef
     transcript: str | None = None
     sample_rate: int | None = None
-    """hertz"""
+    """samples per second, in hertz"""
     channels: int | None = None
     group_id: str | None = None
-    """id that clips share if they come from one block; the coding agent has several clips in a block"""
+    """id that clips share if they come from one block. The `coding-agent` format has several clips in a block"""
 
 
 class VideoBlock(Wire):
@@ -167,7 +167,7 @@ class ToolCallBlock(Wire):
 
     @property
     def effective_call_type(self) -> str:
-        """`call_type`, or "function" if it is not set. Source: the universal client."""
+        """`call_type`, or "function" if it is not set. Source: the `universal-client` format."""
         return self.call_type or "function"
 
 

@@ -115,7 +115,7 @@ class ThinkingLevelChange(ContextEntry):
 
 
 class Label(ContextEntry):
-    """A user's name for an entry; None removes the name."""
+    """Set or remove the label that a user gave to an entry. None removes the label."""
 
     kind: Literal["label"] = "label"
     target: Position

@@ -41,7 +41,7 @@ class Abort(Control):
 
     KIND = "control.abort"
     loop_id: str | None = None
-    """the loop to end. None ends whatever loop is open"""
+    """the loop to end. None ends the open loop"""
     when: Literal["now", "turn"] = "now"
     """"now": cancel the model call and the tools; the stop reason is `aborted`. "turn": finish the current turn first;
     the stop reason is `userStop`"""
@@ -70,7 +70,7 @@ class Approve(Control):
 
 
 class Deny(Control):
-    """Deny a tool call that waits for a person. The model is told of the denial, but not of the reason.
+    """Deny a tool call that waits for a person. The model reads that the call was denied, but not the reason.
 
     If the call already has a result or a decision, the command is answered as "late".
     """

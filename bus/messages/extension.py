@@ -14,7 +14,7 @@ __all__ = ("CONTROL", "EXTENSION_ADVICE", "ExtensionData", "ExtensionMessage")
 EXTENSION_ADVICE = "pass an ExtensionMessage; read with lanes={Lane.EXTENSION} to get no others"
 
 CONTROL = "control."
-"""the prefix of the kinds of messages that control a running loop"""
+"""the prefix of the kinds of all commands to an agent"""
 
 
 class ExtensionMessage(Wire):

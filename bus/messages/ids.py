@@ -45,11 +45,11 @@ _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def generate_id(default: Id | None = None, *, kind: IdKind = "string", override: Override = None) -> Id:
-    """Return the id of `override`. If it gives none, return `default`, or else a new id.
+    """Return the id from `override`. If `override` has no id, return `default`, or else a new id.
 
     Args:
         default: the id to return if it is not empty and fits `kind`. Otherwise a new id is generated.
-        kind: the kind of id to return; see `IdKind`. The id of `override` is returned whatever its kind.
+        kind: the kind of id to return; see `IdKind`. The id from `override` may be of another kind.
         override: an id, or a function that returns an id. None and "" select the default id.
 
     Raises:

@@ -62,8 +62,8 @@ _delta_from_json = _delta.validator.validate_json
 
 
 def read_llm(data: bytes | str) -> LlmLaneMessage:
-    """Read a message or context entry of the LLM lane from JSON, in lanebus's own form or in that of an earlier
-    system; see `bus/messages`.
+    """Read a message or context entry of the LLM lane from JSON, in lanebus's own form or in the form of an earlier
+    system.
 
     Raises:
         UnknownRole: the role belongs to no lane, or to the other lane.

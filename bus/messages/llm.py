@@ -35,7 +35,7 @@ def now_ms() -> int:
 class LlmMessage(Wire):
     """A message of the LLM lane. This is the base class; each role has a subclass.
 
-    Source: the two-lane agent's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
+    Source: the `two-lane-agent` system's `LlmMessage`, whose JSON is the plain message with an optional `turnId`.
     """
 
     lane: ClassVar[Lane] = Lane.LLM
@@ -80,9 +80,9 @@ class LlmMessage(Wire):
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     def text_with_results(self) -> str:
-        """Return all text, including tool results, joined without a separator.
+        """Return the text of all text blocks and tool results, joined without a separator.
 
-        For a tool result without text, its JSON is used.
+        If a tool result has JSON but no text, its JSON is part of the returned text.
         """
         return blocks_text(self.content)
 
@@ -105,7 +105,7 @@ class LlmMessage(Wire):
 
 
 class Spoken(LlmMessage):
-    """Base class of the messages that need only content. It has their constructors."""
+    """Base class of the messages that need only content. It defines the constructors `of` and `text`."""
 
     @classmethod
     def of(cls, *content: Block | str) -> Self:

@@ -32,7 +32,8 @@ MediaKind = Literal["url", "file_id", "data", "sha256"]
 _OCTETS = "application/octet-stream"
 
 # `filetype` checks too few bytes of these types, so that other data could match. Of bitmaps it checks only the two
-# letters "BM", with which a text may begin. Of WebP it checks bytes that not every file has. Source: the coding agent.
+# letters "BM", with which a text may begin. Of WebP it checks bytes that not every file has. Source: the `coding-agent`
+# system.
 _HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
 
 # media types as `filetype` names them → the names that providers accept

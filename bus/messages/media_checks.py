@@ -1,7 +1,7 @@
 """Check media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.
 
 Source: the second graph format's rules for names and sizes, and its table of first bytes, with the audio types of the
-coding agent added.
+`coding-agent` system added.
 
 A file that is valid as two types at once can pass these checks. So serve foreign media as an attachment, never inline.
 """

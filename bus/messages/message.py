@@ -31,8 +31,8 @@ class SystemMessage(Spoken):
 
 
 class DeveloperMessage(Spoken):
-    """Instructions that some providers rank above the system message. For other providers, it is merged with the system
-    message."""
+    """Instructions that some providers rank above the system message. For other providers, these instructions are
+    merged with the system message."""
 
     role: Literal["developer"] = "developer"
 

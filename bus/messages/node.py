@@ -1,4 +1,5 @@
-"""Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: the two-lane agent.
+"""Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: the `two-lane-agent`
+system.
 
 The bus itself needs no nodes: positions in the log define the tree.
 """

@@ -1,6 +1,6 @@
 """Classify the error answers of model providers: context overflow, rate limit, authentication or other.
 
-Source: error texts of the providers, as collected by pi and the two-lane agent.
+Source: error texts of the providers, as collected by pi and the `two-lane-agent` system.
 """
 
 import re
@@ -33,7 +33,7 @@ _PHRASES = (
     "too many tokens",
     "token limit exceeded",
 )
-# The two-lane agent accepts these phrases as well, but providers also use them for files, plans and rates.
+# The `two-lane-agent` system accepts these phrases as well, but providers also use them for files, plans and rates.
 _AMBIGUOUS = ("exceeds the maximum", "exceeds the limit of")
 
 _PATTERNS = re.compile(
@@ -60,7 +60,7 @@ def says_overflow(text: str, *, exact_001: bool = False) -> bool:
 
     Args:
         text: the provider's error text.
-        exact_001: return the same result as the two-lane agent (codec 001): True for any of its sixteen phrases, even
+        exact_001: return the same result as the `two-lane-agent` system: True for any of its sixteen phrases, even
             if the phrase is about a rate or a file.
     """
     lowered = text.lower()

@@ -29,10 +29,11 @@ class ToolResultMessage(LlmMessage):
     terminate_message: str | None = None
     """the text that replaces the model's answer if the loop ends in this way"""
     batch_id: str | None = None
-    """id that results share if they come from one message; the coding agent has several results in a message"""
+    """id that results share if they come from one message. The `coding-agent` format has several results in a
+    message"""
 
     def text_with_results(self) -> str:
-        """Return the result's text, or its JSON if it has no text."""
+        """Return the result's text. If the result has no text, return the result's JSON."""
         return result_text(self.content, self.structured)
 
     @classmethod

@@ -42,8 +42,8 @@ class Rates(Frozen):
             input: US dollars per million input tokens.
             output: US dollars per million output tokens.
 
-        Source: an implementation of the universal client, which counts cached tokens as part of `input`. lanebus does
-        not.
+        Source: an implementation of the `universal-client` format. It counts cached tokens as part of `input`; lanebus
+        does not.
         """
         discount = _READ_AT.get(provider, Decimal(1))
         return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)
@@ -75,8 +75,8 @@ class Cost(Frozen):
 class Usage(Frozen):
     """Tokens of one model call, or the sum over several calls.
 
-    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total. An
-    answer that is recorded without one gets the sum of its parts, see `with_total`.
+    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total. If
+    an answer is recorded without a total, the total is the sum of its parts, see `with_total`.
     """
 
     input: int = 0
@@ -129,7 +129,7 @@ class Usage(Frozen):
             rates: prices per million tokens.
             source: the source of the prices, for `Cost.source`.
 
-        Source: the two-lane agent, `estimated_cost`.
+        Source: the `two-lane-agent` system, `estimated_cost`.
         """
         parts = {
             "input": _within_bound(self.input * rates.input / _MILLION),

@@ -16,7 +16,8 @@ class LiveBounds:
     trim_bytes: int = 256 * 1024
     """Each time a session's live deltas have grown by this many bytes, the deltas of ended messages are removed."""
     cut_seconds: float = 60.0
-    """Least time in seconds for which a cut is kept, for readers that have seen the beginning of the cut message."""
+    """Least time in seconds for which a delta of kind "cut" is kept. Readers that have seen the beginning of the cut
+    message need this delta."""
     endings: int = 1_000
     """Maximum number of ended messages that a follower remembers."""
     first_pause_seconds: float = 0.05

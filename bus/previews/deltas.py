@@ -51,7 +51,7 @@ async def show_deltas(
         number: number of this call, higher than the number of the producer's last call in this session.
         bodies: the JSON of each delta.
         epoch: the epoch that the session's lease must have; None means that no lease is needed.
-        is_end: whether all deltas are cuts, which may exceed the limit.
+        is_end: whether all deltas are of kind "cut". Such deltas may exceed the limit.
         shown: number of the producer's last answered call in this session; 0 means that no call was answered.
 
     Raises:

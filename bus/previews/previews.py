@@ -95,7 +95,7 @@ class Previews:
     async def ended_ids(self, session: str) -> list[str]:
         """Return the ids of the live deltas that may be removed.
 
-        These are the deltas of ended messages. A cut is kept for `LiveBounds.cut_seconds`.
+        These are the deltas of ended messages. A delta of kind "cut" is kept for `LiveBounds.cut_seconds`.
 
         Raises:
             Unavailable: the server did not answer.

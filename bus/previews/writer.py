@@ -97,7 +97,8 @@ class PreviewWriter:
     async def drop_ended(self, session: str) -> None:
         """Remove the live deltas of ended messages.
 
-        A cut is kept for `LiveBounds.cut_seconds`, because it may be the only sign that its message has ended.
+        A delta of kind "cut" is kept for `LiveBounds.cut_seconds`, because only this delta may show that its message
+        has ended.
 
         Raises:
             Unavailable: the server did not answer.

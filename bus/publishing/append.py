@@ -39,7 +39,7 @@ class SessionAppend:
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
         """Give the caller of each publish its outcome. Return the session's position after this append.
 
-        `agent` is afterwards the agent of the session: another one if the append handed it over.
+        If the append handed the session over, `agent` is the new agent afterwards.
 
         Args:
             before: position of the session before this append.
@@ -65,7 +65,7 @@ class PublishLimits(NamedTuple):
     session_bytes: int | None = None
     """maximum number of bytes of JSON that a session holds; None means unlimited"""
     reserve_bytes: int = 0
-    """bytes beyond `session_bytes` that control messages may use"""
+    """bytes beyond `session_bytes` that commands may use"""
     work: WorkBounds = WorkBounds()
     """lengths of the streams of notices and wake-ups"""
     incarnations: int = LogBounds().incarnations

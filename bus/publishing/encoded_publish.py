@@ -41,13 +41,13 @@ class AppendConditions(NamedTuple):
     epoch: int | None = None
     """the epoch that the session's lease must have; None means that no lease is needed"""
     wake: bool | None = None
-    """whether to wake the workers. None wakes them if one of the messages is a user message or a control message"""
+    """whether to wake the workers. None wakes them if one of the messages is a user message or a command"""
     state: Literal["closed", "open"] | None = None
     """the state to set for the session; None leaves it unchanged"""
     agent: str | None = None
     """the agent that the session must belong to; None means any"""
     assign: str | None = None
-    """the agent to hand the session over to; None leaves it with its agent. It wakes a worker in any case"""
+    """the agent to hand the session over to, which always wakes a worker. None leaves the session with its agent"""
 
 
 UNCONDITIONAL = AppendConditions()

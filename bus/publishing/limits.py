@@ -37,8 +37,8 @@ class Limits:
     """maximum number of bytes that all sessions together hold. None means unlimited. The bytes are counted only once a
     second, so that publishes need not wait for the count. The publishes of one second may exceed the limit"""
     reserve_bytes: int = RESERVE_BYTES
-    """bytes beyond `session_bytes` and `namespace_bytes` that only control messages and the closing of a session may
-    use. With this reserve a full session can still be stopped"""
+    """bytes beyond `session_bytes` and `namespace_bytes` that only commands and the closing of a session may use. With
+    this reserve a full session can still be stopped"""
 
     def __post_init__(self) -> None:
         """Check the limits. Raises SetupError, as the class says."""

@@ -44,7 +44,7 @@ class Outbox:
     in_flight: int = 0
     """number of appends sent and not answered"""
     lost: LogRolledBack | None = None
-    """a rollback that no caller was told about yet; None if there is none to report"""
+    """a rollback that was not reported to any caller yet; None if there is no such rollback"""
     trouble: Trouble | None = None
     agent: str = ""
     """the agent of the session as far as is known; "" if nothing was sent yet"""

@@ -52,7 +52,7 @@ class Outboxes:
         return outbox
 
     def above(self, floor: int) -> int:
-        """Return a term above a floor and above all previous terms."""
+        """Return the number for a new term. It is above `floor` and above the numbers of all previous terms."""
         self._term = max(self._term, floor) + 1
         return self._term
 

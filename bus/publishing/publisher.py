@@ -205,7 +205,7 @@ class Publisher:
 
     @property
     def open(self) -> tuple[int, int]:
-        """The number of publishes that were sent and not answered, and of those that wait in the queue."""
+        """The number of publishes that were sent and not answered, and the number that wait in the queue."""
         return sum(batch.size for batch in self._in_flight), len(self._queue)
 
     # --- from the queue to the server -----------------------------------------------------------------------------

@@ -75,7 +75,8 @@ async def fetch_page(
         lanes: the lanes to read.
         after: read entries after this position.
         until: read entries up to this position; None reads to the end.
-        pager: chooses the number of entries. It is told the sizes of the entries, and shrinks after a lost reply.
+        pager: chooses the number of entries. It gets the sizes of the entries, and requests fewer entries after a lost
+            reply.
         first: this page, if it was already requested. It requires an unused `pager`. None requests the page.
 
     Raises:
@@ -113,7 +114,8 @@ async def fetch_page(
 
 
 def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:
-    """Return the first page of a session's lanes after position `after`, whose commands the caller has to send."""
+    """Return a request for the first page of a session's lanes after position `after`. The caller has to send its
+    commands."""
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes))
     return FirstPage(session, after, _page_commands(log, session, lanes, after, until=None, count=pager.count))
 

@@ -44,8 +44,8 @@ class Trimmed(NamedTuple):
     first_kept: int
     """the first position that is kept. It is below `before` if a new holder stopped the trim half-way"""
     holders: Mapping[str, int]
-    """holder → its position, for the holders that still need some of the entries. The names are those in `TrimRefused`.
-    With `force`, the entries are trimmed anyway; without `force`, the holders stop the trim"""
+    """holder → the position up to which the holder needs no entries. Contains the holders that need some of the trimmed
+    entries; `TrimRefused` describes the names. With `force`, the entries are trimmed nevertheless"""
 
 
 class _Answer(NamedTuple):

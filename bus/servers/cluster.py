@@ -184,7 +184,7 @@ class SlotRoute:
 
 
 class NodeRoute:
-    """The `Route` to one server of a cluster, whichever slots it holds."""
+    """The `Route` to one server of a cluster, regardless of the server's slots."""
 
     def __init__(self, cluster: Cluster, server: Endpoint) -> None:
         self._cluster, self._server = cluster, server

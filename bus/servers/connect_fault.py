@@ -14,7 +14,7 @@ _CHECK = "check its address, and that it runs"
 
 
 def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
-    """Return the reason and the remedy, without the URL and its password.
+    """Return why a connection failed, and the remedy. Neither text contains the URL or its password.
 
     Args:
         error: what the client library raised while it connected or logged in.

@@ -20,24 +20,24 @@ async def hand_over(
 ) -> Receipt:
     """Hand the session over to another agent, which continues its loop from the log.
 
-    One step appends a `SessionAssigned` event, gives the session to the agent, wakes the agent's workers, and ends the
-    lease of the old agent's worker: its later appends raise `Fenced`, and its loop ends quietly.
+    One step appends a `SessionAssigned` event, changes the session's agent, wakes the new agent's workers, and ends the
+    old worker's lease. Later appends of the old worker raise `Fenced`; its loop ends without an error.
 
-    A call that is cancelled may have handed the session over. A repeat changes nothing.
+    A cancelled call may have handed the session over. A repeat is safe: it changes nothing if the first call succeeded.
 
     Args:
         agent: name of the new agent.
-        by: the person or program that hands the session over; for readers of the log.
-        reason: why, for people.
-        expected: hand over only if this is the session's last position. None means any.
+        by: the person or program that hands the session over; recorded in the log.
+        reason: why the session is handed over, in words for people; recorded in the log.
+        expected: hand over only if the session's last position is `expected`. None means any position.
 
     Returns:
-        The position of the event. If the session belongs to the agent already, `is_duplicate` is True, and the position
-        is that of the last handover, 0 if there was none.
+        The position of the event. If the session belonged to the agent before the call, `is_duplicate` is True. The
+        position is then that of the session's last handover, or 0 if there was none.
 
     Raises:
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
-        NoSuchPosition: the session has no entries. Its first message gives it an agent.
+        NoSuchPosition: the session has no entries, so it has no agent. The first publish sets the agent.
         Conflict: `expected` is not the last position.
         SessionClosed: the session is closed.
         SessionErased: the session was erased.

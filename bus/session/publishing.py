@@ -61,8 +61,8 @@ async def publish(
             position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
-        agent: append only if the session belongs to this agent; an empty session gets it. None means the session's
-            own, or for an empty session the one of `Bus.session`.
+        agent: append only if the session belongs to this agent. A first publish gives the session to this agent. None
+            means any agent; a first publish then uses the agent that was passed to `Bus.session`.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:
@@ -120,15 +120,15 @@ async def try_publish(
     agent: str | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Outcome:
-    """Publish like `publish`, but return a refusal of the log instead of raising it.
+    """Publish like `publish`, but return the error if the log refuses the messages, instead of raising it.
 
-    The arguments are those of `publish`.
+    The arguments are the same as for `publish`.
 
     Returns:
-        The receipt, or the error with which the log refused the publish: one of the types in `Outcome`.
+        The receipt, or the error. `Outcome` lists the types of errors that are returned.
 
     Raises:
-        MessageError: as for `publish`, except for `MessageTooLarge`.
+        MessageError: as for `publish`. `MessageTooLarge` is returned.
         OutcomeUnknown: as for `publish`.
         Unavailable: as for `publish`.
         Closed: as for `publish`.

@@ -52,32 +52,36 @@ async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, No
 
 
 async def trim(self: HasResources, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
-    """Remove all entries before a position from both lanes, if no holder needs them.
+    """Remove the entries before a position from both lanes, unless a holder still needs one of these entries.
 
-    Other entries keep their positions. A repeated `key` of a trimmed publish is still recognised. A reader that starts
-    before the first kept entry reads from the archive, or gets `CursorTrimmed` if there is none.
+    The remaining entries keep their positions. A repeat of a trimmed publish with the same `key` is still a duplicate.
+    A reader that starts before the first remaining entry reads from the archive. Without an archive, the reader gets
+    `CursorTrimmed`.
 
-    Holders are consumer groups, readers, projections, forks and the workers of an agent. A group needs entries that it
-    has not handled. Other holders need the entries after their checkpoints, unless the archive has them. A fork shares
-    its parent's entries; trimming the fork removes only the fork's own entries.
+    Holders, and the entries that each holder needs:
 
-    The workers of an agent need all entries of the LLM lane, unless the archive has them: a worker that does not have
-    the session in memory builds the context from the first entry. So archive a session before you trim it, and open the
-    workers' buses with the archive. A session in which no worker has run a loop is not held for its agent.
+    - A consumer group needs the entries that it has not handled.
+    - A reader or projection needs the entries after its checkpoint, unless the archive has these entries.
+    - A fork needs the entries that it shares with this session, unless the archive has these entries.
+    - The workers of the session's agent need all entries of the LLM lane, unless the archive has these entries. Workers
+      build the context from the first entry. If no worker has run a loop in the session, its agent is no holder.
 
-    A projection without a stored state is folded from the first entry. After a trim, this fold needs the archive, and
-    raises `CursorTrimmed` if there is none.
+    So archive a session before you trim it, and open the workers' buses with the archive. If the session is a fork,
+    only the fork's own entries are removed.
 
-    The usage, turns and session views do not need the first entry. Without a stored state they count from the first
-    kept entry, and say so. `lanebus trim` stores these views before it trims, so that they stay complete.
+    A projection without a stored state is folded from the first entry. After a trim, this fold needs the archive.
+    Without an archive, the fold raises `CursorTrimmed`.
 
-    A trim runs in steps. If it is cancelled, fewer entries are trimmed; a repeat continues.
+    The usage, turns and session views also work without the first entry. Without a stored state, these views count from
+    the first remaining entry, and report this position. `lanebus trim` stores the views first, so they stay complete.
+
+    A trim runs in steps. A cancelled trim may have removed some of the entries; a repeat removes the others.
 
     Args:
-        before: first position to keep. The position after the session's last entry trims all entries.
-        force: trim even if holders need the entries. If any holder does, the same step appends an extension message
+        before: first position to keep. The position after the session's last entry removes all entries.
+        force: remove the entries even if holders need them. In that case, the same step appends an extension message
             `session.trimmed` with the data `{before, forced, passed: {holder: position}}`.
-        dry_run: change nothing; return what would be trimmed, and the holders that need the entries.
+        dry_run: change nothing; return the entries that a trim would remove, and the holders that need these entries.
 
     Raises:
         NoSuchPosition: `before` is more than one position after the session's last entry. Nothing was trimmed.

@@ -94,7 +94,7 @@ class Session:
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
             id: id of the fork. None generates one. A repeat with the same `id` and `at` changes nothing.
-            agent: the agent that the fork belongs to; None means this session's.
+            agent: the agent that the fork belongs to; None means this session's agent.
 
         Raises:
             SessionExists: the id belongs to a session that is not this fork.
@@ -116,7 +116,7 @@ class Session:
 
         Args:
             session_id: id of the other session.
-            agent: the agent that it belongs to if it is new; None means the bus's default agent.
+            agent: the agent that the session belongs to if it is new; None means the bus's default agent.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -126,7 +126,7 @@ class Session:
 
 
 def require_session(session: object) -> None:
-    """Raise InvalidArgument if this is no `Session`, such as the id of one."""
+    """Raise InvalidArgument if `session` is not a `Session`. A session id is not one."""
     require_instance("session", session, Session, "pass a Session, as bus.session('support-42') returns it")
 
 

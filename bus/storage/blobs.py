@@ -44,7 +44,8 @@ class BlobStore(Protocol):
         """Return the bytes of a blob without verifying them; None if the blob does not exist.
 
         Raises:
-            MessageTooLarge: the blob has more than `limit_bytes`; it was not read. None means unlimited.
+            MessageTooLarge: the blob has more than `limit_bytes`, and was not read. If `limit_bytes` is None, any size
+                is read.
         """
         ...
 

@@ -21,7 +21,7 @@ __all__ = ("FULL", "Folder")
 T = TypeVar("T")
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""Errors of a disk that may pass, so they are no fault of a setting."""
+"""Disk errors that may pass without a change of a setting, such as a full disk."""
 
 _PART = ".part"
 

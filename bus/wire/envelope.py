@@ -14,7 +14,7 @@ _CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32}))
 
 
 class Cursor(NamedTuple):
-    """The place of a reader, who has seen everything up to and including this place.
+    """The place of a reader in a session. The reader has seen everything up to and including this place.
 
     Compare cursors as numbers, never as text. The text form is a stream id, followed by a dot and the incarnation if
     it is known: `<position>-<delta>.<incarnation>`.
@@ -48,7 +48,7 @@ class Cursor(NamedTuple):
 
         Raises:
             InvalidCursor: the text is no cursor.
-            InvalidArgument: it is neither cursor nor text, or its position or delta is negative.
+            InvalidArgument: `given` is neither a cursor nor a text, or its position or delta is negative.
         """
         return given if type(given) is Cursor and _is_whole(given) else cls._read(name, given)
 

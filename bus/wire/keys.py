@@ -4,10 +4,10 @@
 |---|---|---|---|
 | ns:config | hash | buckets, schema; `agent`: the default agent, absent for "agent" | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
-| ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | by trim_live.lua; expires |
+| ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | after their message ended; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
 | ns:{b}:s:<sid>:keys | hash | key, or `control.<verb>:<key>` -> first position, count, incarnation | with the session |
-| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop.lua |
+| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by `drop_projection` |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
 | ns:{b}:sessions | hash | session -> its time of creation and its agent, see below | member with its session |
@@ -17,11 +17,11 @@
 | ns:{b}:woken | hash | session -> position of its newest waking entry, see below | member with its session |
 | ns:{b}:wakeups | stream | wake-ups for workers; may be lost or deleted | capped |
 | ns:{b}:groups | hash | agent and consumer group -> its progress, see below | by `Bus.remove_group` |
-| ns:{b}:open:<agent>:<group> | hash | session -> its open work, see scripts/work.lua | when done; with its session |
+| ns:{b}:open:<agent>:<group> | hash | session -> its open work, see below | when done; with its session |
 | ns:{b}:due:<agent>:<group> | sorted set | session whose open work has no consumer -> when due, ms | when fetched |
-| ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
-| ns:{b}:live | stream | index of live deltas: one entry for each run of preview.lua | capped; expires |
-| ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see scripts/group_beat.lua | after a day of silence |
+| ns:{b}:dead:<group> | stream | dead letters, see below | capped |
+| ns:{b}:live | stream | index of live deltas: one entry for each `preview` | capped; expires |
+| ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see below | after a day of silence |
 | ns:media:<sha256> | string | media by content, shared by all sessions | by erase, on request |
 
 The head is a single hash, because every append reads and writes most of its fields:
@@ -35,11 +35,14 @@ The head is a single hash, because every append reads and writes most of its fie
   the token of the entry at `trimmed`. `trim`: the result of the last step of a trim.
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.
 - `parent`, `fork`: for a fork, the parent's id, and the cursor of the last shared entry.
-- `owner`, `epoch`, `lease_until`, `lease_ms`, `wanted`, `rests_until`, `rest_ms`: see scripts/lease.lua.
+- `owner`, `epoch`, `lease_until`, `lease_ms`: the lease's owner, its number, its end and its length, milliseconds.
+  `wanted`: another owner waits for the lease. `rests_until`, `rest_ms`: when the next attempt at the session is due.
 - `agent`: the name of the agent that the session belongs to; its first append sets it. `assigned`: the last entry that
   handed the session over to another agent, `<position>+1+<incarnation>`.
 - `g:<group>`: the position up to which a consumer group found nothing left to do.
-- `p:<producer>`, `producers`, `floor`: see scripts/producers.lua. `live`, `live_by`: see scripts/preview.lua.
+- `p:<producer>`: a producer's term and its last two answers, `<term> <answer>|<previous answer>`. `producers`: the
+  number of these fields. `floor`: the highest term of a deleted field.
+- `live`: `<highest id> <bytes>` of the live deltas. `live_by`: `<producer> <number>` of the last two producers.
 
 The sessions hash has "<created> <agent>" for each session, created in milliseconds. `:bytes` is the bytes of JSON of
 all sessions of the bucket, and `:agents` a JSON object with the number of each agent's sessions.
@@ -57,6 +60,13 @@ work has no consumer and is due.
   the order of the agent: their work is done, or is in the open hash of agent and group. `start` is the mark with which
   the group began. `<agent>:<group>:clock` is the latest time of the clock, in ms, at which a retry was scheduled.
   `:dropped:<group>` counts the dead letters that were deleted to make room.
+- A member of an open hash is "<consumer> <order> <position> <attempt> <delay> <flags> <error>": the consumer that has
+  the work, or nothing; the wake-up's order number and position; how often the work was assigned; the last delay of a
+  retry, ms; "r" after a nack, "d" if the work is done; the reason of the last nack.
+- A dead letter has the fields s session, z position, n attempts, r reason, t milliseconds, w consumer, b first bytes of
+  the faulty entry, l its full size.
+- A heartbeat is "<count> <time> <period> <sessions> <agents>": the number of heartbeats, the time of the last one, the
+  period of silence after which the consumer counts as dead, ms, its number of sessions, and its agents.
 
 Holders in the checkpoints: `p:<name>@<v>` is a projection, `r:<name>` a reader with a checkpoint, `f:<session>` a fork
 that shares entries. Without force, a trim keeps all entries after the lowest position of any holder, unless they are
@@ -154,7 +164,7 @@ def check_agent(name: str, argument: str = "agent") -> str:
         argument: what the caller calls it, for the error.
 
     Raises:
-        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+        InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
     require_text(argument, name)
     if _GROUP.fullmatch(name) is None:

@@ -54,6 +54,7 @@ def build(output: Path) -> Path:
     if run.returncode != 0 or not is_quiet(run.stdout):
         raise BuildFailed(run.stdout)
     (work / "site").rename(output)  # moved, as the site has to be built within its project folder
+    (output / "sitemap.xml").unlink(missing_ok=True)  # it is empty, because the address of the site is not known here
     write_llms(pages, output, found)
     if dead := dead_links(output):
         raise BuildFailed("these links lead nowhere:\n" + "\n".join(dead))
@@ -100,11 +101,11 @@ def unlisted_pages(pages: Path, found: Menu) -> list[str]:
     return sorted({path.relative_to(pages).as_posix() for path in pages.rglob("*.md")} - listed)
 
 
-def is_quiet(told: str) -> bool:
+def is_quiet(printed: str) -> bool:
     """Return whether the build printed only its progress. A warning about a docstring does not fail the build by
     itself."""
     return all(
-        line.startswith(("Build started", "No issues found", "Build finished")) for line in told.splitlines() if line
+        line.startswith(("Build started", "No issues found", "Build finished")) for line in printed.splitlines() if line
     )
 
 

@@ -36,7 +36,7 @@ MENU: dict[str, dict[str, str]] = {
         "Test your agent": "how-to/test-your-agent.md",
         "Deploy on one server": "how-to/one-server.md",
         "Run on a cluster": "how-to/cluster.md",
-        "Run behind Sentinel": "how-to/sentinel.md",
+        "Run with Sentinel": "how-to/sentinel.md",
         "Monitor workers": "how-to/monitor-workers.md",
         "Record traces": "how-to/traces.md",
         "Back up": "how-to/back-up.md",

@@ -1,4 +1,4 @@
-"""Answer each control command once, in log order. One append holds both the command's answer and its effect."""
+"""Answer each command once, in log order. One append holds both the command's answer and its effect."""
 
 from collections.abc import Sequence
 

@@ -60,7 +60,8 @@ class RunBounds:
     clean_up_seconds: float = 2.0
     """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
     drain_tokens: int = 1_000
-    """about how many tokens a model may generate after it was cut; then its stream is closed to limit the cost"""
+    """about how many tokens a model may generate after its answer was cut. Then the stream is closed, to limit the
+    cost"""
     usage_seconds: float = 2.0
     """longest time that a run spends asking providers for the usage of cut calls, when it has no other work"""
     usage_attempts: int = 3
@@ -102,7 +103,7 @@ class WorkerBounds:
     first_pause_seconds: float = 0.25
     """first pause before retrying a session that is held elsewhere or unreadable; it doubles each time"""
     longest_pause_seconds: float = 60.0
-    """longest pause before retrying such a session"""
+    """longest pause before retrying a session that is held elsewhere or unreadable"""
     nack_seconds: float = 3.0
     """longest time to return an unfinished session to the group"""
     ignored_commands: int = 3

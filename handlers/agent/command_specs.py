@@ -19,7 +19,7 @@ class CommandSpec(NamedTuple):
 
     help: str
     control: type[Control] | None
-    """type of the control message; None for `follow-up`, which sends a user message that no worker answers as a
+    """class of the command's message; None for `follow-up`, which sends a user message that no worker answers as a
     command"""
     arguments: tuple[str, ...] = ()
     """required arguments: TEXT is the user's message, TURN and CALL name a tool call"""
@@ -58,14 +58,14 @@ COMMAND_SPECS: Mapping[str, CommandSpec] = {
 
 
 def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:
-    """Return the control message of a command.
+    """Return the message of a command.
 
     Args:
-        name: such as "abort"; "follow-up" has no control message.
+        name: the command's name, such as "abort". "follow-up" is not valid, because it sends a user message.
         data: the message's fields. A `Steer` needs no position: `send` sets it.
 
     Raises:
-        UnknownKind: there is no control message of this name.
+        UnknownKind: there is no command with this name.
         DecodeError: the fields do not fit the message.
     """
     control = CONTROLS.get(name)

@@ -43,11 +43,11 @@ __all__ = (
     "abort",
     "answered",
     "approve",
-    "compact_now",
     "deny",
     "follow_up",
     "handoff",
     "pause",
+    "request_compaction",
     "resume",
     "send",
     "steer",
@@ -70,7 +70,7 @@ async def abort(
 
     Args:
         session: the session.
-        loop_id: abort only this loop; None aborts any.
+        loop_id: abort only this loop; None aborts any open loop.
         when: "now" cuts the model's answer and cancels tools. "turn" lets the current turn finish first.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
@@ -235,9 +235,10 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     return await send(session, _made(Resume, by=by), key=key)
 
 
-async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses the
-    command.
+async def request_compaction(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
+    """Ask the agent to compact its context before the next turn, even if the context is short.
+
+    An agent without a compactor refuses the command. To publish a summary of your own, call `lanebus.context.compact`.
 
     Args:
         session: the session.
@@ -283,13 +284,13 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
 async def send(
     session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
 ) -> Receipt:
-    """Publish a command message, such as one from `read_control`. The functions above call this function.
+    """Publish a command. The functions for single commands, such as `abort`, call this function.
 
     Args:
         session: the session.
-        control: the command.
-        said: the user message of a `Steer`; the position in the `Steer` is set to this message's. Ignored for other
-            commands.
+        control: the command, for example from `read_control`.
+        said: the user message of a `Steer`. `send` sets `Steer.position` to the position of this message. Ignored for
+            other commands.
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Returns:

@@ -12,7 +12,7 @@ class Late(NamedTuple):
 
     text: str
     is_limit: bool
-    """the loop's time limit was reached; else the call was silent for too long"""
+    """whether the loop's time limit was reached. False means that the call was silent for too long"""
 
 
 class Deadline:

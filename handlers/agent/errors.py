@@ -79,7 +79,7 @@ class DuplicateTool(SetupError):
 class ParameterRefused(SetupError):
     """A tool's function has a parameter that a model cannot pass: `*args` or `**kwargs`.
 
-    Fields: `tool`, the function's name; `parameter`, as it is written.
+    Fields: `tool`, the function's name; `parameter`, the parameter as it is written.
     """
 
     def __init__(self, tool: str, parameter: str) -> None:
@@ -104,8 +104,8 @@ class ApprovalRefused(SetupError):
 class OptionUnknown(SetupError):
     """A tool or model was made with an option that does not exist, most often a misspelt one.
 
-    Fields: `tool`, the name of the tool or model; `option`, as it is written; `known`, the options, the nearest ones
-    first.
+    Fields: `tool`, the name of the tool or model; `option`, as it is written; `known`, the valid options, the most
+    similar first.
     """
 
     def __init__(self, tool: str, option: str, known: tuple[str, ...], *, of: str = "tool") -> None:

@@ -88,7 +88,7 @@ async def until_interrupted(
     Raises:
         Exception: the error that `work` raised, not in a group.
         BusError: the log cannot be watched. While the server cannot be reached, watching is retried and the work
-            continues: it may have cost money, and may end before the server is back.
+            continues, because the work may have cost money and may end before the server is back.
     """
     watch = InterruptWatch(run, deadline)
     try:

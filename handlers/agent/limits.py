@@ -28,7 +28,7 @@ class LoopLimits:
     Limits are checked before each model call, so the last call may exceed them. The time limit also cuts the running
     call, see `seconds`.
 
-    Source: the two-lane agent, which has the same limits and texts.
+    Source: the `two-lane-agent` system, which has the same limits and texts.
     """
 
     turns: int | None = 20
@@ -39,15 +39,16 @@ class LoopLimits:
     """US dollars. A call of unknown cost counts as 0. `AgentLoop` raises `CostUnknown` if `cost` is set and its model
     can report prices (`Pricing`) but has none"""
     seconds: float | None = None
-    """Seconds since the loop began, by the server's clock. Time spent waiting for a person counts.
+    """Seconds from the beginning of the loop, by the server's clock. The time in which a call waits for a person is
+    included.
 
-    A running model call is cut at the limit. The text so far is recorded with the reason and the call's cost. Running
-    tools are stopped. The limit does not cut:
+    At the limit, a running model call is stopped; its text so far is recorded with the reason and the cost. Running
+    tools are stopped too. The limit does not stop:
 
-    - tools whose `timeout` is None, such as sub-agents, and tools that run at the same time as such a tool;
+    - a tool whose `timeout` is None, such as a sub-agent, or a tool that runs at the same time as such a tool;
     - the tool calls of an answer, if a person was asked about one of these calls;
-    - tools that begin after the limit;
-    - summaries."""
+    - a tool call that begins after the limit;
+    - a model call that writes a summary for a compaction."""
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument if a limit is no number, or negative."""

@@ -16,13 +16,15 @@ FOLLOW_UP = "lanebus.followUp"
 """marks a user message that waits until the running loop has ended"""
 
 HANDOFF = "lanebus.handoff"
-"""in a tool result: the reason for which the tool hands the session to a person"""
+"""key in a tool result. Its value is the reason why the tool hands the session to a person"""
 
 CHILD_LOOP = "lanebus.childLoop"
-"""in a tool result: the id of the sub-agent's loop that produced the result"""
+"""key in a tool result. Its value is the id of the sub-agent's loop that produced the result"""
 
 OUTCOME = "lanebus.outcome"
-"""of a tool result that is not appended yet: how the call ended, for its `ToolEnded`. The log has it there alone"""
+"""key in a tool result that is not appended yet. Its value is the `ToolOutcome` for the call's `ToolEnded`. The key is
+removed before the result is appended"""
 
 WARNING = "lanebus.warning"
-"""in a note to the model with a guard's warning: positions of the user messages that the warning is about"""
+"""key in a note to the model that has a guard's warning. Its value is the positions of the user messages that the guard
+warned about"""

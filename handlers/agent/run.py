@@ -89,10 +89,13 @@ class Run:
         return snapshot
 
     def is_unchanged_since(self, position: int) -> bool:
-        """Whether all known entries after `position` were appended by this run. Later appends wake a worker.
+        """Whether this run appended all entries after `position` that the run knows of.
+
+        True means that no other client changed the session in between. Entries that the run does not know of yet do not
+        matter, because the appends of such entries wake a worker.
 
         Args:
-            position: an earlier value of `position`.
+            position: a value that `Run.position` had before.
         """
         return self._others <= position and self._read_up_to == self._position
 

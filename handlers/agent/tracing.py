@@ -35,7 +35,7 @@ class ToolRecord(Protocol):
 class AgentTracing(Protocol):
     """Records what an agent does. The `Tracing` of a bus may implement this too; `AgentLoop` then uses it.
 
-    A block whose value is None is not recorded.
+    If a context manager's value is None, nothing is recorded.
     """
 
     def invoking(self, agent: str, session: str, model: Model) -> AbstractContextManager[None]:
@@ -44,7 +44,7 @@ class AgentTracing(Protocol):
         Args:
             agent: the agent's name.
             session: id of the session.
-            model: the model that it calls.
+            model: the model that the agent calls.
         """
         ...
 
@@ -82,5 +82,5 @@ _NONE: AgentTracing = _NoAgentTracing()
 
 
 def agent_tracing(tracing: Tracing) -> AgentTracing:
-    """Return the part of a bus's tracing that records agents; one that records nothing if it has none."""
+    """Return `tracing` if it also records agents, otherwise an `AgentTracing` that records nothing."""
     return tracing if isinstance(tracing, AgentTracing) else _NONE

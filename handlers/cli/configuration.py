@@ -47,7 +47,7 @@ def apply_defaults(ctx: click.Context, arguments: Sequence[str]) -> None:
 
     Args:
         ctx: the context of the command, before its arguments are parsed.
-        arguments: those of the command; `--config` among them names the file.
+        arguments: the command's arguments. `--config` names the settings file.
 
     Raises:
         SettingsRefused: as for `load_configuration`.
@@ -79,7 +79,7 @@ def check_variables() -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a value as it would be typed. Secrets are told to the command alone."""
+    """Return a value as it would be typed. Only the command itself gets secrets."""
     from pydantic import SecretStr  # noqa: PLC0415  # loaded already, with the settings
 
     match value:

@@ -20,7 +20,7 @@ from lanebus.handlers.providers.registry import PROVIDERS
 from lanebus.handlers.transcripts.format import Moved, Unplaced
 from lanebus.handlers.transcripts.pi import PI
 from lanebus.handlers.transcripts.pi.message import read_pi_message
-from lanebus.handlers.transcripts.position_map import Moves
+from lanebus.handlers.transcripts.position_map import PositionMap
 
 __all__ = ("SOURCES", "TARGETS", "authored", "codec_of", "context_of", "read_messages", "request_of")
 
@@ -107,6 +107,6 @@ def _read_pi(value: JsonValue) -> Sequence[Publishable]:
         case Unplaced() as unplaced:
             return (unplaced.place(None),)
         case Moved() as moved:
-            return (moved.place(Moves()),)
+            return (moved.place(PositionMap()),)
         case message:
             return (message,)

@@ -15,8 +15,8 @@ async def require_groups(bus: Bus, names: Sequence[str]) -> None:
     """Check that each of these groups exists.
 
     Raises:
-        InvalidName: one cannot be a group's name.
-        NoSuchGroup: one does not exist; the error names the groups that do.
+        InvalidName: a name is not valid for a group.
+        NoSuchGroup: a group does not exist; the error names the groups that exist.
     """
     for name in names:
         check_group(name)

@@ -76,7 +76,7 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
     def not_ready() -> str | None:
         status = worker.status
         if status.is_draining:
-            return "the worker drains: it was told to stop"
+            return "the worker drains: it stops after its present sessions"
         if not status.is_running:
             return "the worker does not run"
         return worker.health.reason
@@ -87,7 +87,8 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
 
 @asynccontextmanager
 async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
-    """Watch the server of the page during the block, and serve its monitor if there is an address. Raises as above."""
+    """Watch the server of the page during the block, and serve its monitor if there is an address. Raises the errors of
+    `worker_monitor`."""
     health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
 
     async def watch() -> None:

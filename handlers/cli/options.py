@@ -60,7 +60,7 @@ class SharedOption(NamedTuple):
     """"" for a flag"""
     help: str
     variable: str = ""
-    """the environment variable that sets it, or \"\""""
+    """the environment variable that sets the option; empty if there is none"""
 
     @property
     def usage(self) -> str:
@@ -167,14 +167,14 @@ class Settings(NamedTuple):
     bounds: "Bounds | None" = None
     """bounds of the bus; None means the defaults"""
     is_traced: bool = False
-    """set up the OpenTelemetry SDK if it is not set up"""
+    """whether to set up the OpenTelemetry SDK if it is not set up"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
         """Read the settings from the command line, else from the environment, else from the settings file.
 
-        Of a URL and a directory, the one from the earlier of these places is used. If both come from one place, the URL
-        is used, so that a container image can set a default directory.
+        If both a URL and a directory are set, the setting from the place that comes first in this order is used. If
+        both come from the same place, the URL is used, so that a container image can set a default directory.
 
         Raises:
             WrongUsage: both a URL and a directory were typed.
@@ -204,8 +204,8 @@ class Settings(NamedTuple):
 
 
 class WithBusOptions(click.Command):
-    """A command or group with `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`, for
-    `Settings.of`."""
+    """A command or group with the options `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`,
+    which `Settings.of` reads."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -259,4 +259,4 @@ class ViewCommand(BusCommand):
 
 
 class ViewGroup(ViewCommand, BusGroup):
-    """A group that prints a table or JSON if no command of it is named."""
+    """A group that prints a table or JSON if the command line names none of the group's commands."""

@@ -26,7 +26,7 @@ class CompletionBounds:
     seconds: float = 1.0
     """longest time for one word; if the server is slower, nothing is completed"""
     ids: int = 100
-    """most names"""
+    """maximum number of names"""
 
     def __post_init__(self) -> None:
         check_bounds(self)

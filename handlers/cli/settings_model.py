@@ -30,7 +30,7 @@ __all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_co
 class SettingsRefused(SetupError):
     """A settings file cannot be read, a key or variable is unknown, or a value is not allowed.
 
-    Fields: `where`, the file or "the environment"; `key`, with dots, or the unknown variable, or "".
+    Fields: `where`, the file or "the environment"; `key`, the setting's key with dots, the unknown variable, or "".
     """
 
     def __init__(self, where: str, key: str, fault: str, remedy: str, more: Sequence[tuple[str, str]] = ()) -> None:
@@ -141,7 +141,7 @@ class Setting(NamedTuple):
 
 
 def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]:
-    """Return the settings, and each one with its source.
+    """Return the settings, and a `Setting` with the source for each of them.
 
     Args:
         path: the settings file; None reads the environment alone.

@@ -31,4 +31,4 @@ TOPICS: Mapping[str, Topic] = {
         exit_codes,
     ),
 }
-"""name → its introduction, and its table"""
+"""name of a topic → the topic's introduction and table"""

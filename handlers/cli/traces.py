@@ -24,8 +24,8 @@ def tracing_of(*, is_wanted: bool) -> Tracing:
     """Return the tracing of a command's bus.
 
     Args:
-        is_wanted: set up the SDK from the environment unless it is set up already. False records only if it is, such as
-            under `opentelemetry-instrument`.
+        is_wanted: whether to set up the SDK from the environment if it is not set up yet. If False, traces are recorded
+            only if the SDK is set up already, such as by `opentelemetry-instrument`.
 
     Raises:
         TracesMissing: `opentelemetry-api` or `opentelemetry-sdk` is not installed.

@@ -31,7 +31,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def show_usage_error(error: click.ClickException) -> ExitCode:
-    """Print an error of click's in our form, and return its exit code.
+    """Print an error of click in lanebus's form, and return its exit code.
 
     `lanebus` alone is no error: it prints its help.
     """

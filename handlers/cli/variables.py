@@ -31,7 +31,8 @@ SHORT: Mapping[str, tuple[str, ...]] = {
     "LANEBUS_LOG_LEVEL": ("worker.log_level", "serve.log_level"),
     "LANEBUS_LOG_FORMAT": ("worker.log_format", "serve.log_format"),
 }
-"""short variable → the keys that it gives. The long variable of a key comes before a short one."""
+"""short variable → keys of the settings that the variable sets. The long variable of a key has precedence over the
+short variable."""
 
 _BUS = ("LANEBUS_URL", "LANEBUS_DATA_DIR", "LANEBUS_NAMESPACE", "LANEBUS_MEDIA", "LANEBUS_ARCHIVE", "LANEBUS_TRACES")
 
@@ -52,14 +53,15 @@ def variable_of(key: str) -> str:
 
 
 def is_foreign(name: str, value: str) -> bool:
-    """Return whether a variable is of the tests, or of Kubernetes, which adds some for a Service `lanebus`."""
+    """Return whether the tests or Kubernetes set a variable. Kubernetes sets variables for a Service named
+    `lanebus`."""
     service = _SERVICE.search(name)
     is_of_service = service is not None and service.end() == len(name)
     return name.startswith(_TESTS) or is_of_service or (name.endswith("_PORT") and bool(_SERVICE_URL.match(value)))
 
 
 def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables that may be settings or mistakes; only the settings themselves tell which.
+    """Return the variables that are either settings or mistakes. The caller has to compare them with the settings.
 
     Usually there are none, so that a command need not import the settings.
     """

@@ -19,7 +19,7 @@ _MODULES = {
 }
 
 ALIASES: Mapping[str, str] = MappingProxyType({f"{number:03}": name for number, name in enumerate(_MODULES)})
-"""Number of a codec, "000" to "004" (see `bus/messages`) → name of the codec."""
+"""Number of a codec, "000" to "004" → name of the codec. Metadata in logs contain the number."""
 
 
 def _load(name: str) -> Codec:

@@ -1,4 +1,5 @@
-"""Read and write a compaction block as the two-lane agent's JSON. In the log, it has no extension messages."""
+"""Read and write a compaction block as JSON in the `two-lane-agent` format. In the log, it has no extension
+messages."""
 
 import json
 from typing import NamedTuple
@@ -25,7 +26,8 @@ class ReadBlock(NamedTuple):
 
 
 def read_block(value: JsonValue) -> ReadBlock:
-    """Read a block from the two-lane agent's JSON. The block's messages may have every spelling that the bus reads.
+    """Read a block from JSON in the `two-lane-agent` format. The block's messages may have every spelling that the bus
+    reads.
 
     Raises:
         DecodeError: `value` is not a compaction block. The error names the path to the fault.
@@ -45,7 +47,7 @@ def read_block(value: JsonValue) -> ReadBlock:
 
 
 def write_block(block: CompactionBlock) -> JsonValue:
-    """Return the block as the two-lane agent's JSON."""
+    """Return the block as JSON in the `two-lane-agent` format."""
     return parse_json(block.to_json())
 
 

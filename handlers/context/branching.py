@@ -77,7 +77,7 @@ async def revert(
 ) -> Receipt:
     """Move the leaf like `branch`, add a summary of the lessons, and publish a `RevertApplied`.
 
-    Source: the two-lane agent's revert of a loop.
+    Source: the `two-lane-agent` system's revert of a loop.
 
     Args:
         session, to, epoch: as for `branch`.
@@ -200,16 +200,18 @@ async def prune(
 
 
 async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
-    """Undo the last compaction: publish a prune of the compaction entry.
+    """Undo the context's last compaction: publish a `Prune` of the compaction entry.
 
-    Entries after the compaction stay. An older compaction applies again and can be undone next. An agent
-    compacts this context again only on a command, or if a provider refuses the context as too long.
+    The context then contains the original entries again, and the entries after the compaction. If there was an earlier
+    compaction, its summary is in the context again; a second `undo_compaction` undoes this compaction too.
+
+    An agent then compacts the context again only on a command, or if a provider refuses a request as too long.
 
     Args:
         session, epoch: as for `branch`.
 
     Raises:
-        UnknownTarget: the context has no compaction. Nothing was published. The error names position 0.
+        UnknownTarget: the context has no compaction, so nothing was published. The error's position is 0.
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """

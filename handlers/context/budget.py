@@ -15,7 +15,8 @@ __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveTrigger:
-    """Compact when the context would use tokens that are reserved for the answer. Source: the coding agent and pi.
+    """Compact when the context would use tokens that are reserved for the answer. Source: pi and the `coding-agent`
+    system.
 
     Args:
         window: the model's context window, in tokens.
@@ -34,7 +35,7 @@ class ReserveTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact when too small a share of the window is free. Source: the two-lane agent.
+    """Compact when too small a share of the window is free. Source: the `two-lane-agent` system.
 
     Args:
         window: the model's context window, in tokens.

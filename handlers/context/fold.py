@@ -77,9 +77,8 @@ class Context:
     def messages(self) -> PersistentList[LlmMessage]:
         """The messages to send to a provider, in order, without instructions and failed answers.
 
-        Summaries are user messages. Each assistant message is followed by exactly one result per call; see
-        `tool_pairs.py`. User messages that arrived while the model was answering come after these results; see
-        `read_marks.py`.
+        Summaries are user messages. Each assistant message is followed by exactly one result per call. User
+        messages that arrived while the model was answering come after these results.
         """
         return self.pairing.messages
 

@@ -1,4 +1,5 @@
-"""Make compaction blocks of single loops, with the two-lane agent's method and texts. Pure: publishes nothing."""
+"""Make compaction blocks of single loops, with the `two-lane-agent` system's method and texts. Pure: publishes
+nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSettings:
-    """Settings that say how much of a loop to keep. The defaults come from the two-lane agent."""
+    """Settings that say how much of a loop to keep. The defaults come from the `two-lane-agent` system."""
 
     keep_first: int = 2
     """Number of turns at the start of the latest loop that stay unchanged."""
@@ -45,7 +46,7 @@ class BlockSettings:
     """Number of loops before the latest loop to compact. "tokens" compacts as many of the last of these loops as fit
     into `window_tokens` together."""
     window_tokens: int = 100_000
-    """See `scope`."""
+    """Number of tokens for `scope="tokens"`; see `scope`."""
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
@@ -113,7 +114,7 @@ def blocks_of(
     summarize: Summarize = one_line_each,
     estimator: TokenEstimator = BY_BYTES,
 ) -> dict[str, CompactionBlock]:
-    """Return loop id → block for the latest loop and for the earlier loops that are in scope.
+    """Return the compaction blocks, by loop id, of the latest loop and of the earlier loops that are in scope.
 
     Args:
         loops: loop id → messages of the loop, in the order of the loops, as `loops_of` returns them.

@@ -51,7 +51,7 @@ class TokenEstimator(Protocol):
 
 
 class _ByBytes:
-    """Estimates one token per four bytes of UTF-8, rounded up. Source: the two-lane agent."""
+    """Estimates one token per four bytes of UTF-8, rounded up. Source: the `two-lane-agent` system."""
 
     def text(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
@@ -93,12 +93,12 @@ BY_CHARACTERS: TokenEstimator = _ByCharacters()
 
 
 def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
-    """Return the size in tokens of the context after a model call, including the call's answer.
+    """Return the number of tokens in one model call's request and answer together.
 
     Args:
         usage: the usage that the provider reported for the call.
-        cached: whether to include tokens that were read from or written to a cache. These tokens are part of the
-            context; False leaves them out, as the coding agent does.
+        cached: whether to count the tokens that the provider read from or wrote to its cache. True gives the size of
+            the context, because cached tokens are part of the request.
     """
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
@@ -108,7 +108,7 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
 
     The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
     whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
-    the usage outdated. Source: pi and the two-lane agent.
+    the usage outdated. Source: pi and the `two-lane-agent` system.
 
     Args:
         context: the context to measure.

@@ -1,6 +1,6 @@
 """Leave out answers that are useless in the next request. Pure: the log keeps these answers.
 
-Source: the request preparation that the coding agent documents.
+Source: the documentation of the `coding-agent` system, on how a request is prepared.
 """
 
 from collections.abc import Sequence

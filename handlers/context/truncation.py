@@ -1,4 +1,4 @@
-"""Cut long tool outputs in the middle. Pure; the text is the two-lane agent's."""
+"""Cut long tool outputs in the middle. Pure; the text is from the `two-lane-agent` system."""
 
 from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.message import LlmMessage, ToolResultMessage

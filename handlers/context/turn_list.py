@@ -31,7 +31,8 @@ def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
 
 
 def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]]:
-    """Return loop id → the messages of the loop, in the order of the loops. Messages without a loop are left out."""
+    """Return the messages of each loop, by loop id and in the order of the loops. Messages without a loop are left
+    out."""
     loops: dict[str, list[LlmMessage]] = {}
     for message in messages:
         if message.turn_id is not None:

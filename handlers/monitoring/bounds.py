@@ -18,11 +18,11 @@ class MonitorBounds:
     read_seconds: float = 3.0
     """longest time to read the server's state for one scrape; without it, the scrape has only this process's metrics"""
     cached_seconds: float = 1.0
-    """scrapes within this time share one reading of the server, so that scraping often does not load it"""
+    """scrapes within this time share one reading of the server, so that frequent scrapes do not load the server"""
     groups: int = 20
-    """most consumer groups in one scrape, by name"""
+    """maximum number of consumer groups in one scrape, in the order of their names"""
     agents: int = 100
-    """most agents in one scrape, those with most sessions"""
+    """maximum number of agents in one scrape. Agents with the most sessions come first"""
     grace_seconds: int = 1
     """longest wait for running requests when the monitor ends"""
 

@@ -15,7 +15,8 @@ COMMON_FIELDS = ("session", "agent", "turn", "worker", "trace_id")
 
 @dataclass(slots=True)
 class LogContext:
-    """The common fields. Tasks that a task starts share its object, so a change shows in all of them. "" means none."""
+    """The common fields. A task shares its object with the tasks that it starts, so all of them see a change. "" means
+    none."""
 
     session: str = ""
     """id of the session"""
@@ -33,15 +34,17 @@ _current: ContextVar[LogContext | None] = ContextVar("lanebus_log_context", defa
 
 
 def log_context() -> LogContext:
-    """Return the fields of the current task. Without `within`, they are all empty, and changes are not kept."""
+    """Return the fields of the current task. Outside of a `within` block, all fields are empty, and changes are
+    lost."""
     return _current.get() or LogContext()
 
 
 def common_fields(context: LogContext | None = None) -> dict[str, str]:
-    """Return the common fields by name. A context without a trace gets the id of the current one, if there is any.
+    """Return the common fields by name. If `context` has no trace id, the result has the id of the current trace, if
+    any.
 
     Args:
-        context: the fields; None takes those of the current task.
+        context: the fields; None means the fields of the current task.
     """
     common = context or log_context()
     values: dict[str, str] = {name: getattr(common, name) for name in COMMON_FIELDS}

@@ -51,7 +51,7 @@ class LogEvent:
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """Return the names of its own fields, without the common ones."""
+        """Return the names of the event's fields, without the common fields."""
         return tuple(field.name for field in fields(cls))
 
 
@@ -67,7 +67,7 @@ class WorkerBegun(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerNameInUse(LogEvent):
-    """A worker began under the name of another, whose last heartbeat is recent: that one may still run."""
+    """A worker began under the name of another worker that may still run: its last heartbeat is recent."""
 
     NAME = "worker.name_in_use"
     LEVEL = logging.WARNING
@@ -95,7 +95,7 @@ class MonitorBegun(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainBegun(LogEvent):
-    """A worker was told to stop: it fetches no more work and finishes its sessions."""
+    """A worker began to stop: it fetches no more work and finishes its sessions."""
 
     NAME = "drain.begun"
     sessions: int
@@ -186,7 +186,7 @@ class LeaseLost(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLost(LogEvent):
-    """The bus's server does not answer, or refuses what it was asked."""
+    """The bus's server does not answer, or refuses requests."""
 
     NAME = "server.lost"
     LEVEL = logging.ERROR
@@ -268,7 +268,7 @@ def write_event(logger: logging.Logger, event: LogEvent, context: LogContext | N
     Args:
         logger: the logger of the calling module.
         event: the event.
-        context: the common fields; None takes those of the current task.
+        context: the common fields; None means the fields of the current task.
     """
     if not logger.isEnabledFor(event.LEVEL):
         return

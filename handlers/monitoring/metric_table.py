@@ -11,7 +11,7 @@ class MetricRow(NamedTuple):
 
     kind: Literal["counter", "gauge", "histogram"]
     text: str
-    """what it counts or shows"""
+    """what the metric counts or shows"""
     labels: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ METRICS: Mapping[str, MetricRow] = {
     ),
     "lanebus_consumers": MetricRow("gauge", "Workers of a group, alive or silent", ("group", "state")),
     "lanebus_worker_info": MetricRow("gauge", "1, with the worker's name and group", ("worker", "group")),
-    "lanebus_worker_draining": MetricRow("gauge", "1 if the worker was told to stop, else 0"),
+    "lanebus_worker_draining": MetricRow("gauge", "1 if the worker stops after its present sessions, else 0"),
     "lanebus_worker_concurrency": MetricRow("gauge", "Most sessions that the worker runs at a time"),
     "lanebus_sessions_running": MetricRow("gauge", "Sessions that the worker runs, or tries again itself"),
     "lanebus_leases_held": MetricRow("gauge", "Leases that the worker holds and renews"),

@@ -16,11 +16,11 @@ class Pace:
     seconds: float
     """length of the period in seconds"""
     publishes: float
-    """per second"""
+    """publishes per second"""
     turns: float
-    """per second"""
+    """ended turns per second"""
     tokens: float
-    """per minute"""
+    """tokens per minute"""
     dollars: Decimal | None
     """US dollars per minute; None if no turn has a known cost"""
     is_estimate: bool

@@ -17,15 +17,15 @@ __all__ = ("Reading", "ServerReader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The state of the server at one moment; empty if it did not answer."""
+    """The state of the server at one moment; empty if the server did not answer."""
 
     groups: tuple[GroupStatus, ...] = ()
     unfetched: tuple[AgentWork, ...] = ()
     """waiting sessions of agents that no worker has ever served"""
     sessions: Mapping[str, int] = field(default_factory=dict[str, int])
-    """by agent, the number of its sessions; the agents with most sessions"""
+    """agent → number of its sessions. Contains the agents with the most sessions"""
     workers: Mapping[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
-    """by group and agent, the number of live workers"""
+    """group and agent → number of live workers"""
     servers: tuple[PrimaryStatus, ...] = ()
     is_answered: bool = False
 
@@ -46,7 +46,7 @@ class ServerReader:
         self._read_at: float | None = None
 
     async def read(self) -> Reading:
-        """Return the newest reading. It never raises: a server that does not answer gives an empty one."""
+        """Return the newest reading. If the server does not answer, the reading is empty. Never raises."""
         async with self._one_at_a_time:
             if self._read_at is None or anyio.current_time() - self._read_at >= self._bounds.cached_seconds:
                 self._last = await self._read()

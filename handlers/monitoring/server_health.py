@@ -68,7 +68,7 @@ class ServerHealth:
 
     @property
     def reason(self) -> str | None:
-        """Why the server is of no use now, for people; None if all requests succeed."""
+        """Why the server cannot be used now, in words for people; None if all requests succeed."""
         for what, fault in self._faults.items():
             return fault.text(what)
         return None
@@ -99,15 +99,15 @@ class ServerHealth:
 
 
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:
-    """Ask the bus's servers for a sign of life until cancelled, and read a session that need not exist.
+    """Check repeatedly that the bus's servers answer, until cancelled, and read a session that need not exist.
 
-    The answers are noted as "ping" and "read".
+    The outcomes are noted as "ping" and "read".
 
     Args:
         bus: the bus.
         health: gets the outcomes.
         pause: seconds between two requests.
-        seconds: most seconds to wait for an answer.
+        seconds: longest time to wait for an answer.
     """
 
     async def is_answered(what: str, ask: Callable[[], Awaitable[object]]) -> bool:

@@ -46,7 +46,7 @@ class WorkerCounts:
     rescheduled: int = 0
     """sessions that were scheduled again after an error or a `TryAgain`"""
     retries: int = 0
-    """attempts that failed and are repeated, also those that the server's faults cause"""
+    """failed attempts that are repeated, including attempts that failed because of the server"""
     given_up: int = 0
     """failures that were recorded in a session's log, with a dead letter"""
     dead_letters: int = 0
@@ -76,12 +76,12 @@ class WorkerStatus:
     name: str
     group: str
     concurrency: int
-    """most sessions that run at a time"""
+    """maximum number of sessions that run at a time"""
     sessions: int
     """sessions that have a task: running, or waiting to be tried again"""
     leases: int
-    """leases that it holds and renews"""
+    """leases that the worker holds and renews"""
     is_running: bool
-    """`run` has begun and not ended"""
+    """whether `run` has begun and not ended"""
     is_draining: bool
-    """it was told to stop"""
+    """whether the worker stops after its present sessions"""

@@ -90,7 +90,8 @@ class LoopStatus(Frozen):
     calls_waiting: Mapping[str, ToolWaiting] = {}
     """tool call id → the call's newest request for a person's approval, answered or not"""
     calls_answered: Mapping[str, Command] = {}
-    """tool call id → the approval or denial of the call's newest request, if a worker has applied the command"""
+    """tool call id → the command that approved or denied the call's newest request, once a worker has applied the
+    command"""
     calls_ended: Mapping[str, int] = {}
     """tool call id → position of the call's `ToolEnded`"""
 

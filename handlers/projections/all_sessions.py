@@ -108,16 +108,16 @@ async def rebuild_all(
 async def follow_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AsyncGenerator[AllProjected[S], None]:
-    """Yield the present state over all sessions, then the new state after each change. The iterator does not end.
+    """Yield the merged state of all sessions, then a new merged state after each change. The iterator does not end.
 
-    A change is yielded within about `poll_seconds`, the erasure of a session within `sweep_seconds`. Several changes
-    may be yielded as one state. So a slow caller misses only intermediate states.
+    A new entry changes the yielded state within about `poll_seconds`, the erasure of a session within `sweep_seconds`.
+    One yielded state may contain several changes. A slow caller misses intermediate states, but no change.
 
-    For each change, the new entries and all stored states in the session's bucket are read: with the default of 64
-    buckets, one 64th of all states. Memory is bounded as for `project_all`.
+    A change in one session reads the new entries, and the stored states of all sessions in the same bucket. With the
+    default of 64 buckets, this is one 64th of all states. Memory is bounded as for `project_all`.
 
-    The state of each session is stored with its checkpoint. After a crash, call `follow_all` again: it folds only the
-    entries after the checkpoints.
+    The state of each session is stored with its checkpoint. After a crash, call `follow_all` again. The new call folds
+    only the entries after the checkpoints.
 
     Args: as for `project_all`.
 

@@ -37,7 +37,7 @@ def raise_fold_failed(projection: str, envelope: Envelope, error: Exception) -> 
 class InvalidProjection(SetupError):
     """The definition of a projection cannot work. The text says what to change.
 
-    Fields: `projection`, the projection's name; those of `BusError`.
+    Fields: `projection`, the projection's name; and the fields of `BusError`.
     """
 
     def __init__(self, projection: str, fault: str, remedy: str) -> None:

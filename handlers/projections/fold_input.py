@@ -21,9 +21,9 @@ class FoldInput:
     """The classes in the annotation of a fold's event. Reads a value of these classes from an envelope."""
 
     lanes: frozenset[Lane]
-    """The lanes that can hold such values."""
+    """The lanes that can hold values of these classes."""
     kinds: frozenset[str] | None
-    """The kinds of such values, as for `Session.subscribe`; None means all."""
+    """The kinds of values of these classes, as for `Session.subscribe`; None means all kinds."""
     foreign: tuple[str, ...]
     """The names of classes that no entry holds. A fold annotated with such a class would never be called with it."""
 

@@ -34,11 +34,13 @@ async def follow(
 ) -> AsyncGenerator[Projected[S], None]:
     """Yield the present state, then the state after each new entry. The iterator ends only if it fails or is closed.
 
-    Entries wait in the bounded buffer of one subscription. A slow caller loses no entry. After a rollback of the log,
-    the state is folded anew and yielded. Its position may be lower than the position of the previous state.
+    A slow caller gets the state after every entry. Memory is bounded: one subscription buffers the next entries.
 
-    The state is stored at the beginning and then every `store_every` entries. Cancellation loses nothing: the next call
-    folds the entries after the checkpoint again.
+    If the log is rolled back, the entries that remain are folded from the beginning. The resulting state is yielded,
+    and its position may be lower than the position of the previous state.
+
+    The first state is stored, and then one state every `store_every` entries. Cancellation loses no entries: the next
+    call continues from the last stored state.
 
     Args:
         session: the session to follow.

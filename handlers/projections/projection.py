@@ -160,7 +160,7 @@ class Projected(Generic[S]):
 
 
 def require_projection(session: object, projection: object) -> None:
-    """Raise InvalidArgument if these are no session and no projection, such as their names."""
+    """Raise InvalidArgument if `session` is not a `Session` or `projection` is not a `Projection`."""
     require_session(session)
     require_instance("projection", projection, Projection, "pass a Projection, such as USAGE or one of `@projection`")
 

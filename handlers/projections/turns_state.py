@@ -41,7 +41,7 @@ class ToolRun(Frozen):
     is_error: bool | None = None
     """None until a result is known"""
     outcome: ToolOutcome | None = None
-    """how it ended; None until its `ToolEnded`, and in logs of earlier versions"""
+    """how the call ended; None until its `ToolEnded`, and in logs of earlier versions"""
     result: int | None = None
     """position of the result"""
     child_loop: str | None = None
@@ -49,7 +49,7 @@ class ToolRun(Frozen):
 
     @property
     def fault(self) -> str:
-        """What to show beside its name: its outcome in words, "" if it completed or runs."""
+        """The call's outcome in words, to show beside the tool's name; "" if the call completed or still runs."""
         if not self.is_error:
             return ""
         return {"timedOut": "timed out", "unknown": "with unknown outcome"}.get(

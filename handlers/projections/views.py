@@ -50,16 +50,16 @@ class Views:
         self._sessions: OrderedDict[str, dict[str, Projected[object]]] = OrderedDict()
 
     async def look(self, session: Session, projection: Projection[S]) -> Projected[S]:
-        """Return the current state of a session.
+        """Return a projection's present state of a session, and keep the state in the cache.
 
-        If the call is cancelled, the cache keeps the state of the previous `look`.
+        Only entries after the cached state are read. If the call is cancelled, the cache is unchanged.
 
         Args:
             session: the session to read.
             projection: the projection to fold.
 
         Raises:
-            SessionErased: the session was erased. Its states are dropped from the cache.
+            SessionErased: the session was erased. The session's states were removed from the cache.
             BusError: the log could not be read.
         """
         name = projection.key

@@ -56,7 +56,7 @@ class AgentSpans:
         self._tracer, self._captures_content = tracer, captures_content
 
     def invoking(self, agent: str, session: str, model: Model) -> AbstractContextManager[None]:
-        """See `AgentTracing.invoking`. The usage is that of the model calls of this run."""
+        """See `AgentTracing.invoking`. The span's usage is the sum over the model calls of this run."""
         span = self._tracer.start_span(
             f"{names.INVOKE_AGENT} {agent}",
             kind=SpanKind.INTERNAL,

@@ -30,8 +30,9 @@ __all__ = ("MessagingSpans",)
 class MessagingSpans:
     """Records the operations of a bus; see `Tracing`.
 
-    A message carries the context of the span that created it. A process span has the creation context of its first
-    message as parent, so a trace goes on through the log, and links to those of all its messages.
+    Each message carries the context of the span that created the message. A process span is a child of the span that
+    created its first message, so a trace continues through the log. A process span also has links to the spans that
+    created its messages.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -40,7 +41,8 @@ class MessagingSpans:
     def sending(self, session: str, messages: Sequence[Publishable]) -> AbstractContextManager[Sending]:
         """See `Tracing.sending`.
 
-        If two or more messages get a trace context, each has a create span of its own; else the send span creates it.
+        If two or more messages have no trace context yet, each of them gets a create span. A single such message gets
+        the context of the send span.
         """
         given = [span_context_of(message) for message in messages]
         bare = [
@@ -92,7 +94,8 @@ class MessagingSpans:
     def processing(
         self, session: str, messages: Sequence[Publishable], *, group: str, attempt: int
     ) -> AbstractContextManager[str]:
-        """See `Tracing.processing`. A span that is current is linked: a worker inherits the one of its start."""
+        """See `Tracing.processing`. The process span has a link to the current span, such as the span in which the
+        worker was started."""
         found = [context for context in map(span_context_of, messages) if context is not None]
         ambient = get_current_span().get_span_context()
         attributes: dict[str, AttributeValue] = {names.ATTEMPT: attempt}
@@ -117,7 +120,8 @@ class MessagingSpans:
     ) -> AbstractContextManager[None]:
         """See `Tracing.settling`.
 
-        The span of one work item is a child of its process span. A span of several is in no trace, and links to all.
+        If there is one work item, the span is a child of its process span. If there are several, the span begins a
+        trace of its own, with links to all process spans.
         """
         parents = [context_in(traces[session]) for session in sessions if session in traces]
         attributes: dict[str, AttributeValue] = {names.CONSUMER_GROUP: group}

@@ -80,7 +80,7 @@ TRACEPARENT = "traceparent"
 """Key of a message's private metadata, with the value of the header of W3C Trace Context. It is part of the message's
 JSON, so the entry's checksum covers it, and an export keeps it. No provider receives metadata."""
 TRACESTATE = "tracestate"
-"""Key of the same metadata, if the trace has such a state."""
+"""Key of a message's private metadata, with the header `tracestate`. Missing if the trace has no such state."""
 
 # --- messaging ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 USAGE_INPUT = "gen_ai.usage.input_tokens"
-"""all input tokens, cached ones included, while `Usage.input` excludes them"""
+"""all input tokens, including cached tokens, which `Usage.input` excludes"""
 USAGE_OUTPUT = "gen_ai.usage.output_tokens"
 USAGE_CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
 USAGE_CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens"
@@ -145,7 +145,7 @@ TOOL_RESULT = "gen_ai.tool.call.result"
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """environment variable that allows message content in telemetry"""
 CAPTURE_ON_SPANS = frozenset({"SPAN_ONLY", "SPAN_AND_EVENT"})
-"""its values that allow content on spans"""
+"""values of `CAPTURE_CONTENT` that allow content on spans"""
 
 SAMPLING: Mapping[str, str] = {
     "temperature": "gen_ai.request.temperature",
@@ -158,7 +158,7 @@ SAMPLING: Mapping[str, str] = {
 """option of a model → attribute"""
 
 PROVIDER: Mapping[str, str] = {"google": "gcp.gemini"}
-"""provider in the log → value of `gen_ai.provider.name`, where they differ"""
+"""provider in the log → value of `gen_ai.provider.name`. Contains the providers for which the two differ"""
 
 FINISH_REASON: Mapping[str, str] = {"stop": "stop", "length": "length", "toolUse": "tool_call", "error": "error"}
 """stop reason in the log → value in `gen_ai.response.finish_reasons`; an aborted answer has none"""

@@ -17,17 +17,17 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def context_of(carrier: Mapping[str, str]) -> Context:
-    """Return a context whose current span is the remote one in a carrier; an empty context if there is none."""
+    """Return a context whose current span is the span that `carrier` names; an empty context if it names none."""
     return _W3C.extract(carrier, Context())
 
 
 def context_in(text: str) -> Context:
-    """Return a context whose current span is the one of a `traceparent`; an empty context if it is none."""
+    """Return a context whose current span is the span that `text` names; an empty context if it is no `traceparent`."""
     return context_of({TRACEPARENT: text})
 
 
 def text_of(span: Span) -> str:
-    """Return the `traceparent` of a span; "" if it is not part of a trace."""
+    """Return the `traceparent` of a span; "" if the span is not part of a trace."""
     return _carrier_of(span.get_span_context()).get(TRACEPARENT, "")
 
 
@@ -37,7 +37,7 @@ def carries_context(message: Publishable) -> bool:
 
 
 def span_context_of(message: Publishable) -> SpanContext | None:
-    """Return the span in which a message was created; None if it carries none that can be read."""
+    """Return the context of the span that created a message; None if the message carries no valid context."""
     if not isinstance(message, LlmMessage) or not message.metadata:
         return None
     carrier = {

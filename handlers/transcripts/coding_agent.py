@@ -1,8 +1,8 @@
-"""Session files of the coding agent, version 3: one JSON object per line, the session's header first.
+"""Session files of the `coding-agent` system, version 3: one JSON object per line, the session's header first.
 
-Entries have an `id` and a `parent_id` and form a tree. The coding agent's codec reads messages. Nothing of a line is
-lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the extension lane
-as `import.<type>`. Source: the coding agent's documentation of its session types.
+Entries have an `id` and a `parent_id` and form a tree. The `coding-agent` system's codec reads messages. Nothing of a
+line is lost: fields without a counterpart in lanebus go into `metadata`, and lines of unknown types go into the
+extension lane as `import.<type>`. Source: the `coding-agent` system's documentation of its session types.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from lanebus.handlers.codecs.coding_agent import CODING_AGENT
 from lanebus.handlers.json_fields import Object, made
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry, Unplaced
 
-__all__ = ("SEED000",)
+__all__ = ("CODING_AGENT_FORMAT",)
 
 _TREE = frozenset({"id", "parent_id", "timestamp", "type"})
 _LAST_SECOND = 253_402_300_799
@@ -34,7 +34,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _recognizes(line: JsonValue) -> bool:
-    """Whether a line is the header. The coding agent, too, refuses a file without a header."""
+    """Whether a line is the header. The `coding-agent` system, too, refuses a file without a header."""
     return isinstance(line, dict) and _is_header(line)
 
 
@@ -92,7 +92,8 @@ def _with_entry(message: Publishable, line: Object) -> Publishable:
 
 
 def _custom_message(line: Object) -> Sequence[Publishable]:
-    # The entry differs from the coding agent's custom message only in field names, so the codec can read the entry.
+    # The entry differs from the `coding-agent` system's custom message only in field names, so the codec can read the
+    # entry.
     fields: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
     try:
         return _decoded({"role": "custom", **fields, "contents": line.get("content")}, "")
@@ -198,7 +199,7 @@ def _named(line: Object, key: str) -> str:
     return target
 
 
-SEED000 = Format(
+CODING_AGENT_FORMAT = Format(
     name="000",
     sign='first a JSON object with "type":"session", "id" and a "timestamp" in seconds',
     recognizes=_recognizes,

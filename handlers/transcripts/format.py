@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
-from lanebus.handlers.transcripts.position_map import Moves
+from lanebus.handlers.transcripts.position_map import PositionMap
 
 __all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "UnknownFormat", "Unplaced")
 
@@ -50,7 +50,7 @@ class Unplaced:
 class Moved:
     """A message that refers to entries by positions in the log that the message was exported from."""
 
-    place: Callable[[Moves], Publishable]
+    place: Callable[[PositionMap], Publishable]
     """returns the message with new positions, given the map from old to new positions"""
 
 

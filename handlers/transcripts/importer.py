@@ -21,7 +21,7 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
-from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry
 from lanebus.handlers.transcripts.lanebus_export import OWN
 from lanebus.handlers.transcripts.lines import stream_lines
@@ -29,13 +29,13 @@ from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT
 from lanebus.handlers.transcripts.pi import PI
 from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport
 from lanebus.handlers.transcripts.source import Source, SourcePiece
-from lanebus.handlers.transcripts.tree_placement import Places, Put
+from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
-FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""The known formats, tried in this order on each of the first lines. The coding agent's format comes before
-pi's format: the headers differ only in timestamps, and the coding agent's header is the narrower form."""
+FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
+"""The known formats, tried in this order on each of the first lines. The `coding-agent` format comes before pi's
+format: the headers differ only in timestamps, and the header of `coding-agent` is the narrower form."""
 
 
 class OwnLog(StreamError):
@@ -109,7 +109,7 @@ class _Import:
         self._session, self._formats, self._on_progress = session, formats, on_progress
         self._total_bytes, self._bounds = total_bytes, bounds
         self._identity = b""
-        self._places = Places()
+        self._placement = TreePlacement()
         self._repeats: Counter[bytes] = Counter()
         self._under_way: deque[_Publish] = deque()
         self._under_way_bytes = 0
@@ -155,13 +155,13 @@ class _Import:
 
     async def _piece(self, tasks: TaskGroup, piece: SourcePiece) -> None:
         if isinstance(piece.entry, str):
-            self._places.add(None)
+            self._placement.add(None)
             self._bad.append(BadLine(piece.number, piece.entry))
             return
         try:
-            ordinal = self._places.add(piece.entry)
+            ordinal = self._placement.add(piece.entry)
         except MessageError as error:
-            self._places.add(None)
+            self._placement.add(None)
             self._bad.append(BadLine(piece.number, str(error)))
         else:
             await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
@@ -169,9 +169,9 @@ class _Import:
     async def _submit(
         self, tasks: TaskGroup, piece: SourcePiece, ordinal: int, entry: TranscriptEntry, key: str
     ) -> None:
-        if self._places.needs_positions(ordinal, entry):
+        if self._placement.needs_positions(ordinal, entry):
             await self._settle(0)
-        put = self._places.put(ordinal, entry)
+        put = self._placement.put(ordinal, entry)
         publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
@@ -207,9 +207,9 @@ class _Import:
         if isinstance(outcome, MessageError):
             self._bad.append(BadLine(publish.number, str(outcome)))
             if publish.put.own:
-                self._places.failed(publish.ordinal, publish.put.before)
+                self._placement.failed(publish.ordinal, publish.put.before)
                 if publish.old_position is not None:
-                    self._places.moves.lose(publish.old_position)
+                    self._placement.position_map.lose(publish.old_position)
         elif isinstance(outcome, BusError):
             raise outcome
         elif outcome is not None:
@@ -221,11 +221,11 @@ class _Import:
             self._first = min(positions) if self._first is None else min(self._first, *positions)
             self._last = max(positions) if self._last is None else max(self._last, *positions)
             if publish.put.own:
-                self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
+                self._placement.placed(publish.ordinal, [positions[at] for at in publish.put.own])
             if publish.old_position is not None and (publish.is_lost or publish.put.has_left_lane):
-                self._places.moves.lose(publish.old_position)
+                self._placement.position_map.lose(publish.old_position)
             elif publish.old_position is not None:
-                self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
+                self._placement.position_map.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
     def _key(self, data: bytes) -> str:
         """Return the publish key of an entry, made from `data` and the number of earlier lines with the same `data`.

@@ -11,7 +11,7 @@ from lanebus.handlers.transcripts.errors import CyclicTree
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry
 from lanebus.handlers.transcripts.report import BadLine
 from lanebus.handlers.transcripts.source import gathered
-from lanebus.handlers.transcripts.tree_placement import Places
+from lanebus.handlers.transcripts.tree_placement import TreePlacement
 
 __all__ = ("ListedTranscript",)
 
@@ -37,7 +37,7 @@ class ListedTranscript:
         """
         self.id = session
         self.bad: tuple[BadLine, ...] = ()
-        self._places = Places()
+        self._placement = TreePlacement()
         self._entries: list[Envelope] = []
         for entry in _parents_first(self._read(lines, form)):
             self._append(entry)
@@ -67,7 +67,7 @@ class ListedTranscript:
         Raises:
             UnknownEntry: the transcript has no entry with this id.
         """
-        return 0 if entry is None else self._places.standing_at(entry)
+        return 0 if entry is None else self._placement.standing_at(entry)
 
     def _read(self, lines: Iterable[JsonValue], form: Format) -> Iterator[TranscriptEntry | None]:
         for number, line in gathered(form, lines):
@@ -78,10 +78,10 @@ class ListedTranscript:
                 yield None
 
     def _append(self, entry: TranscriptEntry | None) -> None:
-        ordinal = self._places.add(entry)
+        ordinal = self._placement.add(entry)
         if entry is None:
             return
-        put = self._places.put(ordinal, entry)
+        put = self._placement.put(ordinal, entry)
         first = len(self._entries) + 1
         for position, message in enumerate(put.messages, first):
             time = getattr(message, "timestamp", None)
@@ -89,11 +89,11 @@ class ListedTranscript:
                 Envelope(self.id, position, message.lane, message, time / 1000 if time else 0.0, "import")
             )
         if put.own:
-            self._places.placed(ordinal, [first + at for at in put.own])
+            self._placement.placed(ordinal, [first + at for at in put.own])
         if entry.position is not None and (entry.is_lost or put.has_left_lane):
-            self._places.moves.lose(entry.position)
+            self._placement.position_map.lose(entry.position)
         elif entry.position is not None:
-            self._places.moves.note(entry.position, len(self._entries), is_llm=bool(put.own))
+            self._placement.position_map.note(entry.position, len(self._entries), is_llm=bool(put.own))
 
 
 def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[TranscriptEntry | None]:

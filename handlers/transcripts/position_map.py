@@ -3,10 +3,10 @@
 from array import array
 from bisect import bisect_left, bisect_right
 
-__all__ = ("Moves",)
+__all__ = ("PositionMap",)
 
 
-class Moves:
+class PositionMap:
     """Maps old positions to new positions. Call `note` in the order of old positions. Takes 17 bytes per entry."""
 
     def __init__(self) -> None:

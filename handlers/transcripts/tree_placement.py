@@ -14,9 +14,9 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.transcripts.errors import CyclicTree, UnknownEntry
 from lanebus.handlers.transcripts.format import Moved, TranscriptEntry, Unplaced
-from lanebus.handlers.transcripts.position_map import Moves
+from lanebus.handlers.transcripts.position_map import PositionMap
 
-__all__ = ("LEFT_LABEL", "ROOT", "Places", "Put")
+__all__ = ("LEFT_LABEL", "ROOT", "Put", "TreePlacement")
 
 ROOT = -1
 """The ordinal of the place before the first entry."""
@@ -41,7 +41,7 @@ class Put(NamedTuple):
         return any(isinstance(each, ExtensionMessage) and each.kind == LEFT_LABEL for each in self.messages)
 
 
-class Places:
+class TreePlacement:
     """Maps entries to positions. Call `add`, then `put`, for each entry in the transcript's order.
 
     Report the outcome of the publish with `placed` or `failed`. An entry's position is unknown until then. So if
@@ -57,7 +57,7 @@ class Places:
         self._orphans: dict[str, list[int]] = {}
         self._leaf = ROOT
         self._has_bad = False
-        self.moves = Moves()
+        self.position_map = PositionMap()
         """for an export: maps old positions to new positions"""
 
     def add(self, entry: TranscriptEntry | None) -> int:
@@ -93,7 +93,7 @@ class Places:
         """
         before, message = self._leaf, entry.message
         if isinstance(message, Moved):
-            message = message.place(self.moves)
+            message = message.place(self.position_map)
         if isinstance(message, Unplaced):
             names, message = message.names, message.place(self.position_of(ordinal, message))
             if isinstance(message, LeafMove):

@@ -15,7 +15,7 @@ class UiBounds:
     heartbeat_seconds: float = 15.0
     """pause between two heartbeats on an event stream"""
     send_seconds: float = 30.0
-    """A client that accepts no data for so long is disconnected, and resumes after its last event id. Until then the
+    """A client that accepts no data for this time is disconnected, and resumes after its last event id. Until then the
     server keeps one frame for the client, and no queue."""
     retry_seconds: float = 2.0
     """time that a browser waits before it reconnects a lost event stream"""
@@ -31,10 +31,10 @@ class UiBounds:
     page_entries: int = 1_000
     """maximum number of entries in one answer of `entries`"""
     sessions: int = 500
-    """maximum number of sessions in one answer, which has the most recently active sessions"""
+    """maximum number of sessions in one answer. The answer has the most recently active sessions"""
     turns: int = 200
-    """maximum number of turns in one answer, which has the newest turns. A long session has thousands, and the page
-    requests them after each turn."""
+    """maximum number of turns in one answer. The answer has the newest turns. A long session has thousands, and the
+    page requests them after each turn."""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
 

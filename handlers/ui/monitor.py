@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class HostRule:
     """ASGI middleware that refuses requests with the name of a foreign host, which stops DNS rebinding.
 
-    A page of another site can reach the monitor by a name of its own that resolves to this machine, and only so. So an
+    A page of another site can reach the monitor only by a host name of that site that resolves to this machine. So an
     address, `localhost`, the names in `allowed`, and a request without the header are accepted, with any port.
     """
 

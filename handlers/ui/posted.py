@@ -44,7 +44,7 @@ class PostedMessage(NamedTuple):
     key: str | None
     is_follow_up: bool
     agent: str | None
-    """the agent that the session must belong to, or gets if it is new; None means any"""
+    """the agent that the session must belong to. A new session gets this agent. None means any agent"""
 
 
 class PostedHandover(NamedTuple):

@@ -129,10 +129,10 @@ class Api:
     async def post_message(self, request: Request) -> Response:
         """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
 
-        201 with positions. A new session belongs to the agent; 409 if the session belongs to another one.
+        201 with positions. A new session belongs to this agent; 409 if the session belongs to another agent.
 
         A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
-        same key: a message that was published already is not published again, and the status is 200.
+        same key: a published message is not published again, and the status is 200.
         """
         session = self._session(request)
         posted = read_posted_message(await read_json(request, self._bounds))

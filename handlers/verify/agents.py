@@ -14,8 +14,8 @@ __all__ = ("check_agent", "check_agent_counts")
 async def check_agent(inspector: Inspector, session: str, findings: Findings) -> None:
     """Check that the list of sessions names the agent that the session's head names. One step writes both.
 
-    Workers and `lanebus agents` read the list, and appends read the head. The check is repeated if the session is
-    handed over meanwhile.
+    Workers and `lanebus agents` read the list; appends read the head. The check is repeated if the session is handed
+    over meanwhile.
 
     Raises:
         Refused: a key has the wrong type.
@@ -34,7 +34,8 @@ async def check_agent(inspector: Inspector, session: str, findings: Findings) ->
 
 
 async def check_agent_counts(inspector: Inspector, bucket: int, findings: Findings) -> None:
-    """Check that a bucket's number of sessions of each agent is that of its list. Retry if they change meanwhile.
+    """Check that a bucket's counts of sessions by agent agree with its list of sessions. Retry if either changes
+    meanwhile.
 
     Raises:
         Refused: a key has the wrong type.

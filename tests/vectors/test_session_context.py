@@ -14,7 +14,7 @@ from lanebus.bus.messages.context_entry import BranchSummary, Compaction
 from lanebus.bus.messages.message import LlmMessage
 from lanebus.context import Context, build_context
 from lanebus.handlers.context.summaries import branch_message, compaction_message
-from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
 from lanebus.handlers.transcripts.format import Format
 from lanebus.handlers.transcripts.importer import import_transcript
 from lanebus.handlers.transcripts.in_memory import ListedTranscript
@@ -67,7 +67,7 @@ def _as_000(entry: Line) -> Line:
 
 _FORMS: tuple[tuple[Format, Line, Callable[[Line], Line]], ...] = (
     (PI, {"type": "session", "id": "x", "timestamp": "2025-12-09T00:53:29.825Z", "version": 3}, _as_pi),
-    (SEED000, {"type": "session", "id": "x", "timestamp": 1765241609.8, "version": 3, "cwd": "."}, _as_000),
+    (CODING_AGENT_FORMAT, {"type": "session", "id": "x", "timestamp": 1765241609.8, "version": 3, "cwd": "."}, _as_000),
 )
 
 

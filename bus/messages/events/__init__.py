@@ -4,7 +4,7 @@ An event refers to messages, tool calls and results by id and position. It never
 the extension lane alone sees no content of the LLM lane. Publish an event with `as_extension()`, and read an event with
 `parse_event`.
 
-Source: the two-lane agent's `AgentEvent`, with turn ids added.
+Source: the `two-lane-agent` system's `AgentEvent`, with turn ids added.
 """
 
 from lanebus.bus.errors import UnknownKind, require_instance

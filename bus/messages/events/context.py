@@ -58,8 +58,8 @@ class PruneApplied(AgentEvent):
     messages_removed: int | None = None
     """number of removed messages, if `pruned` does not name all of them"""
     pruned_timestamps: Annotated[tuple[int, ...] | None, Field(strict=False)] = None
-    """timestamps of the removed messages in milliseconds UTC. The two-lane agent refers to messages by timestamp, and
-    several messages may have the same timestamp"""
+    """timestamps of the removed messages in milliseconds UTC. The `two-lane-agent` system refers to messages by
+    timestamp, and several messages may have the same timestamp"""
     memo: str | None = None
 
 

@@ -17,5 +17,5 @@ class AgentEvent(ExtensionData):
     """The base class of all agent events. `KIND` is the kind of the extension message."""
 
     timestamp: int | None = None
-    """time of the event in milliseconds UTC, if it is published later than it happened. None means the time of the
-    entry"""
+    """time of the event in milliseconds UTC, if the event is published later than it happened. None means the time of
+    the entry"""

@@ -28,7 +28,7 @@ class SessionAssigned(AgentEvent):
     agent: str
     """the new agent"""
     previous: str | None = None
-    """the agent before; None if the session had none"""
+    """the session's agent before the handover; None if the session had no agent"""
     by: str | None = None
     """the person or program that handed the session over"""
     reason: str | None = None

@@ -61,7 +61,7 @@ class ToolEnded(AgentEvent):
     is_error: bool
     """whether the model reads an error: true for every outcome but `completed`"""
     outcome: ToolOutcome | None = None
-    """how it ended; None in logs of earlier versions, where only `is_error` is known"""
+    """how the call ended; None in logs of earlier versions, which have only `is_error`"""
     position: Position | None = None
     """position of the result"""
     child_loop_id: str | None = None

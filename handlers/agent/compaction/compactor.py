@@ -52,18 +52,22 @@ class Compactor:
         return wants_compaction(snapshot, self.policy)
 
     async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext) -> None:
-        """Replace the old part of the session's context by a summary.
+        """Call a model for a summary, and replace the old part of the session's context by this summary.
 
-        An open loop ends with the stop reason `contextCompacted`, and the next loop continues it. An abort ends the
-        attempt, and so does a steer unless the summary is complete. After a cancellation or a crash, the compaction
-        begins again. The usage of the model calls is recorded unless the worker is lost.
+        If a loop is open, it ends with the stop reason `contextCompacted`; the next loop continues its work.
 
-        After the last failed attempt, `compact` answers the command, if there is one, and returns.
+        An `Abort` ends the attempt. A `Steer` ends the attempt unless the summary is complete. After a cancellation or
+        a crash, the next attempt calls the model again. The usage of each model call is recorded, unless the worker
+        crashes first.
+
+        After the last failed attempt, `compact` records the failure and returns. If nothing can be summarized,
+        `compact` returns at once. In both cases, and with the summary, `compact` answers the command in `step`. An
+        interrupted attempt does not answer the command.
 
         Args:
             run: the session and its lease.
-            snapshot: the session, without open tool calls.
-            step: why to compact. If `step` has a command, the append that holds the summary also answers the command.
+            snapshot: the session's present state. It has no open tool calls.
+            step: the reason for the compaction. If a command asked for the compaction, `step.command` is this command.
 
         Raises:
             TryAgain: the attempt failed, and another attempt follows.

@@ -25,8 +25,8 @@ class CompactionPolicy:
     """the model's context window in tokens; None uses the model's own value. If the model's value is unknown too, only
     a refused request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens of the window that stay free for the answer, at most half of the window. Source: the coding agent and
-    pi"""
+    """tokens of the window that stay free for the answer, at most half of the window. Source: pi and the `coding-agent`
+    system"""
     keep_recent: int = 16_384
     """about how many tokens at the end of the context are kept, at most half of the context. Unanswered messages are
     always kept"""
@@ -47,7 +47,7 @@ class CompactionPolicy:
     """longest time between two events of the model, 300 by default; after a longer silence, the attempt fails. None
     waits forever"""
     clock: Clock = SYSTEM_CLOCK
-    """replaced by tests"""
+    """source of time; tests pass another clock"""
     estimator: TokenEstimator = BY_BYTES
     """estimates tokens; by default from the number of bytes"""
 
@@ -57,7 +57,13 @@ class CompactionPolicy:
         return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":
-        """Return this policy with `window` and `model` taken from the agent's model if they are None."""
+        """Return a copy of this policy in which `window` and `model` are set. Values that are set already do not
+        change.
+
+        Args:
+            model: the agent's model. It replaces None in `model`. Its context window, if known, replaces None in
+                `window`.
+        """
         return replace(self, window=self.window or window_of(model), model=self.model or model)
 
 

@@ -29,7 +29,7 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("summary_request",)
 
 RESULT_CHARACTERS = 2_000
-"""maximum number of characters of one tool result; a longer one is reduced to its beginning and its end"""
+"""maximum number of characters of one tool result. A longer result is reduced to its beginning and its end"""
 
 LEAST_CHARACTERS = 4_000
 """least value of the limit on the conversation's characters, used for small windows"""

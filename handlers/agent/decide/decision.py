@@ -38,16 +38,16 @@ __all__ = (
 
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
-"""Source: the two-lane agent"""
+"""Source: the `two-lane-agent` system"""
 
 _OUTCOMES: dict[str, ToolOutcome] = {ABORTED: "aborted", SKIPPED: "skipped"}
 
 
 class LoopStart(NamedTuple):
-    """How a new loop relates to earlier ones."""
+    """The relation of a new loop to the previous loop."""
 
     parent: str | None
-    """id of the loop that the new loop continues, else of the previous loop; None for the first loop"""
+    """id of the loop that the new loop continues, or else id of the previous loop; None for the first loop"""
     continuation: Literal["initial", "default", "branch", "compaction"]
 
 
@@ -114,7 +114,7 @@ class CompactContext:
     turn_id: TurnId
     """next turn of the open loop; if none is open, first turn of the next loop"""
     is_open: bool
-    """a loop is open: the compaction ends this loop, and the next loop continues it"""
+    """whether a loop is open. If so, the compaction ends this loop, and the next loop continues it"""
     command: Command | None = None
     """the command to answer; None if the compaction was started by the length of the context"""
 
@@ -175,8 +175,8 @@ def next_decision(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> De
     """Return the next step of the worker that holds the session's lease.
 
     Args:
-        now: seconds UTC, for the time limit. The newest entry's time is used instead if that is later, as the local
-            clock may be behind the server's. Pass infinity after the time limit has cut a call.
+        now: the present time in seconds UTC, for the time limit. If the newest entry has a later time, that time is
+            used, because the local clock may be slow. Pass infinity after the time limit has cut a call.
     """
     state = snapshot.loop_state
     if not state.has_work:

@@ -43,11 +43,11 @@ class LoopState:
     loop_id: str | None
     """id of the session's open loop"""
     is_stopped: bool
-    """the last loop was paused, handed off or compacted, and the next loop continues its work"""
+    """whether the last loop was paused, handed off or compacted. The next loop continues its work"""
     is_waiting: bool
-    """every open tool call waits for a person"""
+    """whether every open tool call waits for a person"""
     is_halted: bool
-    """paused or handed off: only commands are answered until `Resume`"""
+    """whether the session is paused or handed off. Only commands are answered until `Resume`"""
     commands: tuple[Command, ...]
     """unanswered commands in the order of the log"""
 
@@ -107,7 +107,7 @@ def derive_loop_state(context: Context, status: Status) -> LoopState:
 
 
 def unread_prompts(path: Sequence[Envelope], end: int) -> tuple[Envelope, ...]:
-    """Return the user messages among the first `end` entries of a path that no model had answered there."""
+    """Return the user messages that were unanswered after the first `end` entries of a path."""
     return _read(path[:end]).unread
 
 

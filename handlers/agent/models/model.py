@@ -88,7 +88,8 @@ class Pricing(Protocol):
     """A model that knows the price of its tokens."""
 
     def price(self, usage: Usage) -> Usage:
-        """Return the usage with its cost. A cost that `usage` already has is kept. Unknown prices add none."""
+        """Return the usage with its cost. A cost that `usage` already has is kept. If the prices are unknown, no cost
+        is added."""
         ...
 
 

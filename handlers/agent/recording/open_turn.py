@@ -40,7 +40,8 @@ class TurnStart(NamedTuple):
 
     snapshot: SessionSnapshot
     step: CallModel | OpenAnswer
-    """a model call whose start is recorded; or the answer of a turn that was left before all its tools had run"""
+    """a model call whose start is recorded; or the answer of an interrupted turn, if some of its tool calls have no
+    result"""
     key: str
 
 
@@ -111,7 +112,8 @@ class OpenTurn:
             self.calls = OpenCalls(self._loop, answer, snapshot)
 
     async def fail(self, error: BaseException | str, *, again: bool) -> AssistantMessage:
-        """Record that the model call failed. Return the recorded answer."""
+        """Record that the model call failed. Return the recorded answer. `again` keeps the loop open for another
+        call."""
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         message = self.response.cut("error", text)
         if isinstance(error, Exception):

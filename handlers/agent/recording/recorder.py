@@ -184,7 +184,7 @@ class Recorder:
             True if there is work; False if there was none within `seconds`.
 
         Raises:
-            WrongAgent: the session had no messages, and its first one gave it to another agent.
+            WrongAgent: the session was new, and its first message gave the session to another agent.
             NoProgress: the previous turn neither ran nor answered its tool calls, so the next turn would do the same.
             Fenced: the lease is lost.
             Closed: the bus was closed.

@@ -20,8 +20,8 @@ _KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
 async def cancel_children(run: Run, status: Status) -> None:
     """Abort the child sessions of the newest turn whose tool calls have ended without the child's result.
 
-    Calls end like this after an abort or a steer. Abort the children before that command is answered, so that a crash
-    repeats it. A repeat adds nothing.
+    An `Abort` or a `Steer` ends calls in this way. Call this function before the command is answered. If the worker
+    then crashes, the next worker finds the command unanswered and calls the function again. A repeat adds nothing.
 
     Raises:
         Fenced: the lease was lost.

@@ -23,7 +23,7 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
         answer: the answer that called the tools.
         results: the results of all calls of `answer`, in the order of the calls.
 
-    Source: the coding agent, `terminate_message`.
+    Source: `terminate_message` of the `coding-agent` system.
     """
     texts = (result.terminate_message or result.text_content() for result in results)
     lines = [text for text in texts if text.strip()]

@@ -116,12 +116,12 @@ class SubAgent:
         return False
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """Return an error: a child needs its parent's run, which `AgentLoop` passes with `bound`."""
+        """Return an error result. `AgentLoop` calls `bound` first, and runs the tool that `bound` returns."""
         del context
         return failed(call, f"{self.name} only works in an agent's loop")
 
     def bound(self, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> Tool:
-        """Return the tool for the calls of one answer."""
+        """Return the tool that starts the child sessions of one answer's calls."""
         return cast("Tool", _Bound(self, run, snapshot, answer))
 
 

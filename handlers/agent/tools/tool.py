@@ -34,8 +34,8 @@ TOOL_SECONDS = 600.0
 """default time-out of a call, in seconds"""
 
 Approval = bool | Callable[..., bool]
-"""Whether a person is asked before a call runs. A function decides for each call: its parameters are any of the tool's
-own, by the same names, and it gets the validated arguments."""
+"""Whether a person is asked before a call runs. A function decides for each call. It takes some of the tool's
+parameters, by the same names, and gets the validated arguments."""
 
 _IS_ASYNC = "is async, so its result counts as true: make it a plain function"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

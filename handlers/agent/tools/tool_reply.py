@@ -27,7 +27,7 @@ class ToolReply:
     structured: JsonValue = None
     """the result as JSON, for programs"""
     is_error: bool = False
-    """the call failed"""
+    """whether the call failed"""
     terminate: bool = False
     """end the loop without another model call. All results of the turn must have `terminate` set"""
     terminate_message: str | None = None
@@ -48,7 +48,7 @@ def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> T
 
 
 def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
-    """Return a result as it is appended, and how its call ended."""
+    """Return the result without the key `OUTCOME` in its metadata, and the outcome of the call."""
     metadata = dict(result.metadata or {})
     given = metadata.pop(OUTCOME, None)
     outcome = next((each for each in get_args(ToolOutcome) if each == given), None)

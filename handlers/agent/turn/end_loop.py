@@ -37,7 +37,8 @@ def ended_event(
 
 
 async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> None:
-    """End a loop at its limit, and append a note for the next model call. Source of the note: the two-lane agent."""
+    """End a loop at its limit, and append a note for the next model call. Source of the note: the `two-lane-agent`
+    system."""
     loop_id = step.turn_id.loop_id
     note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
     ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)
@@ -49,7 +50,7 @@ async def reject_input(
 ) -> None:
     """End a loop whose input a guard rejected, before the model is called. The input is pruned from the context.
 
-    Source of the events: the two-lane agent.
+    Source of the events: the `two-lane-agent` system.
     """
     loop_id = step.turn_id.loop_id
     left = [position for position in (*step.prompts, *step.deferred) if position not in step.fresh]

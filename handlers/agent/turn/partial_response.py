@@ -55,7 +55,7 @@ class PartialResponse:
         """Collect the next event of the stream.
 
         Raises:
-            TypeError: it is no `ModelEvent`.
+            TypeError: the event is not a `ModelEvent`.
         """
         self.add_usage(event)
         match event:
@@ -70,7 +70,7 @@ class PartialResponse:
         """Collect only the usage of the next event, not its content.
 
         Raises:
-            TypeError: it is no `ModelEvent`.
+            TypeError: the event is not a `ModelEvent`.
         """
         self._estimate.add(event)
         match event:

@@ -39,7 +39,8 @@ async def start_turn(
     """Record that a turn begins and the model is called. If the turn began earlier and was cut, end its old preview.
 
     Args:
-        snapshot: the session as the model is shown it. With warnings, the model is shown everything up to the warnings.
+        snapshot: the session's present state, which the model's context is built from. If there are warnings, the
+            context ends with the warnings.
         offer: the tools and options. Their definition is appended too, unless the log's newest definition is the same.
         warnings: the guards' warnings about the prompts.
 
@@ -130,7 +131,7 @@ def _event(message: object) -> AgentEvent | None:
 
 
 def _warning(text: str, step: CallModel) -> UserMessage:
-    """Return a guard's warning as a note to the model. Source of the text: the two-lane agent, which appends it to the
-    user message."""
+    """Return a guard's warning as a note to the model. Source of the text: the `two-lane-agent` system, which appends
+    it to the user message."""
     note = UserMessage.text(f"[Warning: {text}]").with_turn_id(step.turn_id)
     return note.model_copy(update={"metadata": {WARNING: list(step.fresh)}})

@@ -53,5 +53,5 @@ class AgentRegistry:
         return tuple(self._agents)
 
     def of(self, name: str) -> Agent:
-        """Return the agent with this name; the worker's own for a session without a name."""
+        """Return the agent with this name. For a session without an agent, return the worker's own agent."""
         return self._agents.get(name, self._own)

@@ -20,8 +20,8 @@ async def give_up(
 ) -> Done:
     """Record that the agent failed. The messages at which it failed count as answered and are not retried.
 
-    The session stops even if more is left to do, such as another command that the agent cannot handle. The next wake-up
-    of the session, or one since its last read, retries what is left.
+    The session stops even if work is left, such as another command that the agent cannot handle. A later wake-up, or a
+    wake-up since the session was last read, starts the agent again.
 
     Args:
         run: the session's run, whose lease is released.

@@ -12,7 +12,7 @@ __all__ = ("loop_messages",)
 
 
 def loop_messages(snapshot: SessionSnapshot) -> list[Publishable]:
-    """Return the messages that the next run answers, the one that began the open loop first.
+    """Return the messages that the next run answers. The message that began the open loop comes first.
 
     A worker that takes a loop over gets the same first message as the worker that began the loop. If that message is no
     longer in the context, such as after a compaction, the loop's oldest answer takes its place.

@@ -87,7 +87,7 @@ class SessionTask:
         self._assignment.woken.set()
 
     def retry(self) -> None:
-        """Try again at once if it waits for the end of a fault of the server."""
+        """Try again at once if the task waits because of a fault of the server."""
         if self.is_waiting:
             self._assignment.woken.set()
 

@@ -49,8 +49,8 @@ def command(ctx: click.Context, *, group: str | None) -> None:
 @click.argument("name")
 @click.pass_context
 def default(ctx: click.Context, name: str) -> None:
-    """Set the agent of sessions that are begun without one to NAME. Existing sessions keep their agent. Programs use it
-    from their next start on.
+    """Make NAME the default agent: a new session belongs to it unless another agent is given. Existing sessions keep
+    their agents. Running programs use the new default after a restart.
 
     \b
     Example: lanebus agents default support

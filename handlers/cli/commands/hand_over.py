@@ -19,7 +19,7 @@ __all__ = ("command",)
 @click.command("hand-over", cls=BusCommand)
 @click.argument("session", type=SessionId())
 @click.argument("agent", shell_complete=complete_agent)
-@click.option("--by", metavar="NAME", help="Who hands it over; recorded in the log.")
+@click.option("--by", metavar="NAME", help="Name of the person or program; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
 @click.option(
     "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."

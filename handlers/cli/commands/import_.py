@@ -45,9 +45,9 @@ _LINES_WITH_HEADER = 100
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None, agent: str | None) -> int:
-    """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of the agents pi,
-    Claude Code and the coding agent, a conversation for OpenAI's Chat Completions (one JSON document), and files of
-    `lanebus export`.
+    """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of pi, Claude Code
+    and the coding-agent format, a conversation for OpenAI's Chat Completions (one JSON document), and files of `lanebus
+    export`.
 
     A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
     reason; the other lines are imported, and the exit code is 7.

@@ -130,7 +130,7 @@ def _loop_row(state: TurnsState, loop: Loop, usage: Usage) -> tuple[str, ...]:
 def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
     """Return a row of `TURN_COLUMNS` for each turn.
 
-    The turn's id is shown without the session's name at its start. A turn without an id is shown by its number, such as
+    A turn's id is shown in its short form, without the session. A turn without an id is shown by its number, such as
     #12.
     """
     return [_row(number, turn, f"{session}.") for number, turn in enumerate(state.turns, 1)]

@@ -109,9 +109,9 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session of its name with new user
-    messages: the agent's `name`, or the default agent's (`lanebus agents`).
-    Modules are also searched in the current directory.
+    """Run the agent at MODULE:ATTRIBUTE, or at path/to/file.py:ATTRIBUTE, on every session that belongs to it and has
+    new user messages. Sessions belong to an agent by its `name`; an agent without a name gets the sessions of the
+    default agent (`lanebus agents`). Modules are also searched in the current directory.
 
     On SIGTERM, the worker accepts no new sessions, finishes the running ones and exits with 0. On a second SIGTERM or
     on Ctrl-C, it returns them to the group at once.

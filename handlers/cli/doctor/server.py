@@ -10,7 +10,7 @@ __all__ = ("ServerFacts", "check_clock", "check_server")
 
 
 class ServerFacts(NamedTuple):
-    """What a server says of itself."""
+    """What a server reports about itself."""
 
     info: Mapping[str, str]
     """the fields of INFO"""
@@ -33,7 +33,8 @@ def check_clock(before: float, server: float, after: float, *, allowed: float = 
     Args:
         before, after: time of this machine, seconds UTC, before the question and after the answer.
         server: time of the server, seconds UTC.
-        allowed: seconds by which they may differ: more misleads people who compare times.
+        allowed: largest difference in seconds without a warning. A larger difference misleads people when they compare
+            times.
     """
     skew = max(before - server, server - after, 0.0)  # what the journey of the question cannot explain
     if skew < allowed:

@@ -1,4 +1,4 @@
-"""The coding agent's format: `{"role":…,"contents":[{"type":…}],"id":…,"timestamp":…}`."""
+"""The `coding-agent` format: `{"role":…,"contents":[{"type":…}],"id":…,"timestamp":…}`."""
 
 from lanebus.handlers.codecs.coding_agent.dialect import CODING_AGENT, coding_agent_codec
 from lanebus.handlers.codecs.coding_agent.media import to_base64

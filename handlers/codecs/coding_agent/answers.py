@@ -1,4 +1,4 @@
-"""Read and write the stop reason, usage and cost of a coding agent's answer."""
+"""Read and write the stop reason, usage and cost of a `coding-agent` system's answer."""
 
 from decimal import Decimal
 from typing import get_args
@@ -11,7 +11,7 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("SOURCE", "stop_of", "usage_of", "written_stop", "written_usage")
 
 SOURCE = "seed-000"
-"""`source` of a cost that was read from a message. The coding agent computed and stored the cost."""
+"""`source` of a cost that was read from a message. The `coding-agent` system computed and stored the cost."""
 
 _STOP: dict[str, StopReason] = {
     "stop": "stop",
@@ -31,7 +31,7 @@ _COST = ("input", "output", "cache_read", "cache_write", "total")
 
 
 def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
-    """Return lanebus's stop reason, and the original word if neither the coding agent nor lanebus knows it.
+    """Return lanebus's stop reason, and the original word if neither the `coding-agent` system nor lanebus knows it.
 
     An unknown word is read as "stop".
     """
@@ -47,14 +47,14 @@ def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
 
 
 def written_stop(reason: StopReason) -> str:
-    """Return the nearest of the coding agent's six stop reasons."""
+    """Return the nearest of the `coding-agent` system's six stop reasons."""
     return next((theirs for theirs, ours in _STOP.items() if ours == reason), "stop")
 
 
 def usage_of(message: JsonObject) -> Usage | None:
     """Return tokens and cost. A cost of 0 in every field means unknown.
 
-    The coding agent stores no total of tokens: it is the sum of the four counts.
+    The `coding-agent` system stores no total of tokens: it is the sum of the four counts.
     """
     usage = message.object("usage")
     if usage is None:
@@ -72,7 +72,7 @@ def usage_of(message: JsonObject) -> Usage | None:
 
 
 def written_usage(usage: Usage) -> Object:
-    """Return the usage in the coding agent's form, with all fields."""
+    """Return the usage in the form of the `coding-agent` system, with all fields."""
     cost = usage.cost or Cost()
     amounts: Object = {name: _number(getattr(cost, name)) for name in _COST}
     counts: Object = {theirs: getattr(usage, ours) for ours, theirs in _TOKENS.items()}

@@ -1,6 +1,6 @@
-"""Convert between the coding agent's contents, which name their kind as `type`, and lanebus blocks.
+"""Convert between the `coding-agent` system's contents, which name their kind as `type`, and lanebus blocks.
 
-To the coding agent, absent, empty and false fields are the same.
+To the `coding-agent` system, absent, empty and false fields are the same.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def read_result(result: JsonObject) -> ToolResultBlock:
     """Return a tool's result.
 
     Raises:
-        DecodeError: a field does not have the coding agent's form.
+        DecodeError: a field does not have the form of the `coding-agent` system.
     """
     text = result.text("content") or ""
     return ToolResultBlock(
@@ -65,7 +65,7 @@ def read_result(result: JsonObject) -> ToolResultBlock:
 
 
 def can_say(block: Block) -> bool:
-    """Return whether the coding agent's format has a content for the block."""
+    """Return whether the `coding-agent` format has a content for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -78,13 +78,14 @@ def can_say(block: Block) -> bool:
 
 
 def written_contents(blocks: tuple[Block, ...]) -> list[JsonValue]:
-    """Return the contents for the blocks that the coding agent's format can represent."""
+    """Return the contents for the blocks that the `coding-agent` format can represent."""
     sayable = [block for block in blocks if can_say(block)]
     return [_written_content(run) for run in _runs(sayable)]
 
 
 def written_result(result: ToolResultBlock) -> Object:
-    """Return a tool's result in the coding agent's form. Only the text of the result's content is kept."""
+    """Return a tool's result in the form of the `coding-agent` system. Only the text of the result's content is
+    kept."""
     text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
     closing: Object = {"terminate_message": result.terminate_message} if result.terminate_message else {}
     return {
@@ -99,7 +100,7 @@ def written_result(result: ToolResultBlock) -> Object:
 
 
 def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return copies of the blocks without differences that the coding agent's format cannot represent.
+    """Return copies of the blocks without differences that the `coding-agent` format cannot represent.
 
     Empty fields become None, and the groups of images and sounds are numbered anew.
     """
@@ -165,7 +166,8 @@ def _metadata(source: JsonObject) -> Object | None:
     metadata = source.object("metadata")
     if metadata is None:
         return None
-    # The codec's origin uses this key. If the coding agent stored a value under the same key, it becomes an edit.
+    # The codec's origin uses this key. If the `coding-agent` system stored a value under the same key, it becomes an
+    # edit.
     return {key: item for key, item in metadata.fields.items() if key != ORIGIN} or None
 
 

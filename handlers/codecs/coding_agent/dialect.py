@@ -1,4 +1,4 @@
-"""The codec of the coding agent's format."""
+"""The codec of the `coding-agent` format."""
 
 from pydantic import JsonValue
 
@@ -13,11 +13,11 @@ from lanebus.handlers.codecs.round_trip import Dialect, round_trip_codec
 
 __all__ = ("CODING_AGENT", "coding_agent_codec")
 
-_ABOUT = "a coding agent: several images a block, several results a message"
+_ABOUT = "a coding agent: several images in a block, several results in a message"
 
 
 def coding_agent_codec(*, provider: str | None = None, model: str | None = None, files: Files | None = None) -> Codec:
-    """Return the codec of the coding agent's messages, including the extra roles of its session files.
+    """Return the codec of the `coding-agent` system's messages, including the extra roles of its session files.
 
     A custom message becomes an extension message of kind `custom`. Both kinds of summaries become context entries. A
     tool message with several results becomes several messages with one `batch_id`.

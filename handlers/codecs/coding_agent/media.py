@@ -1,5 +1,5 @@
-"""Convert the coding agent's images and sounds. Each is a text in a list: a URL, base64 or, for sounds, a `file:`
-path."""
+"""Convert the `coding-agent` system's images and sounds. Each is a text in a list: a URL, base64 or, for sounds, a
+`file:` path."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ Pass such a function only for messages from a trusted source.
 """
 
 _UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
-"""Kind of block → the media type that the coding agent assumes for bytes of an unrecognized type."""
+"""Kind of block → the media type that the `coding-agent` system assumes for bytes of an unrecognized type."""
 
 _ITEMS = {"image": "images", "audio": "audio"}
 
@@ -31,7 +31,7 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 
     An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
 
-    Source: the coding agent's method `to_base64`.
+    Source: the `coding-agent` system's method `to_base64`.
     """
     found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
     return [
@@ -44,8 +44,8 @@ def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
 def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
     """Return the reference for one image or sound.
 
-    The item is base64; for an image, it may also be an http(s) URL. The coding agent's JSON has no media type. For
-    base64, the type is detected from the bytes, or else PNG or MP3. A URL has no type.
+    The item is base64; for an image, it may also be an http(s) URL. The `coding-agent` system's JSON has no media type.
+    For base64, the type is detected from the bytes, or else PNG or MP3. A URL has no type.
 
     Raises:
         DecodeError: the item is empty, a `file:` path, or in none of these forms.
@@ -64,14 +64,14 @@ def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
 
 
 def can_say(media: MediaRef, *, kind: str) -> bool:
-    """Return whether the coding agent's format can represent the reference."""
+    """Return whether the `coding-agent` format can represent the reference."""
     if media.kind == "url":
         return kind == "image" and (media.url or "").startswith(("http://", "https://"))
     return media.kind == "data"
 
 
 def written_media(media: MediaRef) -> str:
-    """Return the text for an image or sound in the coding agent's JSON: the URL or the base64 of `media`."""
+    """Return the text for an image or sound in the `coding-agent` system's JSON: the URL or the base64 of `media`."""
     return (media.url if media.kind == "url" else media.data) or ""
 
 

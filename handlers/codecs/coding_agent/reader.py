@@ -1,4 +1,4 @@
-"""Read the coding agent's messages as lanebus messages."""
+"""Read the `coding-agent` system's messages as lanebus messages."""
 
 from pydantic import TypeAdapter
 
@@ -19,7 +19,7 @@ _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def read_message(source: JsonObject, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
-    """Read one message of the coding agent.
+    """Read one message of the `coding-agent` system.
 
     Args:
         source: the message.

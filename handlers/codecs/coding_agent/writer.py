@@ -1,4 +1,4 @@
-"""Write lanebus messages as the coding agent's messages."""
+"""Write lanebus messages as the `coding-agent` system's messages."""
 
 import json
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from lanebus.handlers.json_fields import Object
 
 __all__ = ("same_message", "written_message")
 
-_FAR = 10**15  # milliseconds; the coding agent accepts no later moment
+_FAR = 10**15  # milliseconds; the `coding-agent` system accepts no later moment
 
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
 def written_message(group: Sequence[Publishable]) -> JsonValue | None:
-    """Return the coding agent's message for one lanebus message, or for the tool results of one batch.
+    """Return the `coding-agent` system's message for one lanebus message, or for the tool results of one batch.
 
-    Return None if the coding agent's format has no such message.
+    Return None if the `coding-agent` format has no such message.
     """
     match group[0]:
         case ToolResultMessage() as first:
@@ -89,7 +89,7 @@ def _written_custom(data: Object) -> JsonValue | None:
 
 
 def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
-    """Return the message's id and timestamp. If one is missing, the coding agent generates it when reading."""
+    """Return the message's id and timestamp. If one is missing, the `coding-agent` system generates it when reading."""
     own_id: Object = {} if message.id is None else {"id": message.id}
     return {**own_id, **_seconds(message.timestamp)}
 
@@ -101,7 +101,7 @@ def _seconds(timestamp: JsonValue) -> Object:
 
 
 def same_message(message: Publishable) -> Publishable:
-    """Return the message with empty fields as None. To the coding agent, both mean the same."""
+    """Return the message with empty fields as None. To the `coding-agent` system, both mean the same."""
     match message:
         case ToolResultMessage():
             update: dict[str, object] = {

@@ -29,9 +29,9 @@ def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delt
 
 
 def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """Return the messages without tool calls and results that an answer without calls follows.
+    """Remove tool calls and their results, if the next message after the results is an answer without calls.
 
-    Calls and results that another message, or no message, follows are kept.
+    Calls and results are kept if another message follows, or no message.
     """
     kept: list[LlmMessage] = []
     pending: list[LlmMessage] = []

@@ -30,7 +30,7 @@ class MessageOrigin:
     is_bare: bool = False
     """Whether the graph message has the role `tool` but holds no result."""
     added_calls: int = 0
-    """Number of calls at the end of the content that only `tools_calls` named."""
+    """Number of calls at the end of the content that came from the field `tools_calls` alone."""
     residue: tuple[GuardedPatch, ...] = ()
     """Patches that turn the JSON written with the other fields into the JSON that was read."""
 

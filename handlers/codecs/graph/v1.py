@@ -15,7 +15,8 @@ GRAPH_V1 = graph_codec(
     ),
     "messages of a graph framework: call_id and output, ISO 8601 timestamps",
 )
-"""Reads the spellings of both years. Writes each message as it was spelled; without an origin, as in the first year.
+"""Reads the spellings of both graph formats. Writes each message in the spelling in which it was read. A message
+without an origin is written in the first format's spelling.
 
 Lossless by value: JSON that lanebus messages have no field for is stored in the message's metadata and written back.
 """

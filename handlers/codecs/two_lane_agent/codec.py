@@ -72,11 +72,11 @@ def _camel(value: JsonValue) -> JsonValue:
     return {_CAMEL.get(key, key): item for key, item in value.items()} | {"usage": renamed}
 
 
-TWO_LANE_AGENT = Codec(name="001", about="seed 001, the Rust agent loop with two lanes", read=_read, write=_write)
+TWO_LANE_AGENT = Codec(name="001", about="an agent loop in Rust with two lanes", read=_read, write=_write)
 
 TWO_LANE_AGENT_CAMEL = Codec(
     name="001-camel",
-    about="seed 001's upstream, which writes errorMessage and the usage in camelCase, and reads both",
+    about="the two-lane agent with camelCase names: writes errorMessage and usage so, and reads both spellings",
     read=_read_camel,
     write=_write_camel,
 )

@@ -40,12 +40,12 @@ class EventReader:
         return self._now.seen
 
     def read(self, value: JsonValue) -> tuple[EntryOrDelta, ...]:
-        """Return the entries and live deltas of one event, in order.
+        """Convert one event to the entries and live deltas that describe it in a lanebus session, in order.
 
-        The event `TurnRequest` has no entries: it repeats the context, which the log has already.
+        A `TurnRequest` is converted to nothing, because it only repeats messages of earlier events.
 
         Args:
-            value: the event's JSON.
+            value: the event's JSON, in the two-lane agent's format.
 
         Raises:
             UnknownKind: the two-lane agent has no such event.

@@ -109,7 +109,7 @@ def _read_block(fields: Fields) -> Block:
         case "image":
             return _read_image(fields)
         case other:
-            raise DecodeError(fields.at("type"), f"seed 001 has no block {other[:40]!r}")
+            raise DecodeError(fields.at("type"), f"the two-lane agent has no block {other[:40]!r}")
 
 
 def _read_image(fields: Fields) -> Block:

@@ -63,7 +63,8 @@ class Seen:
         return found if isinstance(found, LlmMessage | ExtensionMessage) else None
 
     def of_loop(self, loop_id: str) -> dict[int, Spoken]:
-        """Return position → message of a loop: messages with the loop's turn ids, prompts and extension messages."""
+        """Return a loop's messages by position: messages with the loop's turn ids, its prompts and its extension
+        messages."""
         found = {position: self.message(position) for position in sorted(self._loops.get(loop_id, {}))}
         return {position: message for position, message in found.items() if message is not None}
 

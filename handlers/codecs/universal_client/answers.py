@@ -1,4 +1,5 @@
-"""Read and write the finish reason and usage, which the universal client's responses have beside the message."""
+"""Read and write the finish reason and usage, which the `universal-client` system's responses have beside the
+message."""
 
 from typing import get_args
 
@@ -33,8 +34,8 @@ _USAGE = {
 def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
     """Return lanebus's stop reason, and the provider's own stop reason or None.
 
-    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". The universal client's `other`
-    means "stop", unless the provider's own reason is a stop reason of lanebus, such as "aborted".
+    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". The `universal-client` system's
+    `other` means "stop", unless the provider's own reason is a stop reason of lanebus, such as "aborted".
     """
     found = answer.value("finish_reason")
     if found is None:
@@ -56,7 +57,8 @@ def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str |
 
 
 def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
-    """Return the finish reason in the universal client's form; None if a missing finish reason means the same."""
+    """Return the finish reason in the form of the `universal-client` system; None if a missing finish reason means the
+    same."""
     reason, raw = message.stop_reason, message.raw_stop_reason
     if raw is None and reason == ("toolUse" if has_calls else "stop"):
         return None
@@ -68,8 +70,8 @@ def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
 def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
     """Return the tokens. The result's `input` never includes cached tokens.
 
-    The universal client passes on the provider's own counts. Some providers count cached tokens as input; these tokens
-    are subtracted.
+    The `universal-client` system passes on the provider's own counts. Some providers count cached tokens as input;
+    these tokens are subtracted.
     """
     usage = answer.object("usage")
     if usage is None:
@@ -81,7 +83,7 @@ def usage_of(answer: JsonObject, provider: str | None) -> Usage | None:
 
 
 def written_usage(usage: Usage, provider: str | None) -> Object:
-    """Return the tokens in the universal client's form. Optional counts are left out if they are 0."""
+    """Return the tokens in the form of the `universal-client` system. Optional counts are left out if they are 0."""
     if provider in _INCLUSIVE:
         usage = usage.model_copy(update={"input": usage.input + usage.cache_read})
     always = ("input", "output", "total_tokens")

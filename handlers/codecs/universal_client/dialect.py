@@ -1,4 +1,4 @@
-"""Convert between the universal client's messages and lanebus messages, field by field."""
+"""Convert between the `universal-client` system's messages and lanebus messages, field by field."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from lanebus.handlers.json_fields import Object
 
 __all__ = ("UNIVERSAL_CLIENT", "universal_client_codec")
 
-_ABOUT = "a client for all providers: parts that tell their kind"
+_ABOUT = "a client for all providers: content parts with a field kind"
 
 _SPOKEN: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
     "system": SystemMessage,
@@ -37,10 +37,10 @@ _SPOKEN: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
 def universal_client_codec(
     *, provider: str | None = None, model: str | None = None, files: Files | None = None
 ) -> Codec:
-    """Return the codec of the universal client's messages.
+    """Return the codec of the `universal-client` system's messages.
 
-    A history of the universal client does not name the provider and model that wrote an answer. Signed thinking may be
-    sent only to the model that wrote it, so pass `provider` and `model` if you know them.
+    A history of the `universal-client` system does not name the provider and model that wrote an answer. Signed
+    thinking may be sent only to the model that wrote it, so pass `provider` and `model` if you know them.
 
     The client's responses have the fields `provider`, `model`, `usage` and `finish_reason`. An answer that has these
     fields keeps them.

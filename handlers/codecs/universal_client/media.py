@@ -1,4 +1,4 @@
-"""Convert the universal client's image, audio and document data: `{url | data, media_type, file_name}`.
+"""Convert the `universal-client` system's image, audio and document data: `{url | data, media_type, file_name}`.
 
 Bytes are base64 text.
 """

@@ -1,4 +1,5 @@
-"""Convert between the universal client's content parts, which name their kind as `kind`, and lanebus blocks."""
+"""Convert between the `universal-client` system's content parts, which name their kind as `kind`, and lanebus
+blocks."""
 
 import json
 
@@ -79,7 +80,7 @@ def read_part(part: JsonObject, *, call_id: str | None = None) -> Block:
 
 
 def can_say(block: Block) -> bool:
-    """Return whether the universal client's format has a part for the block."""
+    """Return whether the `universal-client` format has a part for the block."""
     match block:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
@@ -94,7 +95,7 @@ def can_say(block: Block) -> bool:
 
 
 def written_parts(content: tuple[Block, ...]) -> list[JsonValue]:
-    """Return the parts for the blocks that the universal client's format can represent."""
+    """Return the parts for the blocks that the `universal-client` format can represent."""
     return [_written_part(block) for block in content if can_say(block)]
 
 
@@ -199,7 +200,7 @@ def _read_content(result: JsonObject) -> tuple[tuple[Block, ...], JsonValue]:
 
 
 def _written_result(result: ToolResultBlock) -> Object:
-    """Return a result in the universal client's form.
+    """Return a result in the form of the `universal-client` system.
 
     A last inline image gets its own fields if all blocks before it are texts. If the rest is one text, the content is a
     bare string. If there is no block, the content is the structured result. Otherwise the content is a list of parts.
@@ -218,7 +219,7 @@ def _written_result(result: ToolResultBlock) -> Object:
     match content:
         case () if isinstance(result.structured, dict | list):
             value = result.structured
-        case ():  # the universal client's content is text, an object or a list
+        case ():  # the `universal-client` system's content is text, an object or a list
             value = "" if result.structured is None else json.dumps(result.structured)
         case (TextBlock(text=text),):
             value = text

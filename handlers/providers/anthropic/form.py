@@ -46,7 +46,7 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
     objects, usage and names are not sent.
 
     With `cache`, three marks ask the API to cache the request up to the mark. The marks are at the end of the
-    instructions, at the last tool, and at the second last message. Source of these places: the two-lane agent.
+    instructions, at the last tool, and at the second last message. Source of these places: the `two-lane-agent` system.
 
     Args:
         context: the context to send.

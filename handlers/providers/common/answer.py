@@ -196,7 +196,7 @@ def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, 
 
 
 def minted_id() -> str:
-    """Return a new, globally unique id for a tool call without an id. Source: the universal client."""
+    """Return a new, globally unique id for a tool call without an id. Source: the `universal-client` system."""
     return f"call_{uuid.uuid4().hex}"
 
 

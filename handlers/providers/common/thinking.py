@@ -13,7 +13,7 @@ def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str
 
     Thinking becomes text only if `foreign_thinking` is "text". Redacted and empty thinking never becomes text.
 
-    Source: the prefix is the two-lane agent's.
+    Source: the prefix is from the `two-lane-agent` system.
     """
     if isinstance(block, RedactedThinkingBlock) or target.foreign_thinking == "drop" or not block.text.strip():
         return None

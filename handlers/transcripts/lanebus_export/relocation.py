@@ -24,7 +24,7 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessa
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.transcripts.format import Moved
-from lanebus.handlers.transcripts.position_map import Moves
+from lanebus.handlers.transcripts.position_map import PositionMap
 from lanebus.handlers.transcripts.tree_placement import LEFT_LABEL
 
 __all__ = ("POSITIONS", "moved")
@@ -56,72 +56,70 @@ def moved(message: Publishable) -> Publishable | Moved:
     """
     match message:
         case LeafMove(to=int(to)):
-            return Moved(lambda moves: message.model_copy(update={"to": _standing(to, moves)}))
+            return Moved(lambda new: message.model_copy(update={"to": _standing(to, new)}))
         case Compaction(first_kept=int(kept)):
-            return Moved(lambda moves: message.model_copy(update={"first_kept": _kept(kept, moves)}))
+            return Moved(lambda new: message.model_copy(update={"first_kept": _kept(kept, new)}))
         case Prune(pruned=pruned):
-            return Moved(lambda moves: message.model_copy(update={"pruned": _known(pruned, moves)}))
+            return Moved(lambda new: message.model_copy(update={"pruned": _known(pruned, new)}))
         case BranchSummary(branch=int(at)):
-            return Moved(
-                lambda moves: message.model_copy(update={"branch": moves.of(at) or moves.llm_at_or_before(at)})
-            )
+            return Moved(lambda new: message.model_copy(update={"branch": new.of(at) or new.llm_at_or_before(at)}))
         case Label():
-            return Moved(lambda moves: _label(message, moves))
+            return Moved(lambda new: _label(message, new))
         case AssistantMessage(metadata=dict(metadata)) | UserMessage(metadata=dict(metadata)) if _is_position(
             metadata.get(READ_UP_TO)
         ):
-            return Moved(lambda moves: _seen(message, metadata, moves))
+            return Moved(lambda new: _seen(message, metadata, new))
         case ExtensionMessage(kind=kind, data=dict(data)) if kind in POSITIONS:
-            return Moved(lambda moves: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], moves)))
+            return Moved(lambda new: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], new)))
         case _:
             return message
 
 
-def _standing(to: int, moves: Moves) -> int | None:
+def _standing(to: int, new: PositionMap) -> int | None:
     """Return the new target of a leaf move. If the old target never existed, return the last entry: no effect."""
-    return moves.of(to) or (moves.llm_at_or_before(to) if moves.is_lost(to) else moves.last_llm())
+    return new.of(to) or (new.llm_at_or_before(to) if new.is_lost(to) else new.last_llm())
 
 
-def _kept(first: int, moves: Moves) -> int | None:
-    return moves.of(first) or (moves.llm_at_or_after(first) if moves.is_lost(first) else None)
+def _kept(first: int, new: PositionMap) -> int | None:
+    return new.of(first) or (new.llm_at_or_after(first) if new.is_lost(first) else None)
 
 
-def _known(positions: tuple[int, ...], moves: Moves) -> tuple[int, ...]:
-    return tuple(now for position in positions if (now := moves.of(position)) is not None)
+def _known(positions: tuple[int, ...], new: PositionMap) -> tuple[int, ...]:
+    return tuple(now for position in positions if (now := new.of(position)) is not None)
 
 
-def _label(label: Label, moves: Moves) -> Publishable:
-    target = moves.of(label.target)
+def _label(label: Label, new: PositionMap) -> Publishable:
+    target = new.of(label.target)
     if target is None:
         return ExtensionMessage.of(LEFT_LABEL, label.model_dump(mode="json", by_alias=True, exclude_none=True))
     return label.model_copy(update={"target": target})
 
 
-def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
+def _seen(message: LlmMessage, metadata: Object, new: PositionMap) -> LlmMessage:
     """Replace the positions in a message's metadata: how far the model had read, and the entries it was not shown."""
     seen, held = metadata[READ_UP_TO], metadata.get(DEFERRED)
-    read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
+    read = new.llm_at_or_before(seen) if isinstance(seen, int) else None
     mapped: Object = {**metadata, READ_UP_TO: read or 0}
     if isinstance(held, list):
-        mapped[DEFERRED] = [at for at in (_at(item, moves) for item in held) if at is not None]
+        mapped[DEFERRED] = [at for at in (_at(item, new) for item in held) if at is not None]
     return message.model_copy(update={"metadata": mapped})
 
 
-def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
+def _event(data: Object, names: tuple[str, ...], new: PositionMap) -> Object:
     result: Object = {}
     for name, value in data.items():
         if name not in names:
             result[name] = value
         elif isinstance(value, list):
-            result[name] = [at for at in (_at(item, moves) for item in value) if at is not None]
-        elif (at := _at(value, moves)) is not None:
+            result[name] = [at for at in (_at(item, new) for item in value) if at is not None]
+        elif (at := _at(value, new)) is not None:
             result[name] = at
     return result
 
 
-def _at(value: JsonValue, moves: Moves) -> JsonValue:
+def _at(value: JsonValue, new: PositionMap) -> JsonValue:
     """Return the new position of an entry, or None. Return a value that is not a position unchanged."""
-    return moves.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return new.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _is_position(value: JsonValue) -> bool:

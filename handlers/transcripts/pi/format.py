@@ -31,7 +31,7 @@ def _recognizes(line: JsonValue) -> bool:
     kind = line.get("type")
     if kind == "session":
         return isinstance(line.get("id"), str) and "timestamp" in line
-    if "parent_id" in line:  # an entry of the coding agent, which uses snake_case
+    if "parent_id" in line:  # an entry of the `coding-agent` format, which uses snake_case
         return False
     if not isinstance(kind, str) or kind not in _KNOWN:
         return False

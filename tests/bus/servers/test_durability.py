@@ -90,6 +90,19 @@ async def test_opening_warns_of_a_server_that_loads_a_torn_file() -> None:
         ]
 
 
+@pytest.mark.needs("redis-server")
+async def test_a_redis_with_a_torn_file_starts_again_once_it_is_repaired_and_loses_nothing() -> None:
+    with redis_server() as server:  # its `start` repairs the file as the documentation says
+        async with server.bus() as bus:
+            await bus.session("s").publish(UserMessage.text("hello?"))
+            server.kill()
+            (file,) = server.directory.glob("appendonlydir/*.incr.aof")
+            with file.open("ab") as torn:
+                torn.write(b"*3\r\n$3\r\nSET\r\n$1")
+            server.start()
+            assert [envelope.position async for envelope in bus.session("s").read()] == [1]
+
+
 async def test_opening_the_embedded_server_does_not_warn(valkey: RealServer) -> None:
     assert valkey.do("CONFIG", "GET", "aof-load-truncated") == ["aof-load-truncated", "yes"]
     async with valkey.bus():

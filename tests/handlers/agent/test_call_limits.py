@@ -7,7 +7,17 @@ import anyio
 import pytest
 
 from lanebus import ToolCallBlock, Usage
-from lanebus.agent import AgentLoop, LoopLimits, SubAgent, TryAgain, Worker, approve, compact_now, failure_of, tool
+from lanebus.agent import (
+    AgentLoop,
+    LoopLimits,
+    SubAgent,
+    TryAgain,
+    Worker,
+    approve,
+    failure_of,
+    request_compaction,
+    tool,
+)
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
@@ -261,7 +271,7 @@ async def test_a_compaction_with_a_silent_model_is_retried() -> None:
         policy = CompactionPolicy(window=400, reserve=50, keep_recent=10, pause=0, drain_seconds=0.01, clock=clock)
         agent = AgentLoop(model, compaction=Compactor(model, policy), clock=clock)
         await worked(agent, await take_run(session))
-        await compact_now(session)
+        await request_compaction(session)
 
         async def run_twice() -> None:
             run = await take_run(session)

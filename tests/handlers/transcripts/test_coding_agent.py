@@ -22,7 +22,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from lanebus.context import build_context
-from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
 from lanebus.handlers.transcripts.format import TranscriptEntry, UnknownFormat, Unplaced
 from lanebus.handlers.transcripts.importer import import_transcript
 from lanebus.handlers.transcripts.in_memory import ListedTranscript
@@ -56,13 +56,13 @@ def result(call: str, content: str) -> Object:
 
 
 def placed(value: JsonValue, position: int | None) -> Publishable:
-    message = SEED000.read(value).message
+    message = CODING_AGENT_FORMAT.read(value).message
     assert isinstance(message, Unplaced)
     return message.place(position)
 
 
 def read(value: JsonValue) -> TranscriptEntry:
-    return SEED000.read(value)
+    return CODING_AGENT_FORMAT.read(value)
 
 
 def test_a_message_keeps_its_own_id_and_its_entry_s() -> None:
@@ -185,12 +185,12 @@ def test_no_value_of_any_shape_breaks_the_reader() -> None:
 
 
 def test_a_file_begins_with_its_header_and_is_told_apart_from_pi_s() -> None:
-    assert SEED000.recognizes(HEADER)
+    assert CODING_AGENT_FORMAT.recognizes(HEADER)
     pi_header: Object = {**HEADER, "timestamp": "2025-12-09T00:53:29.825Z"}
-    assert not SEED000.recognizes(pi_header)
+    assert not CODING_AGENT_FORMAT.recognizes(pi_header)
     assert PI.recognizes(pi_header)
     for value in (said("user", text("x")), line("compaction", summary="s")):
-        assert not SEED000.recognizes(value)
+        assert not CODING_AGENT_FORMAT.recognizes(value)
         assert not PI.recognizes(value)
 
 
@@ -236,7 +236,7 @@ async def test_a_file_without_a_header_is_no_session_of_the_seed(tmp_path: Path)
 
 
 def test_a_memory_log_and_an_import_hold_the_same() -> None:
-    transcript = ListedTranscript([HEADER, said("assistant", text("x"), parent=None)], SEED000)
+    transcript = ListedTranscript([HEADER, said("assistant", text("x"), parent=None)], CODING_AGENT_FORMAT)
     header, answer = transcript.entries
     assert isinstance(header.message, ExtensionMessage)
     assert isinstance(answer.message, AssistantMessage)

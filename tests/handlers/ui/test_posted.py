@@ -67,7 +67,7 @@ def test_every_command_has_a_spec_and_a_python_function() -> None:
         == {*CONTROLS}
         == {*COMMANDS, "steer"}
     )
-    named = {"follow-up": "follow_up", "compact": "compact_now"}
+    named = {"follow-up": "follow_up", "compact": "request_compaction"}
     assert {named.get(name, name) for name in COMMAND_SPECS} <= {*commands.__all__}
 
 

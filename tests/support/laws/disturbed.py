@@ -120,7 +120,7 @@ class Life:
             case "handoff":
                 await commands.handoff(session, to=CANARY, reason=CANARY)
             case "compact":
-                await commands.compact_now(session, by=CANARY)
+                await commands.request_compaction(session, by=CANARY)
             case "sing":
                 await session.publish(ExtensionMessage.of("control.sing", {"text": CANARY}))
             case _:

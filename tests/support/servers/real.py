@@ -142,15 +142,32 @@ class RealServer:
         if self.binary.name == "redis-server":
             # Otherwise it may lose acknowledged entries, and the bus warns of that.
             settings += ["--aof-load-truncated", "no"]
-        self._process = spawn(str(self.binary), *settings, *self.options)
-        deadline = time.monotonic() + DEADLINE
+        command = [str(self.binary), *settings, *self.options]
+        self._process = spawn(*command)
+        deadline, is_repaired = time.monotonic() + DEADLINE, False
         while is_waiting:
             with suppress(OSError), self.talk() as say:
                 if "\nloading:0" in str(say("INFO", "persistence")):  # not async_loading
                     return
             assert time.monotonic() < deadline, "the server did not start"
-            assert self._process.poll() is None, "the server ended by itself"
+            if self._process.poll() is not None:
+                assert not is_repaired, "the server ended by itself"
+                is_repaired = self._repair()
+                self._process = spawn(*command)
             time.sleep(0.005)
+
+    def _repair(self) -> bool:
+        """Cut off the torn end of the append-only file, which a SIGKILL in the middle of a write leaves. Return True.
+
+        No append in the torn end was acknowledged. Redis with `aof-load-truncated no` does not start before.
+        """
+        manifests = [*self.directory.glob("appendonlydir/*.manifest")]
+        assert self.binary.name == "redis-server", "the server ended by itself"
+        assert len(manifests) == 1, "the server ended by itself"
+        subprocess.run(
+            ["redis-check-aof", "--fix", str(manifests[0])], input=b"y\n", check=True, stdout=subprocess.DEVNULL
+        )
+        return True
 
     def kill(self) -> None:
         """Send SIGKILL, and wait until it has ended."""

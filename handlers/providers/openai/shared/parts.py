@@ -7,7 +7,7 @@ __all__ = ("Audio", "File", "Image", "Part", "Text")
 
 class Text(NamedTuple):
     text: str
-    """Never empty."""
+    """The text; never empty."""
 
 
 class Image(NamedTuple):
@@ -29,7 +29,7 @@ class File(NamedTuple):
 
 class Audio(NamedTuple):
     data: str
-    """Base64."""
+    """The audio in base64."""
     format: Literal["wav", "mp3"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, ExtensionMessage, Session, ToolCallBlock
-from lanebus.agent import AgentLoop, abort, compact_now, follow_up, steer
+from lanebus.agent import AgentLoop, abort, follow_up, request_compaction, steer
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted, parse_event
 from lanebus.bus.messages.message import LlmMessage
@@ -120,7 +120,7 @@ async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(server: RealSe
             await steer(session, "make it two")
             await follow_up(session, "three?")
             stop.over.set()
-        await compact_now(session)
+        await request_compaction(session)
         await ask(session, "four?")
         await work(loop, await take_run(session))
         assert [len(model.requests), "Compaction" in await said(session)] == [4, True]
