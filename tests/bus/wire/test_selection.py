@@ -61,7 +61,7 @@ KINDS = st.sampled_from(["agent.ended", "agent.", "a", "", 'q"uote', "back\\slas
 
 @given(KINDS, st.lists(KINDS | st.sampled_from(["agent.*", "*", "us*"]), min_size=1, max_size=3))
 def test_the_kind_of_an_extension_is_found_in_its_first_bytes_if_it_is_plain(kind: str, kinds: list[str]) -> None:
-    entry = entry_of(encode(ExtensionMessage.of(kind, {"x": 1})))
+    entry = entry_of(encode(ExtensionMessage(kind=kind, data={"x": 1})))
     selection = Selection.of(ALL_LANES, kinds)
     wanted = selection.takes(decode("s", Lane.EXTENSION, entry))
     assert wanted <= selection.may_take(Lane.EXTENSION, entry)

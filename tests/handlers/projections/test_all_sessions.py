@@ -18,7 +18,7 @@ from lanebus.handlers.projections.all_sessions import (
     rebuild_all,
 )
 from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection
 from lanebus.handlers.projections.projection import Projected, Projection, load_stored
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer
@@ -167,8 +167,9 @@ async def test_an_error_of_the_fold_comes_out_alone(one: RealServer) -> None:
 
     async with one.bus() as bus:
         await speak(bus, "s1", "a")
-        with pytest.raises(KeyError):
+        with pytest.raises(FoldFailed) as caught:
             await project_all(bus, wrong, int.__add__)
+        assert isinstance(caught.value.__cause__, KeyError)
 
 
 async def test_following_finds_an_erased_session(one: RealServer) -> None:
