@@ -26,7 +26,7 @@ __all__ = (
 )
 
 DEFAULT_GROUP = "agents"
-"""the group of workers that are started without one"""
+"""the group of a worker that is started without a group"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,11 +164,11 @@ async def read_places(
     *,
     begun: bool = True,
 ) -> dict[AgentBucket, PlaceStatus]:
-    """Read the state of a group's work for agents in buckets, in one round trip.
+    """Read the state of a group's work per agent and bucket, in one round trip.
 
     Args:
-        begun: whether to leave out places from which the group has never fetched. False counts the waiting sessions of
-            all places.
+        begun: True reads only the pairs of agent and bucket from which the group has fetched. False also counts the
+            waiting sessions of the others.
 
     Raises:
         Unavailable: the server did not answer.

@@ -221,9 +221,9 @@ class Outbox:
         self._wait([publish for publish in self._begin_trouble().waiting if not publish.future.done()])
 
     def give_way(self, attempts: int, ids: Sequence[str]) -> None:
-        """Allow the next attempt after foreign entries were quarantined.
+        """Let the append be tried again after foreign entries were quarantined.
 
-        If entries were quarantined more than `attempts` times in a row, fail the first waiting publish.
+        After more than `attempts` quarantines in a row, fail the first waiting publish instead.
 
         Args:
             attempts: how often an append is retried after a quarantine.

@@ -31,7 +31,7 @@ class ConnectionBounds:
     pool_connections: int = 8
     """maximum number of connections for short calls to one server; further callers wait"""
     media_connections: int = 4
-    """maximum number of connections for media that are stored on one server of the bus; further callers wait"""
+    """maximum number of connections for media to each server of the bus; further callers wait"""
     scan_count: int = 1_000
     """COUNT of each SCAN command: about how many keys one step examines"""
     groups_in_flight: int = 2

@@ -36,7 +36,7 @@ class SessionResources(NamedTuple):
 
 
 class HasResources(Protocol):
-    """The type of `self` in the functions that are methods of `Session`."""
+    """The type of `self` in the functions of other modules that `Session` has as methods."""
 
     @property
     def resources(self) -> SessionResources:

@@ -26,8 +26,8 @@ class Cursor(NamedTuple):
     """number of the last live delta that was seen at this position; 0 is before the first delta"""
     incarnation: str = ""
     """token of the log's incarnation. A log that loses its end gets a new incarnation, so that a cursor of
-    lost entries is detected. A cursor with "" was not read from the log, and is compared with
-    the end of the log alone"""
+    lost entries is detected. A cursor with "" was not read from the log. It is only checked
+    that such a cursor is not beyond the log's end"""
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -22,7 +22,7 @@ _WANTED = {Lane.EXTENSION: STATUS_KINDS}
 
 
 class CachedSession:
-    """The folds of one session. One read covers both lanes. Of the extension lane, it reads only `STATUS_KINDS`."""
+    """The cached folds of a session. One read gets the LLM lane and, of the extension lane, only `STATUS_KINDS`."""
 
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
         """

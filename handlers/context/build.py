@@ -18,7 +18,7 @@ _LLM = frozenset({Lane.LLM})
 
 
 class LaneReader(Protocol):
-    """The part of a session that a context is built from."""
+    """The methods of a session that building a context needs."""
 
     @property
     def id(self) -> str: ...

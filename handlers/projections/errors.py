@@ -28,7 +28,7 @@ class FoldFailed(BusError):
 
 
 def raise_fold_failed(projection: str, envelope: Envelope, error: Exception) -> Never:
-    """Raise FoldFailed for an error of a projection's function; an error of lanebus as it is."""
+    """Raise an error of lanebus unchanged, and any other error of a projection's function as FoldFailed."""
     if isinstance(error, BusError):
         raise error
     raise FoldFailed(projection, envelope, error) from error

@@ -87,9 +87,9 @@ class TreePlacement:
         return isinstance(message, Unplaced | Moved) or (message.lane is Lane.LLM and not self._follows_leaf(ordinal))
 
     def put(self, ordinal: int, entry: TranscriptEntry) -> Put:
-        """Return the messages that the entry becomes. If one of them is in the LLM lane, the entry is the new leaf.
+        """Place the entry, and return the messages that it becomes.
 
-        After a leaf move, the new leaf is the entry that the move leads to.
+        An entry with a message of the LLM lane becomes the leaf. A leaf move makes its target the leaf.
         """
         before, message = self._leaf, entry.message
         if isinstance(message, Moved):

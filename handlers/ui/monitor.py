@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class HostRule:
-    """ASGI middleware that refuses requests with the name of a foreign host, which stops DNS rebinding.
+    """ASGI middleware that refuses requests with a foreign `Host` header, which stops DNS rebinding.
 
-    A page of another site can reach the monitor only by a host name of that site that resolves to this machine. So an
-    address, `localhost`, the names in `allowed`, and a request without the header are accepted, with any port.
+    To reach the monitor, a page of another site must use a host name of its own, resolved to this machine. So an
+    address, `localhost`, the names in `allowed`, and a request without `Host` are accepted, with any port.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Iterable[str]) -> None:

@@ -127,12 +127,12 @@ class OpenTurn:
         """Record how the block ended.
 
         Args:
-            error: the exception or cancellation that ended the block; None if the block ended normally or `is_cut`.
+            error: the exception or cancellation that ended the block; None after a normal end, or if `is_cut`.
             is_cut: whether a command or a lost lease cancelled the block.
 
         Raises:
             Fenced: the lease is lost.
-            BusError: the log cannot be read, or refuses an append. If `error` is set, this error is only logged.
+            BusError: the log cannot be read, or refuses an append. It is only logged if `error` was passed.
         """
         run = self._loop.run
         self._losing.cancel()

@@ -17,7 +17,7 @@ __all__ = ("TurnSpans",)
 
 
 class TurnSpans:
-    """Records a turn like a worker's run that has one turn. Without tracing it does nothing."""
+    """Records the spans that a worker's run of one turn has. Without tracing it does nothing."""
 
     def __init__(self) -> None:
         self._turn, self._call = ExitStack(), ExitStack()

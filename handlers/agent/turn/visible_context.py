@@ -12,7 +12,8 @@ __all__ = ("visible_context",)
 def visible_context(context: Context, deferred: Collection[int]) -> Context:
     """Return the context without the messages at the positions in `deferred`.
 
-    With the `READ_UP_TO` and `DEFERRED` metadata of an answer, this function rebuilds the context of its request.
+    To rebuild the context that a model was sent for an answer, pass the context at the position `READ_UP_TO` of the
+    answer's metadata, and the metadata's `DEFERRED`.
     """
     if not deferred:
         return context

@@ -74,8 +74,8 @@ class BlockWriter:
 
         Args:
             result: the result; its `content` is not used.
-            content: the content to write. It is an argument because a message's content may also hold blocks that stood
-                beside the result.
+            content: the content to write: that of `result`, without the blocks of its message that are not part of the
+                result.
             path: path of the block that is written.
         """
         recorded = self._spellings.get(path)

@@ -32,7 +32,7 @@ class MessageOrigin:
     added_calls: int = 0
     """Number of calls at the end of the content that came from the field `tools_calls` alone."""
     residue: tuple[GuardedPatch, ...] = ()
-    """Patches that turn the JSON written with the other fields into the JSON that was read."""
+    """Patches that turn the JSON that the other fields produce into the JSON that was read."""
 
     def to_json(self, codec: str) -> Object | None:
         """Return the JSON to store in the message's metadata; None if there is nothing to store."""
