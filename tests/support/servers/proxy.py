@@ -46,6 +46,7 @@ class Proxy:
         self.accepted = 0
         """number of connections ever accepted"""
         self._links: set[_Link] = set()
+        self._transports: list[asyncio.WriteTransport] = []
         self._delayed: list[_Link] = []
 
     @property
@@ -103,6 +104,11 @@ class Proxy:
         for link in list(self._links):
             link.close()
 
+    def abort(self) -> None:
+        """Close all connections for good. One that was closed keeps its socket while the other end accepts no bytes."""
+        for transport in self._transports:
+            transport.abort()
+
     async def serve(self, server: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             answers, requests = await asyncio.open_unix_connection(str(server))
@@ -111,6 +117,7 @@ class Proxy:
             writer.close()
             return
         link = _Link(writer, requests)
+        self._transports += (writer.transport, requests.transport)
         link.is_silent = self.is_dark
         self.accepted += 1
         self._links.add(link)
@@ -227,3 +234,6 @@ async def proxy(server: Path) -> AsyncGenerator[Proxy, None]:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            way.abort()
+            for _ in range(ACCEPT_STEPS):
+                await asyncio.sleep(0)
