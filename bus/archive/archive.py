@@ -57,7 +57,8 @@ class Archive:
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """See `ArchiveReader`. One segment at a time is in memory. It is verified before its entries are yielded."""
+        """See `ArchiveReader`. One segment at a time is in memory. A segment is verified before its entries are
+        yielded."""
         position, previous, chain_names = after, "", list[SegmentName]()
         while position < until:
             name = await self._holding(head, position + 1, chain_names)
@@ -207,8 +208,8 @@ class Archive:
 async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
     """Check that a segment was written from this log.
 
-    A trimmed log may no longer know the segment's incarnation. The segment is trusted then, because the log itself
-    stored its name, which ends in the SHA-256 of the file.
+    A trimmed log may no longer know the segment's incarnation. The segment is trusted then: the log itself stored the
+    segment's name, and the name ends in the file's SHA-256.
 
     Raises:
         LogRolledBack: the log lost entries that the segment holds, and then grew again.

@@ -86,8 +86,9 @@ class _Written(NamedTuple):
 async def archive_session(archive: Archive, session: str, before: int | None = None) -> Archived:
     """Archive a session's entries. See `Session.archive`, which calls this.
 
-    A segment is read back from the store before the head refers to it. If the call is cancelled, whole segments are
-    archived, and at most one segment is in no chain. Several processes may archive a session at the same time.
+    Each segment is read back from the store before the session's head refers to it. If the call is cancelled, whole
+    segments are archived, and at most one segment is in no chain. Several processes may archive a session at the same
+    time.
 
     Args:
         archive: the archive to add to.

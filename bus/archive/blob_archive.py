@@ -61,7 +61,7 @@ class DirectoryArchive(_BlobArchive):
 
 
 class ObjectArchive(_BlobArchive):
-    """An `ArchiveStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
+    """An `ArchiveStore` in S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
 
     A segment is sent in one request, and the server either stores the whole segment or nothing.
     """

@@ -24,7 +24,7 @@ class ArchiveProblem(NamedTuple):
 
     Kinds:
         missing: a segment is not in the store.
-        damaged: a segment has changed, or is not the one that the next segment names.
+        damaged: a segment has changed, or the next segment names another previous segment.
         hole: positions between two segments are in no segment, because they were trimmed before they were archived.
         log: a segment was written from another log than the server's.
         names: the server's index differs from the chain.

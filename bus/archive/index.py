@@ -27,12 +27,12 @@ async def archive_tip(log: Log, session: str) -> str:
 
 
 async def archived_segments(log: Log, session: str, position: int = 0, count: int = -1) -> list[str]:
-    """Return the names of archived segments in order, from the segment that holds a position or the next segment on.
+    """Return the names of the archived segments that end at a position or later, in order.
 
     Args:
         log: the log.
         session: id of the session.
-        position: the position to start at; 0 starts at the first segment.
+        position: the position; 0 returns all segments.
         count: maximum number of names to return; -1 means all.
     """
     reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
@@ -53,7 +53,8 @@ async def extend_archive(
         segments: the last position and the name of each segment.
 
     Returns:
-        "moved", "behind", "lost" or "erased"; see `scripts/archive.lua`.
+        "moved" if the chain has the segments now; "behind", "lost" or "erased" if nothing was written. See
+        `scripts/archive.lua`.
     """
     names = (
         log.keys.head(session),

@@ -28,8 +28,8 @@ class ArchiveStore(Protocol):
         If the call is cancelled, either the whole file is stored or nothing.
 
         Raises:
-            InvalidArchiveName: the name has another form.
-            Unavailable: the store cannot be reached, or has refused the request.
+            InvalidArchiveName: the name does not have the form that `ArchiveStore` describes.
+            Unavailable: the store cannot be reached, or failed.
             SetupError: the store refused access.
         """
         ...

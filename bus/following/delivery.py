@@ -37,7 +37,7 @@ class Delivery:
     async def deliver(
         self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
     ) -> None:
-        """Offer the entries that were read of one session, up to the last position at which every page is complete.
+        """Offer the entries of one session up to the last position at which the pages of all lanes are complete.
 
         If entries remain, the session is marked to be read again. If the log lost or trimmed entries that subscriptions
         need, all subscriptions of the session fail.

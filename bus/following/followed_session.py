@@ -165,7 +165,7 @@ class FollowedSession:
             subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Return whether the log has entries that the hub has not read. If it has, set `counted` to the head position.
+        """Return whether the log has entries that the hub has not read. If so, set `counted` to the head position.
 
         There are such entries if a change notice was lost, or if no subscription reads a lane.
         """

@@ -53,7 +53,7 @@ class FollowedSessions:
         return self._indexes.keys()
 
     def get(self, session: str) -> FollowedSession | None:
-        """Return the followed session with the id `session`; None if it is not followed."""
+        """Return the followed session with the id `session`; None if that session is not followed."""
         return self._sessions.get(session)
 
     def add(self, head: SessionHead) -> FollowedSession:
@@ -69,7 +69,8 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def mark_indexed(self, index: str, session: str | None = None) -> None:
-        """Mark the session that `index` names, if it is followed. None marks all followed sessions of the index."""
+        """Mark a session that an entry of `index` names, if it is followed. None marks all followed sessions of the
+        index."""
         named = self._indexes.get(index, {})
         if session is None:
             self._dirty |= named

@@ -48,7 +48,7 @@ class HubBounds:
     page_entries: int = 60
     """Maximum number of entries of one stream in one reply."""
     scanned_entries: int = 1_000
-    """After this many entries that were not selected, a follower gets a `scanned` notice with its cursor."""
+    """After about this many entries that a follower has not selected, the follower gets a `scanned` notice."""
     checked_sessions: int = 2_000
     """Maximum number of quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at
     once blocked the event loop for 0.2 s."""
@@ -125,7 +125,7 @@ class Subscription:
 
     @property
     def lag(self) -> tuple[int, int]:
-        """The entries and notices in the buffer, and the bytes of their JSON."""
+        """The number of entries and notices in the buffer, and the bytes of their JSON."""
         return len(self._buffer), self._buffer_bytes - self._room
 
     def close(self) -> None:

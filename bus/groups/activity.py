@@ -23,7 +23,7 @@ class ActivityBounds:
     """Bounds of one `Bus.activity` call."""
 
     publishes: int = 100
-    """maximum number of publishes of each bucket whose session is named; further publishes are only counted"""
+    """maximum number of publishes in each bucket for which the session is named; further publishes are only counted"""
 
     def __post_init__(self) -> None:
         check_bounds(self, "bounds.activity")
@@ -62,8 +62,8 @@ class Activity:
 
     @classmethod
     def recent(cls, buckets: int) -> Self:
-        """Return a value to pass to the first `Bus.activity`, which then also names the sessions of the newest
-        publishes.
+        """Return a value for the first `Bus.activity` call. With this value, the call also names the sessions of the
+        newest publishes.
 
         Args:
             buckets: `Bus.buckets`.

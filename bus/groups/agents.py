@@ -40,7 +40,7 @@ class AgentStatus:
     """number of the agent's sessions that wait for a worker. If no worker ever served the agent, all sessions that ever
     woke a worker are counted. If several groups serve the agent, the group for which most sessions wait is counted"""
     is_waiting_more: bool
-    """whether more sessions wait, because counting stopped at `WorkBounds.lag_sessions` in a bucket"""
+    """whether more sessions may wait than `waiting`: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int
     """number of live workers that serve the agent, by the server's clock"""
     is_default: bool

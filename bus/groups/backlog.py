@@ -73,13 +73,13 @@ class Backlog:
             named[session] = None
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Let the next sweep of `places` begin at `moment` or earlier. None means all places."""
+        """Schedule the next sweep of `places` for `moment`, unless it is due earlier. None means all places."""
         for place, at in self._sweep_at.items():
             if moment < at and (places is None or place in places):
                 self._sweep_at[place] = moment
 
     def recover(self) -> None:
-        """Fetch this consumer's own work items again, because a reply may have been lost.
+        """Schedule another fetch of this consumer's own work items, because a reply may have been lost.
 
         A fetch that is already in flight does not end the recovery.
         """

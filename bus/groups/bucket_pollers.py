@@ -21,7 +21,8 @@ __all__ = ("BucketPollers",)
 
 
 class BucketPollers:
-    """Runs one task for each reader. A task always waits for wake-ups; it fetches only while `take` has room left."""
+    """Runs one task for each reader. A task always waits for wake-ups, but fetches only while `take` waits for more
+    work items."""
 
     def __init__(self, readers: Sequence[GroupReader], bounds: WorkBounds) -> None:
         self._bounds = bounds
@@ -35,10 +36,10 @@ class BucketPollers:
         self._tasks = [asyncio.create_task(self._run(reader)) for reader in readers]
 
     async def take(self, limit: int, seconds: float) -> list[Work]:
-        """Wait until readers have fetched work items, at most `seconds`, and return at most `limit` of them.
+        """Wait at most `seconds` for work items that readers fetch, and return at most `limit` work items.
 
-        If a fetch is still in flight when the call returns, the next call returns its work items, and counts the fetch
-        against `limit`. Raises the error that ended the task of a reader, if there is one.
+        If a fetch is still in flight when the call returns, the next call returns the fetched work items, and counts
+        them against its `limit`. Raises the error that ended the task of a reader, if there is one.
         """
         self._is_taking = True
         self._set_room(limit - len(self._found) - self._in_flight)

@@ -77,7 +77,7 @@ class GroupReader:
                     self.backlog.note(AgentBucket(self._buckets[stream], agent), session)
 
     async def close(self) -> None:
-        """Close the connection. Works that are not finished stay assigned to the consumer."""
+        """Close the connection. Unfinished work items stay assigned to the consumer."""
         await self._reader.close()
 
     async def _connected(self) -> Connection:

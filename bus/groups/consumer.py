@@ -55,7 +55,7 @@ _HEARTBEAT = "pass seconds, as a number above 0"
 
 
 class Consumer:
-    """One worker in a consumer group. `Bus.consumer` creates one.
+    """One worker in a consumer group. `Bus.consumer` creates a consumer.
 
     `fetch` delivers this consumer's own unfinished work first, then the work of silent consumers, delayed work that is
     due, and new work. Only one task at a time may call `fetch`; any task may call the other methods.
@@ -115,7 +115,7 @@ class Consumer:
         await self.close()
 
     async def fetch(self, free: int) -> list[Work]:
-        """Wait until sessions have work, and fetch them. Keep trying while the server is unreachable.
+        """Wait until sessions have work, and fetch the work items. Keep trying while the server is unreachable.
 
         Nothing is fetched ahead, so this consumer holds only work items that `fetch` returned. If a call is cancelled,
         the server may already have assigned work items to this consumer; the next call returns these work items first.
@@ -125,8 +125,8 @@ class Consumer:
 
         Returns:
             1 to `free` work items, each of a different session. This consumer may still hold an earlier work item of
-            the same session. The server has already ended the earlier work item: another consumer claimed it, or a
-            call that finishes it is about to return.
+            the same session. The server has already ended the earlier work item: another consumer claimed it, or a call
+            such as `ack` finished it and is about to return.
 
         Raises:
             SetupError: `free` is less than 1.
@@ -154,7 +154,8 @@ class Consumer:
             works: work items from `fetch`. A work item that another consumer has claimed is ignored.
             seen: session id → the last position that the caller read. Pass it if the caller read past `Work.position`.
                 Only an entry after this position makes the session available again.
-            traces: session id → the trace context of the work, which is the value of the block of `Tracing.processing`.
+            traces: session id → the trace context of the work, from the context manager that `Tracing.processing`
+                returned.
             is_repeated: True promises that the caller will call `ack` again if the server refuses. After a `Refused`
                 with `is_of_server`, this consumer then keeps the work items, and `fetch` does not return them.
 
@@ -170,8 +171,8 @@ class Consumer:
     async def heartbeat(self, *works: Work) -> list[Work]:
         """Report that this consumer is alive, and return the work items that it has lost.
 
-        For another `heartbeat` seconds no other consumer claims this consumer's work items. Call it three times in this
-        period. `fetch` also sends heartbeats while it waits.
+        For another `heartbeat` seconds no other consumer claims this consumer's work items. Call this method three
+        times in this period. `fetch` also sends heartbeats while it waits.
 
         Args:
             works: work items to check. By default, all work items that were fetched and not finished.
@@ -288,8 +289,8 @@ class Consumer:
     async def deregister(self) -> int:
         """Close this consumer, give back all work items that are assigned to its name, and forget the name.
 
-        Call it if the name will not be used again. A worker that will restart under the same name only needs `close`;
-        it continues its own work after the restart.
+        Call `deregister` if the name will not be used again. A worker that will restart under the same name only needs
+        `close`; it continues its own work after the restart.
 
         Returns:
             The number of work items that were given back.
@@ -302,7 +303,7 @@ class Consumer:
         return await self._log.deregister()
 
     async def close(self) -> None:
-        """Close the connections. Works that are not finished stay assigned to this consumer's name."""
+        """Close the connections. Unfinished work items stay assigned to this consumer's name."""
         await self._fetcher.close()
 
     @contextmanager

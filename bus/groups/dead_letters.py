@@ -53,10 +53,10 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """The dead letters of one group. `Bus.dead_letters` returns one.
+    """The dead letters of one group, as `Bus.dead_letters` returns them.
 
-    A dead letter does not block a trim, so the entries that it is about may be trimmed. A redriven work blocks trims
-    again.
+    A dead letter does not block trims, so the session's unhandled entries may be trimmed. A redriven work item blocks
+    trims again.
     """
 
     def __init__(self, log: Log, group: str) -> None:

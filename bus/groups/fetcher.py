@@ -98,13 +98,13 @@ class Fetcher:
             )
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Let the next sweep of `places` begin at `moment` or earlier. None means all places."""
+        """Schedule the next sweep of `places` for `moment`, unless it is due earlier. None means all places."""
         for reader in self._readers:
             reader.backlog.sweep_by(moment, places)
 
     def recover(self) -> None:
-        """Fetch the work items again that the server has assigned to this consumer but that this process does not
-        hold."""
+        """Schedule a fetch of the work items that the server has assigned to this consumer but that this process does
+        not hold."""
         for reader in self._readers:
             reader.backlog.recover()
 

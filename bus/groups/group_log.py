@@ -56,11 +56,11 @@ class Fetched(NamedTuple):
 
     works: list[Work]
     remaining: int
-    """upper bound of the number of work items that still wait in the bucket, without `works`"""
+    """upper bound of the number of work items that wait in the bucket in addition to `works`"""
     due: float | None
     """seconds until the next delayed work item is due; None if no work item is delayed"""
     holders: tuple[str, ...]
-    """consumers that have work. Filled only by a sweep, or if `silent` of the fetch names consumers"""
+    """consumers that have work. Filled only by a sweep, or if the fetch got consumers in `silent`"""
     has_unheld: bool = False
     """whether the server has assigned work items to this consumer that this consumer does not hold. Known only after a
     sweep"""
@@ -117,8 +117,8 @@ class GroupLog:
             mode: what the fetch covers.
             silent: for each agent and bucket, the consumers whose work items may be claimed.
             named: for each agent and bucket, the sessions that wake-ups named. The fetch acquires the leases of these
-                sessions. If there is only one session, the fetch also reads its first page. Several sessions read their
-                pages later, at the same time.
+                sessions. If there is only one session, the fetch also reads its first page. The first pages of several
+                sessions are read later, at the same time.
             tenants: how many sessions of each tenant this consumer holds, see `InFlight.tenants`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []

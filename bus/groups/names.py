@@ -19,7 +19,7 @@ async def all_group_names(log: Log) -> tuple[str, ...]:
 
 
 async def all_parts(log: Log) -> list[tuple[tuple[str, str], ...]]:
-    """Return, for each bucket, the pairs of agent and group that were fetched for. Raises Unavailable."""
+    """Return, for each bucket, each agent and group for which work was fetched. Raises Unavailable."""
     replies = await call_all(log, [("HKEYS", log.keys.groups(bucket)) for bucket in range(log.keys.buckets)])
     return [parts_of(reply) for reply in replies]
 

@@ -57,11 +57,11 @@ class RetryPolicy:
     """
 
     attempts: int = 5
-    """maximum number of attempts, the first one included"""
+    """maximum number of attempts, including the first attempt"""
     base: float = 1.0
     """seconds to pause after the first attempt, before jitter"""
     factor: float = 2.0
-    """how much longer each pause is than the previous one"""
+    """number by which a pause is multiplied to get the next pause"""
     longest: float = 300.0
     """longest pause, in seconds"""
     jitter: Jitter = "full"

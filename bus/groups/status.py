@@ -48,7 +48,8 @@ class ConsumerStatus:
     """seconds since the consumer's last heartbeat, by the server's clock. None if it sent no heartbeat for
     `WorkBounds.forget_seconds`. A consumer sends a heartbeat four times in `heartbeat` seconds"""
     heartbeat: float
-    """seconds without a heartbeat after which other consumers claim this consumer's work; 0 if it never sent one"""
+    """seconds without a heartbeat after which other consumers claim this consumer's work; 0 if it never sent a
+    heartbeat"""
     is_alive: bool
     """whether `seen` is below `heartbeat`. For monitoring only: each other consumer decides by its own clock whether to
     claim this consumer's work"""
@@ -84,11 +85,11 @@ class GroupStatus:
 
     name: str
     consumers: tuple[ConsumerStatus, ...]
-    """sorted by name"""
+    """the state of each consumer, sorted by name"""
     lag: int
     """number of sessions that wait for a consumer"""
     is_lag_more: bool
-    """whether the true lag is higher than `lag`, because counting stopped at `WorkBounds.lag_sessions` in a bucket"""
+    """whether the true lag may be higher than `lag`: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     pending: int
     """number of sessions delivered to a consumer and not finished"""
     retries: int
@@ -103,7 +104,7 @@ class GroupStatus:
     seen: float | None = None
     """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was a heartbeat"""
     longest_wait: float | None = None
-    """seconds since the last append to the session that waits for a consumer for longest; None if none waits"""
+    """seconds since the last append to the session that has waited longest for a consumer; None if no session waits"""
     agents: tuple[AgentWork, ...] = ()
     """the same counts by agent, sorted by name; only agents whose work the group has ever fetched"""
     is_away: bool = False
@@ -168,7 +169,7 @@ async def read_places(
 
     Args:
         begun: True reads only the pairs of agent and bucket from which the group has fetched. False also counts the
-            waiting sessions of the others.
+            waiting sessions of the other pairs.
 
     Raises:
         Unavailable: the server did not answer.

@@ -28,7 +28,7 @@ class Work(NamedTuple):
     """position of the session's newest waking entry at the time of the fetch"""
     bucket: int
     order: int
-    """number of the entry's wake-up. Wake-ups of a bucket are numbered upwards"""
+    """number of the wake-up that the entry at `position` caused. A bucket numbers its wake-ups in ascending order"""
     attempt: int = 1
     """number of deliveries of the work item, including this one. It is above 1 after a consumer died or called
     `nack`"""
@@ -40,7 +40,7 @@ class Work(NamedTuple):
     """the session's lease, acquired by the fetch. None if the lease was not acquired, for example because another owner
     holds it or `Bus.consumer` got no `owner`"""
     page: FirstPage | None = None
-    """the session's first page, read after the lease was acquired; None if it was not requested"""
+    """the session's first page, read after the lease was acquired; None if the page was not requested"""
     asked: float = 0.0
     """when the fetch was sent, in seconds of the event loop's clock"""
     agent: str = ""
@@ -53,7 +53,7 @@ class Work(NamedTuple):
 
 
 class InFlight:
-    """The work items that a consumer has fetched and not finished, at most one per session: the newest."""
+    """The work items that a consumer has fetched and not finished. Keeps only the newest work item of each session."""
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
@@ -95,7 +95,7 @@ class InFlight:
 
 
 def by_place(works: Sequence[Work]) -> list[tuple[AgentBucket, list[Work]]]:
-    """Group works by bucket and agent, as each pair is one script call. Pure."""
+    """Group work items by bucket and agent. Each group needs one script call. Pure."""
     shares: dict[AgentBucket, list[Work]] = defaultdict(list)
     for work in works:
         shares[work.place].append(work)

@@ -29,7 +29,7 @@ class ArchiveReader(Protocol):
     def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """Read the archived entries of some lanes, in position order. Both lanes together have no gap.
+        """Read the archived entries of some lanes, in position order. If both lanes are read, no position is missing.
 
         Args:
             head: the session's head.

@@ -15,7 +15,7 @@ class LogBounds:
 
     page_bytes: int = 32 * 1_048_576
     """Maximum number of bytes of JSON in a reply; at most half of the server's `client-output-buffer-limit`. A reader
-    that does not know the sizes requests so few entries that even entries of the largest allowed size keep to this
+    that does not know the entries' sizes assumes the largest allowed size, and requests few enough entries for this
     bound."""
     page_entries: int = 500
     """Maximum number of entries of one stream in a reply."""
@@ -43,7 +43,7 @@ class LogBounds:
     """Maximum number of positions that one step of a trim removes, so that the step does not block the server for
     long."""
     trim_bytes: int = 8 * 1_048_576
-    """About the most bytes of JSON that one step of a trim removes."""
+    """Approximate maximum number of bytes of JSON that one step of a trim removes."""
     trim_chunk: int = 25
     """Maximum number of positions whose entries a step of a trim loads at once. Each position may hold a megabyte."""
     quarantine_attempts: int = 3
@@ -52,7 +52,8 @@ class LogBounds:
     """Maximum number of entries of a bucket's stream that one step of an erasure searches for references to the
     session."""
     size_seconds: float = 1.0
-    """Age in seconds at which the total size of all sessions is counted again before it is compared with its limit."""
+    """Seconds after which the count of all sessions' bytes is stale. A stale count is refreshed before a publish is
+    compared with the limit."""
     live_index: int = 1_000
     """A bucket's index of live deltas is never trimmed to fewer entries than this."""
 

@@ -25,7 +25,7 @@ class FirstPage:
         """the replies to `commands`. Empty until they arrive, and if the server refused one of the commands"""
 
     def take(self, after: int) -> list[Reply | Refused]:
-        """Return the replies, once. Return an empty list if the page was requested for another position than
-        `after`."""
+        """Return the replies and forget them. Return an empty list on later calls, or if the page was requested for
+        another position than `after`."""
         replies, self.replies = self.replies, []
         return replies if after == self.after else []

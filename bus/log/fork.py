@@ -54,7 +54,7 @@ async def begin_fork(
         parent: the session to fork.
         child: the id of the fork.
         at: the last position to share; None shares all entries.
-        archive: the archive, which has the entry at `at` if the parent was trimmed beyond it.
+        archive: the archive from which a trimmed entry at `at` is read. None means no archive.
         agent: the agent of the fork; None means the parent's agent.
 
     Raises:

@@ -78,7 +78,7 @@ class SessionHead(NamedTuple):
     is_closed: bool
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
-    """the newest incarnations, the oldest of them first"""
+    """the newest incarnations, in the order in which they began"""
     origin: Origin | None = None
     """the origin of a fork; None if the session is not a fork"""
     archived: int = 0
@@ -128,14 +128,14 @@ class SessionHead(NamedTuple):
     def cursor_at(self, position: int) -> Cursor:
         """Return the cursor of a reader that has seen all entries up to a position.
 
-        If the head does not know the incarnation at this position, the cursor has the incarnation "". A cursor without
-        incarnation is never checked against the log.
+        If the head does not know the incarnation at this position, the cursor has the incarnation "". Of a cursor
+        without incarnation, only the position is checked against the log.
         """
         return Cursor(position, 0, self.incarnation_of(position) or "")
 
     def incarnation_of(self, position: int) -> str | None:
         """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head does not list
-        it."""
+        the incarnation."""
         if position <= 0:
             return ""
         for token, start in reversed(self.incarnations):
@@ -148,9 +148,8 @@ class SessionHead(NamedTuple):
     def common_position(self, cursor: Cursor) -> int | None:
         """Return the last position up to which the log still holds the entries that a reader saw.
 
-        This is the cursor's position, unless the log was rolled back. Return None if the head does not show it, because
-        the head lists only the newest incarnations. In that case, entries have to be read to find
-        the position.
+        This is the cursor's position, unless the log was rolled back. Return None if the incarnations that the head
+        lists are not enough to find the position. In that case, entries have to be read.
 
         Args:
             cursor: the reader's cursor.
@@ -182,7 +181,7 @@ _HEAD = (
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
-    """Return the head that the reply to `head_command` states. If the command was refused, raise the error."""
+    """Return the head that the reply to `head_command` describes. If the command was refused, raise the error."""
     *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
         "list[bytes | None]", answered(reply)
     )

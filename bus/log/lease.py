@@ -45,11 +45,12 @@ class LeaseAnswer(NamedTuple):
     """The outcome of an attempt to take a lease."""
 
     lease: Lease | None
-    """None if the lease was not taken"""
+    """the lease; None if it was not taken"""
     held_seconds: float = 0.0
-    """seconds until another owner's lease expires. A release of that lease wakes the workers"""
+    """seconds until another owner's lease expires; 0.0 if no other owner has a lease. A release of that lease wakes the
+    workers"""
     rests_seconds: float = 0.0
-    """seconds until the session's next attempt is due"""
+    """seconds until the session's next attempt is due; 0.0 if it is due now"""
 
 
 class Leases:

@@ -75,7 +75,7 @@ class Log:
         return heads
 
     async def fingerprints(self, sessions: Sequence[str]) -> dict[str, bytes]:
-        """Return the `SessionHead.fingerprint` of each session. It costs much less than reading the heads."""
+        """Return the `SessionHead.fingerprint` of each session. This call costs much less than `heads`."""
         found: dict[str, bytes] = {}
         by_bucket: defaultdict[int, list[str]] = defaultdict(list)
         for session in sessions:
@@ -114,7 +114,7 @@ class Log:
         return list(names)
 
     async def agents(self) -> dict[str, int]:
-        """Return the number of sessions of each agent that has any, by name."""
+        """Return the number of sessions of each agent, by the agent's name. Agents without sessions are left out."""
         counts: dict[str, int] = {}
         commands = [("HGET", self._keys.sessions(bucket), ALL_AGENTS) for bucket in range(self._keys.buckets)]
         for text in cast("list[bytes | None]", await call_all(self.pool, commands)):
@@ -140,7 +140,7 @@ class Log:
         ]
 
     async def unblock(self, client_id: int, session: str) -> None:
-        """End a blocking read of another connection, which then returns no entries.
+        """End a blocking read of another connection. The read then returns no entries.
 
         Args:
             client_id: id of the connection, from the server's `CLIENT ID`.

@@ -36,7 +36,7 @@ class Script:
 
     @cached_property  # read on first use, so that importing the bus does not wait for the files
     def text(self) -> str:
-        """The Lua source, including shared texts."""
+        """The Lua source, including the shared code."""
         folder = files("lanebus.bus.log").joinpath("scripts")
         *shared, own = (folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
         flags, newline, rest = own.partition("\n") if own.startswith("#!") else ("", "", own)  # must be the first line

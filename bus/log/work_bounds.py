@@ -27,7 +27,7 @@ class WorkBounds:
     block_seconds: float = 5.0
     """longest time that a read for wake-ups blocks. A shorter `sweep_seconds` shortens this time"""
     silence_seconds: float = 3.0
-    """seconds beyond the block time of a read. If the reply has not come by then, the connection is dead"""
+    """seconds beyond the block time of a read after which a missing reply means that the connection is dead"""
     read_wake_ups: int = 100
     """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     watched_wake_ups: int = 1_000

@@ -39,8 +39,8 @@ class KeyedMedia:
 
         Args:
             data: the bytes.
-            mime_type: MIME type of the bytes. None detects the type from the first bytes. If it is not recognised, it
-                is `application/octet-stream`.
+            mime_type: MIME type of the bytes. None detects the type from the first bytes; an unknown type becomes
+                `application/octet-stream`.
 
         Raises:
             BusError: as for `MediaStore.put_if_absent`.

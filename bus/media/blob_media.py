@@ -72,11 +72,11 @@ class DirectoryMedia(_BlobMedia):
 
 
 class ObjectMedia(_BlobMedia):
-    """A `SigningStore` in S3, Google Cloud Storage or Azure, through the package obstore: the extra `s3`.
+    """A `SigningStore` in S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
 
-    Media are objects named `sha256/ab/<sha256>` below the store's own prefix, with their MIME type. They are served as
-    attachments: a browser that opens a signed URL saves the media and never renders untrusted content. An obstore store
-    in memory or in a directory has no signed URLs.
+    Media are objects named `sha256/ab/<sha256>` below the store's own prefix. An object also keeps the MIME type.
+    Objects are served as attachments: a browser that opens a signed URL saves the media and never renders untrusted
+    content. An obstore store in memory or in a directory has no signed URLs.
     """
 
     def __init__(self, store: ObjectStore) -> None:

@@ -38,7 +38,7 @@ class Offload:
 
         Args:
             store: the store to move media to.
-            limit_bytes: decoded size from which media are moved. None leaves all media inline.
+            limit_bytes: smallest decoded size of media to store. None leaves all media inline.
         """
         self._store = store
         self._limit_bytes = sys.maxsize if limit_bytes is None else limit_bytes
@@ -80,12 +80,12 @@ async def offloaded(message: M, store: MediaStore, *, limit_bytes: int = INLINE_
     """Store the large inline media of a message, and return the message with references in place of these media.
 
     This covers images, audio, videos and video thumbnails, documents and data blocks, also nested in tool results at
-    any depth. A reference has the exact size and SHA-256 of the media, and keeps their other fields.
+    any depth. A reference has the exact size and SHA-256 of the media, and keeps the other fields of the inline media.
 
     Args:
         message: the message.
         store: the store for the media. Media that are already stored are not sent again.
-        limit_bytes: decoded size from which media are moved.
+        limit_bytes: smallest decoded size of media to store. Smaller media stay inline.
 
     Raises:
         MediaDamaged: media do not have the SHA-256 in their `sha256` field.

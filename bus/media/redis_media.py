@@ -48,7 +48,7 @@ class RedisMedia:
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         """See `MediaStore`.
 
-        If the server has no memory left, the error is a `Refused` with code OOM, a kind of `Unavailable`.
+        If the server has no memory left, raise `Refused` with the code OOM. `Refused` is a kind of `Unavailable`.
         """
         del mime_type  # the reference in the entry has the type
         require_size(len(data), limit_bytes=self._limit_bytes)

@@ -40,7 +40,7 @@ class MediaStore(Protocol):
 
         Raises:
             MediaTooLarge: the data is over the store's size limit.
-            Unavailable: the store cannot be reached, or has refused the request.
+            Unavailable: the store cannot be reached, or failed.
             SetupError: the store refused access.
         """
         ...

@@ -88,7 +88,8 @@ def publish_command(
         keys: names of the keys.
         producer: name of the producer.
         terms: limits and stream lengths.
-        fresh: a new unique token. It names the incarnation of each session whose log begins one with this append.
+        fresh: a new unique token. If a session's log begins a new incarnation with this append, the incarnation gets
+            this token.
         appends: at most one append for each session.
     """
     names: list[str] = []

@@ -47,7 +47,8 @@ class AppendConditions(NamedTuple):
     agent: str | None = None
     """the agent that the session must belong to; None means any"""
     assign: str | None = None
-    """the agent to hand the session over to, which always wakes a worker. None leaves the session with its agent"""
+    """the agent to hand the session over to; a handover always wakes a worker. None leaves the session with its
+    agent"""
 
 
 UNCONDITIONAL = AppendConditions()
@@ -57,8 +58,8 @@ class EncodedPublish(NamedTuple):
     """A publish in the form that scripts/publish.lua takes."""
 
     text: str
-    """one letter for each message's lane, after the flags. If there are conditions: a JSON object of this text and the
-    conditions"""
+    """the flags, then one letter for the lane of each message. With conditions: a JSON object that holds this text and
+    the conditions"""
     parts: Sequence[bytes]
     """checksum and JSON of each message, alternating"""
     size_bytes: int
@@ -71,7 +72,7 @@ class EncodedPublish(NamedTuple):
 
     @property
     def message_count(self) -> int:
-        """Number of messages."""
+        """The number of messages."""
         return len(self.parts) // 2
 
 
@@ -82,7 +83,7 @@ def encode_publish(
     heavy_bytes: int = sys.maxsize,
     limit_bytes: int = MESSAGE_LIMIT_BYTES,
 ) -> EncodedPublish | None:
-    """Encode messages and conditions.
+    """Encode messages and conditions for scripts/publish.lua.
 
     Args:
         messages: the messages.
@@ -93,7 +94,7 @@ def encode_publish(
         limit_bytes: maximum number of bytes of a message's JSON.
 
     Returns:
-        The encoded publish, or None because of `heavy_bytes`.
+        The encoded publish, or None if a message has `heavy_bytes` or more.
 
     Raises:
         NotAMessage: an argument is no message.

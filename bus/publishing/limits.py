@@ -58,7 +58,8 @@ class _Sized(Protocol):
 
 
 class Quota:
-    """Enforces `Limits.namespace_bytes`. Adds the bytes that this process publishes to the last count of all bytes."""
+    """Enforces `Limits.namespace_bytes`. Counts all bytes from time to time, and adds the bytes that this process
+    publishes in between."""
 
     def __init__(self, log: Log, limits: Limits) -> None:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
@@ -76,7 +77,7 @@ class Quota:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the last count is recent enough, or there is no limit."""
+        """Whether the last count is recent enough to use. Always True without a limit."""
         return self._limit is None or self._clock() - self._counted_at < self._age
 
     async def refresh(self) -> None:
@@ -97,7 +98,7 @@ class Quota:
             self._counted_at = self._clock()
 
     def admit(self, publish: _Sized) -> bool:
-        """Return whether the limit has room for a publish. If it has, add the publish's bytes to the count."""
+        """Return whether the limit has room for a publish. If so, add the publish's bytes to the count."""
         if self._limit is None:
             return True
         size = self.size_bytes + publish.size_bytes

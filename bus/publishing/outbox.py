@@ -47,7 +47,7 @@ class Outbox:
     """a rollback that was not reported to any caller yet; None if there is no such rollback"""
     trouble: Trouble | None = None
     agent: str = ""
-    """the agent of the session as far as is known; "" if nothing was sent yet"""
+    """the agent of the session, as far as this process knows; "" if nothing was sent yet"""
 
     @property
     def is_idle(self) -> bool:
@@ -55,7 +55,7 @@ class Outbox:
         return not self.in_flight and self.trouble is None and self.lost is None
 
     def send(self, publishes: list[PendingPublish]) -> SessionAppend:
-        """Return the next append, with `publishes`. The caller must send it at once."""
+        """Return the next append, which holds `publishes`. The caller must send the append at once."""
         self.in_flight += 1
         for publish in publishes:
             publish.is_sent = True
@@ -74,7 +74,8 @@ class Outbox:
             is_alone: whether a refusal concerns only this append. False if the same command held other appends.
 
         Returns:
-            The server's refusal of this append that the script reports in its reply; None if it reports none.
+            The error with which the server refused the append, if the script's reply holds such an error; otherwise
+            None.
         """
         self.in_flight -= 1
         if isinstance(reply, Refused):
@@ -126,7 +127,8 @@ class Outbox:
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
-        """Return the first and the last number to settle, and whether to force the last number."""
+        """Return the first and the last number to settle, and whether to force the last number: to mark it as used even
+        if earlier numbers are missing."""
         trouble = self._begin_trouble()
         last = max([self.answered, *(append.number for append in trouble.doubtful)])
         if trouble.is_rolled_back:  # force a number above that of any late copy of an append
@@ -201,7 +203,8 @@ class Outbox:
         """Remove the next publishes to send from the waiting publishes, and return them.
 
         The batch has at most `count` publishes and `limit_bytes`; a larger publish is a batch of its own. A publish
-        whose caller no longer waits is dropped. An unreported rollback fails the first publish, which is left out.
+        whose caller no longer waits is dropped. If a rollback was not reported yet, the first publish fails with it and
+        is left out.
         """
         trouble = self._begin_trouble()
         waiting = [publish for publish in trouble.waiting if not publish.future.done()]
@@ -221,7 +224,7 @@ class Outbox:
         self._wait([publish for publish in self._begin_trouble().waiting if not publish.future.done()])
 
     def give_way(self, attempts: int, ids: Sequence[str]) -> None:
-        """Let the append be tried again after foreign entries were quarantined.
+        """Allow a retry of the append after foreign entries were quarantined.
 
         After more than `attempts` quarantines in a row, fail the first waiting publish instead.
 

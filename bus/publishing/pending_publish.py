@@ -36,7 +36,7 @@ class PendingPublish:
     seconds: float
     """longest time that the caller waits"""
     deadline: float
-    """end of this time, on the event loop's clock"""
+    """when `seconds` are over, on the event loop's clock"""
     turn: int = 0
     """number of this publish in the order in which its publisher received all publishes"""
     is_sent: bool = False

@@ -12,7 +12,7 @@ PublishOutcome = Literal["appended", "duplicate", "refused", "invalid", "unavail
 
 - "appended": the messages are in the log; "duplicate": its key was published before
 - "refused": the log refused; "invalid": a message or an argument is wrong
-- "unavailable": nothing was appended, as the server was away or full; "unknown": sent and not answered
+- "unavailable": nothing was appended, because the server was away or full; "unknown": sent and not answered
 - "cancelled": its caller was cancelled; "failed": any other error, such as a closed bus
 """
 

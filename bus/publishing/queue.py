@@ -139,7 +139,7 @@ class PublishQueue:
         self._size_bytes += publish.size_bytes
 
     def park(self, size_bytes: int) -> None:
-        """Add to the bytes that were taken from the queue but wait in outboxes. A negative size subtracts."""
+        """Count bytes of publishes that were taken from the queue but wait in outboxes. A negative size subtracts."""
         self._parked_bytes += size_bytes
         self._admit()
 
@@ -159,7 +159,7 @@ class PublishQueue:
             session: session of the publish, for the error text.
             size_bytes: size of the publish.
             seconds: time limit of the caller, for the error text.
-            deadline: end of this time, on the event loop's clock.
+            deadline: when `seconds` are over, on the event loop's clock.
 
         Raises:
             Unavailable: there was no room until the deadline.
@@ -193,7 +193,7 @@ class PublishQueue:
                 entrant.admitted.set_result(None)
 
     def take(self, count: int, limit_bytes: int) -> Iterator[PendingPublish]:
-        """Take publishes from the front and yield them: up to `count`, and about `limit_bytes`.
+        """Take publishes from the front and yield them: at most `count` publishes, with about `limit_bytes` in total.
 
         A publish whose caller no longer waits is dropped.
         """

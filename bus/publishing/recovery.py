@@ -47,7 +47,7 @@ class _Step(NamedTuple):
 
 
 class Recovery:
-    """Recovers the sessions of one publisher whose outbox is in trouble, while `run` runs."""
+    """Recovers the sessions of one publisher while `run` runs, if a session's outbox is in trouble."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Recovery:
                 yield from trouble.waiting
 
     def add(self, outbox: Outbox) -> None:
-        """Recover a session. Call it again when its outbox has changed."""
+        """Recover a session. Call `add` again when the session's outbox has changed."""
         self._troubled[outbox.session] = outbox
         self._changed.set()
 

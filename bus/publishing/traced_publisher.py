@@ -26,7 +26,7 @@ class SessionPublisher(Protocol):
 
 
 class TracedPublisher:
-    """Passes publishes on to a publisher, with the trace context in their messages."""
+    """Adds the trace context to messages and passes the messages on to a publisher."""
 
     def __init__(self, publisher: SessionPublisher, tracing: Tracing) -> None:
         self._publisher, self._tracing = publisher, tracing

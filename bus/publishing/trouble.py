@@ -29,13 +29,13 @@ class Trouble:
     waiting_bytes: int = 0
     """size of the waiting publishes"""
     is_rolled_back: bool = False
-    """whether the log lost its end, so that the next number has to be forced"""
+    """whether the log lost its end, so that the next number has to be forced, see `Outbox.to_settle`"""
     is_single: bool = False
     """whether each waiting publish is sent alone, to find the publish that the server refuses for good"""
     floor: int | None = None
-    """the server refused the producer's term, and the next term must be above this number; None if not refused"""
+    """if the server refused the producer's term, the number that the next term must exceed; otherwise None"""
     foreign: Lane | None = None
-    """the lane in which a foreign entry blocks appends; None if no foreign entry does"""
+    """the lane in which a foreign entry blocks appends; None if no lane is blocked"""
     moved: int = 0
     """how often foreign entries were quarantined since the last successful append"""
 

@@ -16,7 +16,7 @@ __all__ = ("Gap", "find_gap", "has_all")
 
 
 class Gap(NamedTuple):
-    """A gap in the positions: a foreign client deleted these entries."""
+    """A range of positions whose entries a foreign client deleted."""
 
     until: int
     """number of envelopes before the gap"""

@@ -11,7 +11,8 @@ GROWTH = 4
 
 
 LARGE_SHARE = 16
-"""If a session is larger than the budget, a page has about the budget divided by this. Larger pages are not faster."""
+"""If a session is larger than the budget, a page has about the budget divided by this number. Larger pages are not
+faster."""
 
 
 class Pager:

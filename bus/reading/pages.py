@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ("LanePages", "fetch_page", "first_page", "stream_pages", "whole", "with_rest")
 
 SMALL_BYTES = 16_384
-"""A reply of at most this size never makes the server close the connection: its buffer is not part of the limit."""
+"""A reply of at most this size never makes the server close the connection: the server does not count the buffer of
+such a reply."""
 
 _FIRST_SIZE = Script("first_size")
 
@@ -75,9 +76,9 @@ async def fetch_page(
         lanes: the lanes to read.
         after: read entries after this position.
         until: read entries up to this position; None reads to the end.
-        pager: chooses the number of entries. It gets the sizes of the entries, and requests fewer entries after a lost
-            reply.
-        first: this page, if it was already requested. It requires an unused `pager`. None requests the page.
+        pager: chooses the number of entries. The pager gets the sizes of the entries, and requests fewer entries after
+            a lost reply.
+        first: this page, if it was already requested; `pager` must then be unused. None requests the page.
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
@@ -135,7 +136,7 @@ def _page_commands(
 async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
     """If a full page contains a single position, add the entries with the other ids of that position.
 
-    A foreign client wrote these entries. As many are added as fit into one reply.
+    A foreign client wrote these entries. Adds as many of them as fit into one reply.
 
     Raises:
         Refused: the server answered with an error.

@@ -47,7 +47,7 @@ async def read_pages(
 ) -> AsyncGenerator[Page, None]:
     """Read a session page by page, in position order.
 
-    The next page is requested before the current one is decoded, so that the server works in the meantime.
+    The next page is requested before the current page is decoded, so that the server works in the meantime.
 
     Args:
         log: the log to read.

@@ -25,8 +25,8 @@ _LOOPS = Selection.of({Lane.EXTENSION}, {AgentStarted.KIND})
 
 
 async def context_holder(log: Log, session: str, before: int) -> Mapping[str, int]:
-    """Return the holder `a:<agent>`, with the position after which the agent's workers need entries. Return an empty
-    mapping if the workers need no entries.
+    """Map the holder `a:<agent>` to the position after which the agent's workers need entries. Return an empty mapping
+    if the workers need no entries.
 
     A worker without the session in memory reads the LLM lane from its first entry. The workers need no entry if no
     worker has run a loop in the session, or if the context is already incomplete.

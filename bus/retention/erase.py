@@ -76,7 +76,8 @@ async def erase(
     Args:
         log: the log.
         session: id of the session.
-        force: erase even if forks share the session's entries, or if `archive` has none of its archived entries.
+        force: erase even if forks share the session's entries, or if `archive` has none of the session's archived
+            entries.
         media: the store to delete media from. None deletes no media.
         archive: the archive of the bus. None means that the bus has no archive.
         rewrite: have the server rewrite its append-only file.

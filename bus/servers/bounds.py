@@ -25,7 +25,7 @@ class ConnectionBounds:
     lookup_seconds: float = 2.0
     """longest time that a Sentinel or cluster server may take to answer a look-up, before another server is asked"""
     lookup_pause_seconds: float = 0.05
-    """least time between two reads of a cluster's slot map, for all connections together"""
+    """shortest time between two reads of a cluster's slot map, by all connections together"""
     loading_pause_seconds: float = 0.1
     """when a bus is opened: pause between two checks whether a server has loaded its files"""
     pool_connections: int = 8
@@ -38,7 +38,7 @@ class ConnectionBounds:
     """maximum number of groups of calls in flight. While the server works on one group, the process handles replies to
     another"""
     group_commands: int = 128
-    """about the most commands in a group. The commands of one call are always in the same group"""
+    """approximate maximum number of commands in a group. The commands of one call are always in the same group"""
 
     def __post_init__(self) -> None:
         check_bounds(self, "bounds.connection")

@@ -94,7 +94,7 @@ class Cluster:
         return known
 
     def moved(self, slot: int, host: str, port: int) -> None:
-        """Record the new owner of a slot, which a MOVED redirect named."""
+        """Record the new owner of a slot. A MOVED redirect named this owner."""
         self._owners[slot] = self.server(host, port)
 
     def doubt(self) -> None:

@@ -69,7 +69,8 @@ class Connection:
         return cast("TransportSocket | None", self._pipeline.transport.get_extra_info("socket"))
 
     def note_redirect(self, refusal: Refused) -> None:
-        """Break this connection if an error reply shows that it needs a new login or leads to the wrong server.
+        """Break this connection if an error reply shows that the connection needs a new login or leads to the wrong
+        server.
 
         If the server is wrong, all connections of the route are broken.
         """

@@ -46,7 +46,7 @@ class ServerVersion(NamedTuple):
 
     @classmethod
     def of(cls, info: Mapping[str, str]) -> ServerVersion:
-        """Return the version in a server's INFO."""
+        """Return the product and version that a server's INFO reports."""
         name = "Valkey" if "valkey_version" in info else "Redis"
         text = info.get(f"{name.lower()}_version", "0.0")
         return cls(name, tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit()))
@@ -56,13 +56,14 @@ class ServerVersion(NamedTuple):
 
     @property
     def keeps_torn_groups(self) -> bool:
-        """Whether this version keeps the beginning of a torn group when it loads the file."""
+        """Whether this version keeps the beginning of a torn group of commands when it loads the append-only file."""
         fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
         return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
 
     @property
     def asks_default_user(self) -> bool:
-        """Whether this version checks commands against the rights of the default user when it loads the file."""
+        """Whether this version checks commands against the rights of the default user when it loads the append-only
+        file."""
         if self.name == "Valkey":
             return not self._has({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
         return not self._has({}, newer=(8, 6))
@@ -102,7 +103,7 @@ async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys:
         keys: names of the keys.
 
     Raises:
-        UnsafeServer: the default user has too few rights, on a server that loads its file as that user.
+        UnsafeServer: a server loads its append-only file as the default user, and that user has too few rights.
         Unavailable: a server did not answer.
     """
     if any(info.get("aof_enabled") == "0" for info in infos):
@@ -116,7 +117,7 @@ async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys:
 
 
 async def loss_risks(pool: Pool, infos: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return one sentence for each server version that may lose entries in a power cut, with the remedy.
+    """Return the risk and the remedy, in one sentence, for each server version that may lose entries in a power cut.
 
     Args:
         pool: pool of connections to the servers.

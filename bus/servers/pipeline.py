@@ -36,7 +36,7 @@ class Request:
 
 
 class Pipeline(asyncio.Protocol):
-    """Writes requests to a transport, and calls `Request.done` of each with the replies to it."""
+    """Writes requests to a transport, and passes the replies to each request to its `Request.done`."""
 
     def __init__(self, transport: asyncio.Transport, refused: Callable[[Refused], None]) -> None:
         """

@@ -56,7 +56,7 @@ class Pool(Protocol):
         ...
 
     def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
-        """Yield pages of the keys on all servers that match a pattern. A key may be yielded twice.
+        """Yield the keys that match a pattern, from all servers, in pages. A key may be yielded twice.
 
         Raises:
             Unavailable: a server did not answer.
@@ -179,7 +179,7 @@ class ConnectionPool:
                     self._idle.append(connection)
 
     async def drop_idle(self) -> None:
-        """Close all connections after one was found dead, because the others may be dead too.
+        """Close all connections after a connection was found dead, because the others may be dead too.
 
         Idle connections are closed now, connections in use when they are returned. A dead connection is noticed only
         when it is used.
@@ -195,7 +195,7 @@ class ConnectionPool:
 
 
 def is_settled(replies: Sequence[Reply | Refused]) -> bool:
-    """Return whether the replies are final: none is a refusal that is expected to pass within seconds."""
+    """Return whether the replies are final: no reply is a refusal that is expected to pass within seconds."""
     return not any(isinstance(reply, Refused) and reply.is_retryable for reply in replies)
 
 

@@ -26,10 +26,10 @@ class PrimaryStatus:
     product: str
     """"Valkey" or "Redis\""""
     version: str
-    """such as "9.1.2\""""
+    """version of the server, such as "9.1.2\""""
     fsync: Fsync
     memory_bytes: int
-    """memory in use"""
+    """bytes of memory in use"""
     memory_limit_bytes: int
     """`maxmemory`; 0 means no limit"""
 

@@ -49,8 +49,8 @@ def is_ask(reply: Reply | Refused) -> bool:
 def refusal_of(text: str) -> Refused:
     """Return the error for a server's error text.
 
-    Only the first word is kept, because the rest may quote arguments and thus messages. A redirect also keeps the
-    address in it.
+    Only the first word is kept, because the rest may quote arguments and thus messages. For a redirect, the slot and
+    the address are kept too.
     """
     code, _, rest = text.partition(" ")
     if code in {"ASK", "MOVED"}:

@@ -22,7 +22,7 @@ class RouteState(Protocol):
         ...
 
     async def ask(self, redirect: Redirected, command: Sequence[Argument]) -> Reply | Refused:
-        """Send one command to the server that an ASK redirect names. Later commands go to the old server."""
+        """Send one command to the server that an ASK redirect names. The route does not change for later commands."""
         ...
 
 

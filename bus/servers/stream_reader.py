@@ -67,7 +67,7 @@ class StreamReader:
         The new ids of such a stream may stay below the known position for a long time.
 
         Returns:
-            Whether a stream has lost its end, so that entries may have been missed.
+            Whether a stream has lost its end. If so, entries may have been missed.
 
         Raises:
             Unavailable: the server did not answer.

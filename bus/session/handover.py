@@ -18,10 +18,10 @@ _WITHDRAW = Script("withdraw")
 async def hand_over(
     self: HasResources, agent: str, *, by: str | None = None, reason: str | None = None, expected: int | None = None
 ) -> Receipt:
-    """Hand the session over to another agent, which continues its loop from the log.
+    """Hand the session over to another agent. The new agent continues the session's loop from the log.
 
     One step appends a `SessionAssigned` event, changes the session's agent, wakes the new agent's workers, and ends the
-    old worker's lease. Later appends of the old worker raise `Fenced`; its loop ends without an error.
+    old worker's lease. Later appends of the old worker raise `Fenced`; the old worker's loop ends without an error.
 
     A cancelled call may have handed the session over. A repeat is safe: it changes nothing if the first call succeeded.
 

@@ -12,13 +12,14 @@ _LEASE = "pass the lease that `acquire_lease` returned"
 
 
 def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float | None = None) -> SessionLease:
-    """Return a lease of this session for `async with`: acquired at the start, renewed, and released at the end.
+    """Return a lease of this session for `async with`. The block acquires the lease, renews it, and releases it at the
+    end.
 
         async with session.lease("host-1") as lease:
             await session.publish(message, epoch=lease.epoch)
 
     Only one holder runs a session's loop at a time. A nested block of the same object re-enters the lease. A block of
-    another object waits, even if it has the same holder name.
+    another object waits, even if both objects have the same holder name.
 
     Args:
         holder: name of the holder, shown by monitoring. It need not be unique.

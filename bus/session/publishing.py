@@ -23,7 +23,7 @@ from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
 __all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
 
 PUBLISH_SECONDS = 10.0
-"""The default of `seconds`, the time limit of a publish."""
+"""The default time limit of a publish, in seconds."""
 
 
 async def publish(
@@ -105,7 +105,8 @@ async def append(
     conditions: AppendConditions,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
-    """Append messages under conditions. For the modules of this package; returns and raises as `publish`."""
+    """Append messages under conditions. Only modules of this package call this. Returns and raises the same as
+    `publish`."""
     resources = self.resources
     return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
 
@@ -120,7 +121,7 @@ async def try_publish(
     agent: str | None = None,
     seconds: float = PUBLISH_SECONDS,
 ) -> Outcome:
-    """Publish like `publish`, but return the error if the log refuses the messages, instead of raising it.
+    """Publish like `publish`, but if the log refuses the messages, return the error instead of raising it.
 
     The arguments are the same as for `publish`.
 
@@ -178,7 +179,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     """Reopen the session and append its first messages, in one step.
 
     An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. If the
-    session is already open, it stays open and all of these messages are appended.
+    session is already open, it stays open. All these messages are appended nevertheless.
 
     Args:
         *messages: the first messages; may be empty.
@@ -210,7 +211,7 @@ async def preview(
     If the call is cancelled, the deltas may have been shown.
 
     Args:
-        *deltas: the next pieces of one or more messages. A delta of kind `cut` ends its message.
+        *deltas: the next pieces of one or more messages. A delta of kind `cut` ends the message.
         epoch: show the deltas only while the lease with this epoch is the newest. None means no lease is needed.
         seconds: time limit in seconds for the whole call, including retries.
 
@@ -223,7 +224,7 @@ async def preview(
         PreviewFull: unfinished messages use all the space. Nothing was shown. Cuts are still accepted.
         LogRolledBack: the server lost the previous preview. Nothing was shown. Stop previewing this message.
         Unavailable: no answer in time. The deltas may have been shown. Stop previewing this message: a later delta
-            could leave a gap in its text.
+            could leave a gap in the message's text.
     """
     require_all("deltas", deltas, Delta, "pass deltas, as in preview(Delta(…))")
     require_epoch(epoch)

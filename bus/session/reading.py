@@ -94,8 +94,8 @@ async def pages(
         kinds: as for `read`.
         after: as for `read`.
         until: as for `read`.
-        first: a `first_page` for the same `lanes` and `after`, which another command has already read. None reads the
-            first page.
+        first: the result of `first_page` for the same `lanes` and `after`, after it was sent with another command. None
+            reads the first page.
 
     Raises:
         BusError: the errors of `read`.
@@ -110,7 +110,7 @@ async def pages(
 
 
 def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor | str = START) -> FirstPage:
-    """Return a request for the first page of `pages`. No I/O.
+    """Return a request for the first page of `pages`. Does no I/O.
 
     The request is sent together with another command, for example with the `fetch` of `Bus.consumer`.
 
@@ -185,8 +185,8 @@ async def subscribe(
         kinds: yield only these kinds of messages; None means all. The kind of a message is its role, such as `user` or
             `toolResult`. The kind of a context entry or of an extension message is its `kind`, such as `compaction`;
             `agent.*` selects all kinds with that prefix. Undecodable entries and live deltas are always yielded.
-        after: start after this cursor, or after its text as `str()` writes it. After the cursor of a live delta, an
-            unfinished message continues there.
+        after: start after this cursor, or after its text as `str()` writes it. If this is the cursor of a live delta,
+            an unfinished message continues after that delta.
         live: also yield live deltas. They hold LLM content, so do not show them to readers without access to the LLM
             lane. If `after` is the cursor of an entry, a snapshot of each unfinished message is yielded first, with
             that cursor. If the LLM lane is selected, no delta of a message is yielded after the end of the message.

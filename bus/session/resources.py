@@ -36,7 +36,7 @@ class SessionResources(NamedTuple):
 
 
 class HasResources(Protocol):
-    """The type of `self` in the functions of other modules that `Session` has as methods."""
+    """The type of `self` in functions that other modules define and that `Session` uses as methods."""
 
     @property
     def resources(self) -> SessionResources:

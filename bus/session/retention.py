@@ -130,9 +130,9 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
 
     Raises:
         EraseRefused: forks share the session's entries. Nothing was removed.
-        NoArchive: the bus was opened without an archive, and entries of this session are archived. With `media`: the
-            same for entries of any session. Nothing was removed.
-        ArchiveDamaged: the archive holds none of this session's archived entries; it may be another archive. Nothing
+        NoArchive: the bus was opened without an archive, and entries of this session are archived; with `media`,
+            entries of any session. Nothing was removed.
+        ArchiveDamaged: the archive holds none of this session's archived entries; it may be the wrong archive. Nothing
             was removed. With `media`: an archive cannot be searched for references. Then the session is erased and no
             media are deleted; repeat the call without `media`.
         Unavailable: the server or a store cannot be reached, or a rewrite is running. Call again.

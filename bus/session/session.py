@@ -15,13 +15,14 @@ __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "requ
 
 
 class OpenSession(Protocol):
-    """Opens another session of the same bus: `Bus.session`."""
+    """Opens another session of the same bus, as `Bus.session` does."""
 
     def __call__(self, session_id: str, *, agent: str | None = None) -> "Session": ...
 
 
 class Session:
-    """One session of the bus. `Bus.session` returns one without I/O; the first publish creates it on the server.
+    """One session of the bus. `Bus.session` returns a `Session` without I/O; the first publish creates the session on
+    the server.
 
     The methods are defined in the modules of this package, by topic. Every method that waits raises `Unavailable` if
     the server cannot be reached.
@@ -82,14 +83,14 @@ class Session:
     wait_for_wake_up = leases.wait_for_wake_up
 
     async def fork(self, at: int | None = None, *, id: str | None = None, agent: str | None = None) -> "Session":
-        """Create a session that shares the entries of this session up to a position, and has its own after that.
+        """Create a session that shares this session's entries up to a position, and has its own entries after that.
 
         No entry is copied, so a fork takes the same time for any length. A reader sees the fork as one session from
         position 1 on; shared entries carry the fork's id. The fork has its own producers, publish keys, lease,
         projections and size. It starts open and wakes no worker.
 
-        While the fork exists, trimming the shared entries or erasing this session needs `force`. A cancelled or failed
-        call may have this effect too; a repeat with the same `id` and `at` completes the fork.
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. This may also be so
+        after a cancelled or failed call; a repeat with the same `id` and `at` completes the fork.
 
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
@@ -126,7 +127,7 @@ class Session:
 
 
 def require_session(session: object) -> None:
-    """Raise InvalidArgument if `session` is not a `Session`. A session id is not one."""
+    """Raise InvalidArgument if `session` is not a `Session`. A session id is not accepted."""
     require_instance("session", session, Session, "pass a Session, as bus.session('support-42') returns it")
 
 

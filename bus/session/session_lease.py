@@ -28,13 +28,14 @@ _finishing: set[asyncio.Task[None]] = set()
 
 
 class SessionLease:
-    """The right to run a session's loop, held for the length of an `async with` block. `Session.lease` creates one.
+    """The right to run a session's loop, held for the length of an `async with` block. `Session.lease` creates the
+    object.
 
     Holding: the lease is renewed in the background, three times in `seconds`. After a crash, the lease expires.
 
     Re-entering: while a block of the object is open, another block of the same object shares the lease, in any task.
-    The lease is released at the end of the last open block. A block of another object waits, even if it has the same
-    holder name.
+    The lease is released at the end of the last open block. A block of another object waits, even if both objects have
+    the same holder name.
 
     Losing: another holder may take over a lease that was not renewed in time. `is_lost` is then true, and a publish
     with `epoch` raises `Fenced`. The block continues: use `wait_lost` to know when to stop.
@@ -95,7 +96,7 @@ class SessionLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a block is open and its lease was lost: taken over, or not renewed for `seconds`."""
+        """Whether a block is open and the lease was lost: taken over, or not renewed for `seconds`."""
         return self._lease is not None and self._lost.is_set()
 
     async def wait_lost(self) -> None:

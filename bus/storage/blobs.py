@@ -24,8 +24,8 @@ class BlobStore(Protocol):
     A name identifies the content. So a stored blob with the size of the new bytes is assumed to have the same bytes. A
     stored blob of another size is damaged and is replaced.
 
-    Every method raises Unavailable if the store cannot be reached or fails, and SetupError if it denies access or does
-    not exist.
+    Every method raises Unavailable if the store cannot be reached or fails, and SetupError if the store denies access
+    or does not exist.
     """
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
@@ -36,7 +36,7 @@ class BlobStore(Protocol):
         Args:
             name: the blob's name.
             data: the bytes.
-            content_type: the media type, if the store keeps one; None means arbitrary bytes.
+            content_type: the media type, for stores that keep media types; None means arbitrary bytes.
         """
         ...
 
@@ -58,7 +58,7 @@ class BlobStore(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Delete a blob. Do nothing if it does not exist."""
+        """Delete a blob. Do nothing if the blob does not exist."""
         ...
 
     async def clear(self, folder: str) -> None:

@@ -27,7 +27,7 @@ _PART = ".part"
 
 
 class Folder:
-    """A `BlobStore` in a directory, which is created if it is missing. Only its owner can read the files.
+    """A `BlobStore` in a directory. A missing directory is created. Only the directory's owner can read the files.
 
     Calls run in threads; a cancelled call waits for its thread to end.
     """

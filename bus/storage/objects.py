@@ -117,7 +117,7 @@ class Objects:
     async def sign(self, name: str, duration: timedelta) -> str | None:
         """Return a signed URL with which any client can read the blob for `duration`.
 
-        None if the store has no signed URLs.
+        Return None if the store has no signed URLs.
         """
         import obstore  # noqa: PLC0415
         from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415

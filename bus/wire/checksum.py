@@ -18,5 +18,5 @@ __all__ = ("seed_of",)
 
 @lru_cache(maxsize=1024)
 def seed_of(version: int, producer: str, lane: Lane) -> int:
-    """Return the CRC of version, producer and lane. It is the initial value for the CRC of the message's JSON."""
+    """Return the CRC of version, producer and lane: the initial value for the CRC of a message's JSON."""
     return crc32(f"{version} {producer} {lane.value} ".encode())

@@ -54,7 +54,7 @@ MESSAGE_LIMIT_BYTES = 1_048_576
 """Maximum number of bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
-"""The version of the stored form. Raise it together with a new step in upcasters.py."""
+"""The version of the stored form. Increase this number when you add a step to upcasters.py."""
 
 require_steps(VERSION)
 

@@ -26,8 +26,8 @@ class Cursor(NamedTuple):
     """number of the last live delta that was seen at this position; 0 is before the first delta"""
     incarnation: str = ""
     """token of the log's incarnation. A log that loses its end gets a new incarnation, so that a cursor of
-    lost entries is detected. A cursor with "" was not read from the log. It is only checked
-    that such a cursor is not beyond the log's end"""
+    lost entries is detected. A cursor with "" was not read from the log. Of such a cursor, only the position is
+    checked: it must not be beyond the log's end"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -40,11 +40,11 @@ class Cursor(NamedTuple):
 
     @classmethod
     def of(cls, given: "Cursor | str", name: str = "after") -> "Cursor":
-        """Return a cursor that a caller passed, as it is or as the text that `str()` returns.
+        """Return the cursor that a caller passed, either as a `Cursor` or as the text that `str()` returns.
 
         Args:
             given: the cursor.
-            name: the argument, for the error.
+            name: the caller's name for the argument, for the error.
 
         Raises:
             InvalidCursor: the text is no cursor.

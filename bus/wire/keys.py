@@ -97,7 +97,7 @@ __all__ = (
 )
 
 ALL_AGENTS = ":agents"
-"""The field of a bucket's sessions hash with the number of sessions of each agent, as JSON."""
+"""The field of a bucket's sessions hash that holds the number of sessions of each agent, as JSON."""
 
 BUCKETS = 64
 """Number of buckets of a new namespace. The number never changes afterwards."""
@@ -106,7 +106,7 @@ ALL_BYTES = ":bytes"
 """The field of a bucket's sessions hash that counts the bytes of all sessions. No session id contains a colon."""
 
 DEFAULT_AGENT = "agent"
-"""The agent of sessions that were published to without a name, if the namespace has no other default."""
+"""The agent of sessions that were published to without the name of an agent, if the namespace has no other default."""
 
 _GROUP, _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"[!-~]{1,128}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -119,7 +119,7 @@ def check_session_id(session: str, argument: str = "session_id") -> str:
 
     Args:
         session: the session id.
-        argument: what the caller calls it, for the error.
+        argument: the caller's name for the argument, for the error.
 
     Raises:
         InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
@@ -161,7 +161,7 @@ def check_agent(name: str, argument: str = "agent") -> str:
 
     Args:
         name: the name.
-        argument: what the caller calls it, for the error.
+        argument: the caller's name for the argument, for the error.
 
     Raises:
         InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
@@ -277,7 +277,8 @@ class Keys:
         return f"{self.namespace}:{{{bucket}}}:forged"
 
     def order(self, bucket: int, agent: str) -> str:
-        """Return the sorted set of an agent's sessions that ever woke a worker, by the number of their last wake-up."""
+        """Return the key of the sorted set of an agent's sessions that ever woke a worker. The score is a session's
+        last wake-up number."""
         return f"{self.namespace}:{{{bucket}}}:order:{agent}"
 
     def woken(self, bucket: int) -> str:
@@ -293,7 +294,8 @@ class Keys:
         return f"{self.namespace}:{{{bucket}}}:groups"
 
     def open(self, bucket: int, agent: str, group: str) -> str:
-        """Return the hash of a group's open work for an agent: assigned, waiting for a retry, or released."""
+        """Return the key of the hash of a group's open work for an agent: assigned, waiting for a retry, or
+        released."""
         return f"{self.namespace}:{{{bucket}}}:open:{agent}:{group}"
 
     def due(self, bucket: int, agent: str, group: str) -> str:
