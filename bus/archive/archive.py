@@ -192,8 +192,7 @@ class Archive:
         Args:
             head: head of the session.
             position: the position to find.
-            chain_names: cache of the segment names in the chain, the last first. It is filled if the server lost its
-                index.
+            chain_names: cache of the segment names in the chain, the last first. Filled if the server lost its index.
         """
         indexed = await archived_segments(self.log, head.session, position, 1)
         if indexed:

@@ -20,7 +20,7 @@ _OBJECTS = "archive store"
 
 
 class _BlobArchive:
-    """An `ArchiveStore` on a blob store. The name of a file is checked and is then the name of its blob."""
+    """An `ArchiveStore` on a blob store. Checks the name of a file, and uses it as the name of the blob."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -49,7 +49,7 @@ class _BlobArchive:
 class DirectoryArchive(_BlobArchive):
     """An `ArchiveStore` in a directory.
 
-    The directory is created if it is missing. Only its owner can read it and its files. When `put_if_absent` returns,
+    A missing directory is created. Only the owner can read the directory and its files. When `put_if_absent` returns,
     the file and its name are on disk. `clear` also removes partly written files and files of other programs.
 
     Args:

@@ -28,7 +28,7 @@ class SegmentName(NamedTuple):
         """Parse the text that `str()` returns.
 
         Raises:
-            InvalidArchiveName: the text has another form.
+            InvalidArchiveName: the text does not have the form `<first>-<last>-<sha256>`.
         """
         match = _STEM.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
@@ -50,7 +50,7 @@ class Tip(NamedTuple):
         """Parse the text that `str()` returns.
 
         Raises:
-            InvalidArchiveName: the text has another form.
+            InvalidArchiveName: the text does not have the form `<number> <first>-<last>-<sha256>`.
         """
         number, _, name = text.partition(" ")
         if not (number.isascii() and number.isdigit()):

@@ -37,7 +37,7 @@ __all__ = ("LINE_LIMIT_BYTES", "Header", "LaneEntry", "Segment", "line_of", "rea
 FORMAT, VERSION = "lanebus-archive", 1
 
 LINE_LIMIT_BYTES = 32 * 1_048_576
-"""Maximum number of bytes of one line. The line of an entry that the bus wrote has at most a tenth of this."""
+"""Maximum number of bytes of one line. The line of an entry that the bus wrote has at most a tenth of this number."""
 
 TEXT_LIMIT_BYTES = 2 * LINE_LIMIT_BYTES
 """Maximum number of bytes of all lines of a segment. A file that decompresses to more is refused."""
@@ -61,7 +61,7 @@ class Header(NamedTuple):
     incarnation: str
     """the incarnation that wrote the entry at `last`; "" if the entry names no incarnation"""
     previous: str
-    """name of the previous segment, which ends in the SHA-256 of its file; "" for the first segment"""
+    """name of the previous segment, `<first>-<last>-<sha256>`; "" for the first segment"""
 
 
 class Segment(NamedTuple):

@@ -33,7 +33,7 @@ class FollowedSession:
         forget: Callable[[FollowedSession], None],
         changed: Callable[[FollowedSession], None],
     ) -> None:
-        """Begin to follow a session at the end that `head` states.
+        """Begin to follow a session at the end that `head` reports.
 
         Args:
             head: the session's head.
@@ -44,9 +44,10 @@ class FollowedSession:
         """
         self.session, self.cursor = head.session, head.cursor
         self.proof = head.cursor
-        """cursor of the last head that was read. As long as it is valid, the log has lost nothing that the hub read"""
+        """cursor of the last head that was read. As long as this cursor is valid, the log has lost nothing that the hub
+        read"""
         self.caught_up = head
-        """the last head up to whose end the hub has read"""
+        """the last head whose entries the hub has read completely"""
         self.bucket = keys.bucket(head.session)
         self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
         self.live_name = keys.live(head.session)

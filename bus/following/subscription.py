@@ -40,7 +40,7 @@ class HubBounds:
     silence_seconds: float = 3.0
     """Seconds beyond `block_seconds` after which a read without a reply means that the connection is dead."""
     index_page: int = 1_000
-    """Maximum number of entries of one index in one reply. An index is never trimmed to fewer entries than this."""
+    """Maximum number of entries of one index in one reply. A trim of an index keeps at least this many entries."""
     sessions_at_once: int = 100
     """Maximum number of sessions that are read in one round trip."""
     unsized_sessions: int = 16

@@ -41,8 +41,8 @@ class Backlog:
         self._holders: dict[AgentBucket, tuple[str, ...]] = {}
         self._named: dict[AgentBucket, dict[str, None]] = {}
         self._losses, self._recovered = 1, 0
-        """number of possibly lost replies with work items, and number of these losses after which the work items were
-        fetched again. The first loss stands for an earlier process that may have left work items under this name"""
+        """number of replies with work items that may be lost, and the number of such losses from which the consumer has
+        recovered. The first loss stands for an earlier process that may have left work items under this name"""
         self._recover_at = -inf
 
     def __bool__(self) -> bool:
@@ -140,7 +140,7 @@ class Backlog:
         return self._in_flight.add(works)
 
     def _take_turns(self, limit: int) -> dict[AgentBucket, int]:
-        """Divide `limit` works: one for each agent and bucket in turn, until it is used up or none is left."""
+        """Divide `limit` among agents and buckets: one work item for each in turn, as long as work items are left."""
         limits: dict[AgentBucket, int] = {}
         left = dict(self._available)
         while left and limit > 0:
@@ -153,7 +153,7 @@ class Backlog:
         return limits
 
     def _note_remaining(self, place: AgentBucket, fetched: Fetched, now: float) -> None:
-        """Note the works that are left. A place that is known already keeps its turn."""
+        """Note the work items that are left. An agent and bucket that are already known keep their turn."""
         if fetched.remaining:
             self._available[place] = fetched.remaining
         else:

@@ -23,7 +23,8 @@ __all__ = ("GroupReader",)
 class GroupReader:
     """Fetches the work items of some buckets on one server.
 
-    The consumer's own unfinished work items come first, then work items of silent consumers, due and new work items.
+    The consumer's own unfinished work items come first, then work items of silent consumers, then due and new work
+    items.
     """
 
     def __init__(self, route: Route, keys: Keys, backlog: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:

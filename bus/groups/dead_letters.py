@@ -158,7 +158,7 @@ class DeadLetters:
         return count + await self.redrive(page)
 
     async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
-        """Redrive letters of one bucket. Repeat those whose session was handed over after its agent was read."""
+        """Redrive letters of one bucket. Try again if a session was handed over after its agent was read."""
         count = 0
         while letters:
             heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]

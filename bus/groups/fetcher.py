@@ -44,9 +44,9 @@ class Fetcher:
         self._beat_at = 0.0
         self._silent = frozenset[str]()
         self.is_answered = True
-        """the last heartbeat that ended was answered"""
+        """whether the last heartbeat that ended was answered"""
         self.fetch_fault: Unavailable | None = None
-        """why the last poll failed; None if it was answered"""
+        """the error of the last poll; None if the server answered"""
         self._backoff = Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
 
     async def poll(self, free: int) -> list[Work]:

@@ -56,7 +56,8 @@ class Liveness:
         self._observed = observed
 
     def note_holders(self, names: Iterable[str], now: float) -> None:
-        """Begin to observe consumers that have work but never sent a heartbeat. They become silent if none arrives.
+        """Begin to observe consumers that have work but never sent a heartbeat. They become silent if no heartbeat
+        arrives.
 
         Args:
             names: the consumers that have work.

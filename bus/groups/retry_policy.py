@@ -52,8 +52,8 @@ class RetryPolicy:
     keeps workers that failed at the same time from retrying at the same time.
 
     Raises:
-        SetupError: `attempts` or `factor` is below 1, a number of seconds is negative or not finite, there is no such
-            `jitter`, or a field has a wrong type.
+        SetupError: `attempts` or `factor` is below 1, a number of seconds is negative or not finite, `jitter` is
+            unknown, or a field has a wrong type.
     """
 
     attempts: int = 5

@@ -55,7 +55,7 @@ class LogBounds:
     """Seconds after which the count of all sessions' bytes is stale. A stale count is refreshed before a publish is
     compared with the limit."""
     live_index: int = 1_000
-    """A bucket's index of live deltas is never trimmed to fewer entries than this."""
+    """Minimum number of entries that a trim keeps in a bucket's index of live deltas."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "bounds.log", zero=("quarantine_attempts", "size_seconds"))

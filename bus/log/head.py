@@ -55,7 +55,7 @@ class Origin(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The position of the last shared entry; 0 if none is shared."""
+        """The position of the last shared entry; 0 if no entry is shared."""
         return self.cursor.position
 
 

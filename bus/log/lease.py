@@ -27,7 +27,7 @@ class _Refusal(IntEnum):
     """Answers of the script in place of an epoch."""
 
     OTHER_AGENT = -2
-    """the session belongs to another agent than the believed one"""
+    """the session does not belong to the agent in the lease"""
 
 
 class Lease(NamedTuple):
@@ -50,7 +50,7 @@ class LeaseAnswer(NamedTuple):
     """seconds until another owner's lease expires; 0.0 if no other owner has a lease. A release of that lease wakes the
     workers"""
     rests_seconds: float = 0.0
-    """seconds until the session's next attempt is due; 0.0 if it is due now"""
+    """seconds until the session's next attempt is due"""
 
 
 class Leases:

@@ -85,7 +85,7 @@ def key_of(url: str) -> str:
     """Return the key in an `agentflow://media/<key>` URL.
 
     Raises:
-        InvalidMediaKey: the URL has another form.
+        InvalidMediaKey: the URL does not have this form.
     """
     if not url.startswith(_PREFIX):
         raise InvalidMediaKey(url)

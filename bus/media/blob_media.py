@@ -60,7 +60,7 @@ class _BlobMedia:
 class DirectoryMedia(_BlobMedia):
     """A `MediaStore` in a directory, with one file per media: `ab/cd/<sha256>`.
 
-    The directory is created if it is missing. Only its owner can read it and its files. When `put_if_absent` returns,
+    A missing directory is created. Only the owner can read the directory and its files. When `put_if_absent` returns,
     the file and its name are on disk. Calls run in worker threads; a cancelled call waits for its thread to end.
 
     Args:

@@ -43,8 +43,7 @@ class Offload:
         self._store = store
         self._limit_bytes = sys.maxsize if limit_bytes is None else limit_bytes
         self.body_bytes = -(-self._limit_bytes // 3) * 4
-        """A message whose JSON is shorter than this holds no media to move, because the base64 text of such media is at
-        least this long."""
+        """A message with shorter JSON holds no media to store: the base64 text of such media is at least this long."""
         self.turns: dict[str, anyio.Lock] = {}
         """The sessions with a publish that is still storing media. Later publishes to them must use `turn`."""
 

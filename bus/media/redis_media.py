@@ -24,7 +24,7 @@ REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
 
 
 class RedisMedia:
-    """A `MediaStore` on the bus's own server. `Bus.open` creates one if no other store is passed.
+    """A `MediaStore` on the bus's own server. `Bus.open` creates this store if no other store is passed.
 
     The store has its own connections, so that large media do not delay publishing or reading.
 

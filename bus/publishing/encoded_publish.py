@@ -27,7 +27,7 @@ _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
 
 KEY_LIMIT_BYTES = 1_024
-"""Maximum number of UTF-8 bytes of a publish's key, which is stored as long as the session exists. This limit is part
+"""Maximum number of UTF-8 bytes of a publish's key. A key is stored as long as the session exists. This limit is part
 of the stored format, not a setting."""
 
 
@@ -97,7 +97,7 @@ def encode_publish(
         The encoded publish, or None if a message has `heavy_bytes` or more.
 
     Raises:
-        NotAMessage: an argument is no message.
+        NotAMessage: an argument is not a message.
         MessageTooLarge: a message is over `limit_bytes`.
         DecodeError: the key contains a lone surrogate.
         KeyTooLong: the key is over `KEY_LIMIT_BYTES`.
@@ -159,7 +159,8 @@ def _require_messages(messages: Sequence[object]) -> None:
 
 
 def _advice(given: object) -> str:
-    """Return advice how to make a message from `given`. It quotes no content, because that may be private."""
+    """Return advice how to make a message from `given`. The advice quotes no content, because content may be
+    private."""
     match given:
         case str() | None:
             return "make one, such as UserMessage.text(…)"

@@ -127,8 +127,10 @@ class Outbox:
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
-        """Return the first and the last number to settle, and whether to force the last number: to mark it as used even
-        if earlier numbers are missing."""
+        """Return the first and the last number to settle, and whether to force the last number.
+
+        A forced number is marked as used even if earlier numbers are missing.
+        """
         trouble = self._begin_trouble()
         last = max([self.answered, *(append.number for append in trouble.doubtful)])
         if trouble.is_rolled_back:  # force a number above that of any late copy of an append

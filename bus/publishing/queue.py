@@ -33,10 +33,11 @@ class Waiting(Protocol):
 
 
 class Deadlines:
-    """Expires callers at their deadlines. One timer serves all callers, because most are answered before it fires.
+    """Expires callers at their deadlines. One timer serves all callers, because most callers are answered before the
+    timer fires.
 
-    A heap finds the next deadline. The heap holds weak references to callers. Answered callers are removed from the
-    heap each time its size has doubled. If many deadlines pass at once, other tasks run in between.
+    A heap finds the next deadline. The heap holds weak references to callers. Answered callers are removed each time
+    the heap's size has doubled. If many deadlines pass at once, other tasks run in between.
     """
 
     def __init__(self, at_once: int) -> None:

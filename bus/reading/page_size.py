@@ -51,7 +51,7 @@ class Pager:
             self.count = min(self._most, max(self._safe, min(fitting, self.count * GROWTH)))
 
     def shrink(self) -> bool:
-        """Reduce the next count after a lost reply, which may have been too large.
+        """Reduce the next count after a lost reply, because the reply may have been too large.
 
         Return False if the count cannot be reduced further.
         """

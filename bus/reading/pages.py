@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ("LanePages", "fetch_page", "first_page", "stream_pages", "whole", "with_rest")
 
 SMALL_BYTES = 16_384
-"""A reply of at most this size never makes the server close the connection: the server does not count the buffer of
-such a reply."""
+"""A reply of at most this size never makes the server close the connection: the server's output limit does not count
+the buffer of such a reply."""
 
 _FIRST_SIZE = Script("first_size")
 

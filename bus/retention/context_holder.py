@@ -25,8 +25,8 @@ _LOOPS = Selection.of({Lane.EXTENSION}, {AgentStarted.KIND})
 
 
 async def context_holder(log: Log, session: str, before: int) -> Mapping[str, int]:
-    """Map the holder `a:<agent>` to the position after which the agent's workers need entries. Return an empty mapping
-    if the workers need no entries.
+    """Return a mapping from the holder `a:<agent>` to the position after which the agent's workers need entries. The
+    mapping is empty if the workers need no entries.
 
     A worker without the session in memory reads the LLM lane from its first entry. The workers need no entry if no
     worker has run a loop in the session, or if the context is already incomplete.
@@ -61,7 +61,7 @@ async def context_holder(log: Log, session: str, before: int) -> Mapping[str, in
 
 
 async def _first(log: Log, session: str, selection: Selection, start: int, until: int | None) -> Envelope | None:
-    """Return the first selected entry after a position, up to another; None if there is none."""
+    """Return the first selected entry after one position and up to another position; None if no entry is selected."""
     async with aclosing(read_pages(log, session, selection, Cursor(start), until)) as pages:
         async for page in pages:
             if page.envelopes:

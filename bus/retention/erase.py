@@ -120,15 +120,15 @@ class _Tombstone(NamedTuple):
     """The result of the first step of an erasure, which the later steps need."""
 
     first: str
-    """the first id in shared streams whose entry may name the session"""
+    """id of the first entry in shared streams that may name the session"""
     last_notice: str
-    """the last id in the change notices whose entry may name the session"""
+    """id of the last change notice that may name the session"""
     last_wake_up: str
-    """the last id in the wake-ups whose entry may name the session"""
+    """id of the last wake-up that may name the session"""
     notice: str
     """id of the change notice that announced the erasure; "" if none was written"""
     parent: str
-    """the session's parent; "" if the session is no fork"""
+    """the session's parent; "" if the session is not a fork"""
     groups: tuple[tuple[str, str], ...]
     """each agent that a consumer group has fetched for in this bucket, and the group"""
     checkpoints: tuple[bytes, ...]

@@ -20,7 +20,7 @@ class Backoff:
         Args:
             first: seconds before the second attempt.
             longest: maximum number of seconds before any later attempt.
-            factor: how much longer each pause is than the previous one.
+            factor: number by which a pause is multiplied to get the next pause.
             jitter: random part of a pause. With 0.5, a pause takes 0.5 to 1.5 times its length.
             patience: seconds after the first `wait` until `wait` returns False. A pause is not shortened for it.
         """

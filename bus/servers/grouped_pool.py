@@ -33,8 +33,8 @@ class GroupedPool:
     Calls that may take long, or that must not run twice, are not grouped. A cancelled caller does not affect the other
     calls of its group; the commands of the cancelled call may be executed.
 
-    If a group fails, its calls are sent again separately and at the same time, so that one failing call does not fail
-    the other calls. A call that has no answer after another `answer_seconds` fails with the error of the group.
+    If a group fails, its calls are sent again separately and at the same time. So one failing call does not fail the
+    other calls. A call that has no answer after another `answer_seconds` fails with the error of the group.
     """
 
     def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:

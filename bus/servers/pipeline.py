@@ -53,7 +53,7 @@ class Pipeline(asyncio.Protocol):
         self._last_byte_at = 0.0
         self._unsent = 0
         self.fault: Unavailable | None = None
-        """the error that broke the connection; None while it works"""
+        """the error that broke the connection; None while the connection works"""
 
     def submit(self, data: Sequence[bytes], request: Request) -> None:
         """Write a request.

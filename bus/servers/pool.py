@@ -47,7 +47,7 @@ class Pool(Protocol):
     ) -> list[Reply | Refused]:
         """Send several commands, in one write to each server. Commands for one session keep their order.
 
-        See `call` for repetition and errors. If a command is refused, its reply is the `Refused`, which is not raised.
+        See `call` for repetition and errors. The reply to a refused command is a `Refused`, which is not raised.
         """
         ...
 

@@ -114,7 +114,7 @@ async def save_checkpoint(self: HasResources, name: str, cursor: Cursor | str, *
 
 
 async def load_checkpoint(self: HasResources, name: str) -> Cursor | None:
-    """Return the stored cursor of a reader, or None if none is stored.
+    """Return the stored cursor of a reader, or None if no cursor is stored.
 
     Args:
         name: name of the reader.

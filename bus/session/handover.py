@@ -67,9 +67,10 @@ async def hand_over(
 
 
 async def _withdraw(self: HasResources, agent: str) -> None:
-    """Delete the session's open work of the old agent, so that its workers notice at their next heartbeat.
+    """Delete the session's open work of the old agent, so that the old workers notice the handover at their next
+    heartbeat.
 
-    It is only tidier so: work of a session that left the agent is dropped wherever it is found.
+    Only tidies up: workers drop the work of a session that left their agent wherever they find it.
     """
     log, session = self.resources.log, self.resources.id
     keys, bucket = log.keys, log.keys.bucket(session)

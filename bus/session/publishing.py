@@ -69,7 +69,7 @@ async def publish(
         One position per message. For a repeated `key`, the positions of the first publish.
 
     Raises:
-        NotAMessage: an argument is no message, such as a dict or a string. Nothing was appended.
+        NotAMessage: an argument is not a message but, for example, a dict or a string. Nothing was appended.
         DecodeError: there are no messages.
         MessageTooLarge: a message is too large. Nothing was appended.
         KeyTooLong: the key is too long. Nothing was appended.
@@ -233,7 +233,7 @@ async def preview(
 
 
 def _checked(conditions: AppendConditions) -> AppendConditions:
-    """Return conditions of a caller whose types are right. Raise InvalidArgument else."""
+    """Return the conditions after checking their types. Raise InvalidArgument if a type is wrong."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
     require_count("expected", conditions.expected, is_optional=True)
     require_epoch(conditions.epoch)

@@ -57,7 +57,7 @@ async def read(
     Raises:
         NoLanes: `lanes` is empty.
         NoKinds: `kinds` is empty.
-        InvalidCursor: `after` is a text that is no cursor.
+        InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
@@ -196,7 +196,7 @@ async def subscribe(
     Raises:
         NoLanes: `lanes` is empty.
         NoKinds: `kinds` is empty.
-        InvalidCursor: `after` is a text that is no cursor.
+        InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.

@@ -64,7 +64,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     - A reader or projection needs the entries after its checkpoint, unless the archive has these entries.
     - A fork needs the entries that it shares with this session, unless the archive has these entries.
     - The workers of the session's agent need all entries of the LLM lane, unless the archive has these entries. Workers
-      build the context from the first entry. If no worker has run a loop in the session, its agent is no holder.
+      build the context from the first entry. A session in which no worker has run a loop has no such holder.
 
     So archive a session before you trim it, and open the workers' buses with the archive. If the session is a fork,
     only the fork's own entries are removed.

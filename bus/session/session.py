@@ -42,7 +42,7 @@ class Session:
         self.media = resources.media
         """the bus's media store; `resolve_media` loads the media that messages refer to"""
         self.resources = resources
-        """internal: the parts of the bus that the methods use. It may change"""
+        """internal: the parts of the bus that the methods use. This attribute may change"""
         self._open_session = open_session
 
     def __repr__(self) -> str:
@@ -89,12 +89,12 @@ class Session:
         position 1 on; shared entries carry the fork's id. The fork has its own producers, publish keys, lease,
         projections and size. It starts open and wakes no worker.
 
-        While the fork exists, trimming the shared entries or erasing this session needs `force`. This may also be so
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. The same may hold
         after a cancelled or failed call; a repeat with the same `id` and `at` completes the fork.
 
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
-            id: id of the fork. None generates one. A repeat with the same `id` and `at` changes nothing.
+            id: id of the fork. None generates an id. A repeat with the same `id` and `at` changes nothing.
             agent: the agent that the fork belongs to; None means this session's agent.
 
         Raises:

@@ -27,7 +27,8 @@ _PART = ".part"
 
 
 class Folder:
-    """A `BlobStore` in a directory. A missing directory is created. Only the directory's owner can read the files.
+    """A `BlobStore` in a directory. A missing directory is created. Only the owner can read the directory and its
+    files.
 
     Calls run in threads; a cancelled call waits for its thread to end.
     """

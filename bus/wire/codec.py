@@ -88,8 +88,8 @@ def encode(message: Publishable | Delta) -> bytes:
     """Return a message's JSON in UTF-8, for field `m`.
 
     Raises:
-        DecodeError: free JSON, such as a tool's arguments or metadata, is nested too deep or has a number with too many
-            digits, or a text contains a lone surrogate.
+        DecodeError: free JSON, such as a tool's arguments, is nested too deep or has a number with too many digits, or
+            a text contains a lone surrogate.
     """
     try:
         if _is_simple(message):

@@ -47,7 +47,7 @@ class Cursor(NamedTuple):
             name: the caller's name for the argument, for the error.
 
         Raises:
-            InvalidCursor: the text is no cursor.
+            InvalidCursor: the text is not a cursor.
             InvalidArgument: `given` is neither a cursor nor a text, or its position or delta is negative.
         """
         return given if type(given) is Cursor and _is_whole(given) else cls._read(name, given)
@@ -80,7 +80,7 @@ class Cursor(NamedTuple):
 
 
 def _is_whole(cursor: Cursor) -> bool:
-    """Whether the parts have the types and values of a place: a NamedTuple takes anything."""
+    """Return whether the parts have the types and values of a cursor: a NamedTuple accepts any value."""
     position, delta, incarnation = cast("tuple[object, object, object]", cursor)
     numbers = type(position) is int and type(delta) is int and position >= 0 and delta >= 0
     return numbers and isinstance(incarnation, str)

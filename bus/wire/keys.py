@@ -48,8 +48,8 @@ The sessions hash has "<created> <agent>" for each session, created in milliseco
 all sessions of the bucket, and `:agents` a JSON object with the number of each agent's sessions.
 
 Work is a state, and wake-ups are only hints. Each waking append gives its session the next order number of the bucket.
-The session is in the order of its own agent only; a handover moves it to another one. Consumers read the orders of the
-agents that they serve. A session waits for a consumer group if its order number is above the mark, or if its open
+The session is in the order of its own agent only; a handover moves it to another order. Consumers read the orders of
+the agents that they serve. A session waits for a consumer group if its order number is above the mark, or if its open
 work has no consumer and is due.
 
 - The woken hash has three more fields. `:last` is the last order number, and `:run` the replication id under which that
@@ -65,7 +65,7 @@ work has no consumer and is due.
   retry, ms; "r" after a nack, "d" if the work is done; the reason of the last nack.
 - A dead letter has the fields s session, z position, n attempts, r reason, t milliseconds, w consumer, b first bytes of
   the faulty entry, l its full size.
-- A heartbeat is "<count> <time> <period> <sessions> <agents>": the number of heartbeats, the time of the last one, the
+- A heartbeat is "<count> <time> <period> <sessions> <agents>": the number of heartbeats, the last heartbeat's time, the
   period of silence after which the consumer counts as dead, ms, its number of sessions, and its agents.
 
 Holders in the checkpoints: `p:<name>@<v>` is a projection, `r:<name>` a reader with a checkpoint, `f:<session>` a fork

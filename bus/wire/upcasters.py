@@ -1,8 +1,8 @@
 """Convert old entries to the present form as they are read, one version at a time. Stored entries never change.
 
 An entry's header has the version of the entry's form. A change of the form needs a new version if old messages could
-not be read, or would have another meaning. For a new version, raise `VERSION` in codec.py by one, add the step from the
-old version here, and add a golden log of the new version under tests/golden.
+not be read, or would have another meaning. For a new version, increase `VERSION` in codec.py by one, add the step from
+the old version here, and add a golden log of the new version under tests/golden.
 """
 
 import json
