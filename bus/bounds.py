@@ -24,7 +24,7 @@ __all__ = ("Bounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of one bus: one field for each part of the bus."""
+    """Sizes, counts, periods and time-outs of one bus, with one field for each part of the bus."""
 
     connection: ConnectionBounds = field(default_factory=ConnectionBounds)
     """time-outs, retries and connection counts, for all servers"""
@@ -33,15 +33,15 @@ class Bounds:
     work: WorkBounds = field(default_factory=WorkBounds)
     """consumer groups, wake-ups and change notices"""
     log: LogBounds = field(default_factory=LogBounds)
-    """page sizes of reads, and what a session keeps besides its entries"""
+    """sizes of the server's replies and of what a session stores besides its entries"""
     hub: HubBounds = field(default_factory=HubBounds)
-    """reads on behalf of `Session.follow` and `Session.subscribe`"""
+    """reads for `Session.follow` and `Session.subscribe`"""
     live: LiveBounds = field(default_factory=LiveBounds)
-    """live deltas in this process; the server's limit is `LogBounds.live_bytes`"""
+    """the cache and the removal of live deltas. `LogBounds.live_bytes` limits what the server keeps"""
     archive: ArchiveBounds = field(default_factory=ArchiveBounds)
     """segment sizes of the archive"""
     media: MediaBounds = field(default_factory=MediaBounds)
-    """the media store on the bus's own server; other media stores have bounds of their own"""
+    """the media store on the bus's own server. Other media stores ignore these bounds"""
     activity: ActivityBounds = field(default_factory=ActivityBounds)
     """the page size of `Bus.activity`"""
 

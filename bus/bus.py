@@ -55,7 +55,7 @@ __all__ = ("Bus", "DurabilityWarning")
 
 
 class Bus:
-    """An open bus. `Bus.open` opens one. All sessions of a bus share its connections, its publisher and its reader."""
+    """An open bus, made by `Bus.open`. All sessions of a bus share its connections, its publisher and its reader."""
 
     def __init__(
         self,
@@ -133,15 +133,15 @@ class Bus:
 
         Args:
             url: your server: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for the primary
-                that Sentinels name; `redis+cluster://host,host` for a cluster, with any of its servers. None means
+                that Sentinels name; `redis+cluster://host,host` for a cluster, given any of its servers. None means
                 `$LANEBUS_URL` if `data_dir` is also None, or else the embedded server, which is started or joined.
             data_dir: directory of the embedded server's data. None means `$LANEBUS_DATA_DIR`, or else `lanebus` in the
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
                 namespaces share nothing.
-            media: store for large media. All buses of a namespace need the same one. None means the bus's own server.
+            media: store for large media. All buses of a namespace need the same store. None means the bus's own server.
             archive: store that sessions are archived to, and that trimmed entries are read from. All buses of a
-                namespace need the same one. None means no archive.
+                namespace need the same store. None means no archive.
             inline_limit_bytes: decoded size from which `publish` moves inline media to the media store. None leaves
                 all media in their messages.
             limits: limits on what this process publishes. None limits only the size of each message.
@@ -151,7 +151,7 @@ class Bus:
         Raises:
             InvalidArgument: an argument has a wrong type.
             NotEntered: the result was used without `async with`.
-            SetupError: a setting cannot work; the error names the one to change.
+            SetupError: a setting cannot work; the error names the setting.
             Unavailable: the server cannot be reached, or the embedded server did not start.
         """
         check_options(media, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
@@ -197,8 +197,8 @@ class Bus:
             session_id: 1 to 64 letters, digits, `_` and `-`.
             agent: the agent that a new session belongs to from its first message on. An existing session keeps its
                 agent. None means `default_agent`.
-            grouped: send short reads of this session and of other grouped sessions in shared round trips. Useful for a
-                worker that runs many sessions at a time. Adds no delay if there is only one session.
+            grouped: send short reads of this session and of other grouped sessions in shared round trips. Set this
+                flag for a worker that runs many sessions at a time. If only one session reads, nothing is delayed.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -248,8 +248,8 @@ class Bus:
         """Return the heads of all sessions, the most recently changed first.
 
         Args:
-            bucket: list only the sessions of this bucket; None means all buckets. Many sessions can be listed in parts.
-            agent: only the sessions of this agent; the heads of others are not read. None means all.
+            bucket: list only the sessions of this bucket, so that many sessions are listed in parts. None means all.
+            agent: list only the sessions of this agent; other agents' heads are not read. None means all.
 
         Raises:
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
@@ -320,7 +320,9 @@ class Bus:
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return which worker owns the lease of each session, for monitoring. Only the epoch proves a lease.
+        """Return which worker owns the lease of each session.
+
+        Use the result for monitoring. It does not prove a lease: only a publish with the lease's epoch does.
 
         Args:
             sessions: the ids of the sessions. A session that does not exist has no owner.

@@ -55,10 +55,12 @@ async def live_workers(self: HasLog, group: str | None = None) -> Mapping[str, i
 
 
 async def unfetched_work(self: HasLog, limit: int = 20) -> tuple[AgentWork, ...]:
-    """Return the waiting sessions of agents that no worker has ever served, by agent. No `group_status` counts them.
+    """Return the waiting sessions of agents that no worker has ever served, by agent.
+
+    `group_status` does not count these sessions.
 
     Args:
-        limit: maximum number of agents to look at, those with most sessions first.
+        limit: maximum number of agents to look at. Agents with the most sessions come first.
 
     Raises:
         Unavailable: the server cannot be reached.

@@ -7,7 +7,7 @@ __all__ = ("Histogram",)
 
 
 class Histogram:
-    """Counts values in ranges, and adds them up. Values are only added."""
+    """Counts values by range, and sums all values. Values can be added, but not removed."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -28,7 +28,7 @@ class Histogram:
         self.total += value
 
     def merge(self, other: "Histogram") -> None:
-        """Count all values of another histogram with the same bounds too."""
+        """Add the counts and the sum of another histogram, which must have the same bounds."""
         for at, count in enumerate(other.counts):
             self.counts[at] += count
         self.total += other.total

@@ -28,7 +28,7 @@ __all__ = ("Inspector",)
 
 
 class Inspector:
-    """Reads the keys of a namespace and its archive as stored. Writes nothing."""
+    """Reads a namespace's keys on the server and its archive, in their stored form. Writes nothing."""
 
     def __init__(self, pool: Pool, log: Log, archive: Archive | None = None) -> None:
         self._pool, self._log, self._archive = pool, log, archive
@@ -36,7 +36,7 @@ class Inspector:
         """the functions that return the names of the namespace's keys"""
 
     async def loss_risks(self) -> tuple[str, ...]:
-        """Return one sentence for each affected server version: what a power cut may lose, and the remedy.
+        """Return one sentence for each server version that may lose entries in a power cut: the loss and the remedy.
 
         Raises:
             Unavailable: a server cannot be reached.

@@ -33,7 +33,9 @@ def default_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """A data directory. Its path is absolute and without symbolic links, so all processes use the same socket path.
+    """The directory of an embedded server's files.
+
+    Its path is absolute and without symbolic links, so all processes use the same socket path.
 
     `keeper.py` repeats the file names, because it imports nothing of this package.
     """
@@ -64,7 +66,8 @@ class DataDir:
         """Create the directory with mode 0700, or check the existing one.
 
         Raises:
-            DirectoryNotOwned: the directory belongs to another user, other users may enter it, or this user may not.
+            DirectoryNotOwned: the directory belongs to another user, other users may enter it, or this user may not
+                enter or create it.
             DirectoryNotCreated: the directory cannot be created, for example below a file.
             ServerFailed: the disk is full.
         """
@@ -85,7 +88,7 @@ class DataDir:
             ) from error
 
     def check(self) -> bool:
-        """Check that only this user can enter the directory. Return False if it does not exist.
+        """Check that only this user can enter the directory. Return False if the directory does not exist.
 
         Raises:
             DirectoryNotOwned: another user may enter the directory, and could run another server in it.

@@ -71,7 +71,7 @@ SETTINGS = {
 
 
 def open_lock(data_dir: str, name: str) -> int:
-    """Open a lock file, or create it. Return its file descriptor, which children do not inherit."""
+    """Open a lock file, or create it. Return its file descriptor, which child processes do not inherit."""
     return os.open(os.path.join(data_dir, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
@@ -233,7 +233,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def keep(data_dir: str, binary: str, keeper: int) -> bytes:
-    """Start or adopt the server, and wait until it has ended.
+    """Start the server, or adopt a running server, and wait until the server has ended.
 
     Returns:
         `adopted`, `exit <code>` or `signal <number>`, then a line feed, then the end of the server's output.
@@ -258,7 +258,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
 
 
 def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:
-    """Detach from the opener, run the server, and report the server's end to the opener if it still reads the pipe."""
+    """Detach from the opener, run the server, and report the server's end to the opener, if the opener still reads."""
     if os.fork():
         os._exit(0)  # the opener waits for this process only; the keeper is not its child
     keeper, report = int(keeper_fd), int(report_fd)

@@ -120,7 +120,7 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
 
 
 async def reach(directory: DataDir, binary: Path) -> SocketStream:
-    """Start keeper and server if they do not run, and return a connection on which the server has answered.
+    """Start the keeper and the server if they do not run, and return a connection on which the server has answered.
 
     The caller must hold the openers' lock, so that no keeper ends its server meanwhile.
 
@@ -192,7 +192,9 @@ async def _greet(directory: DataDir) -> SocketStream | None:
 
 
 async def ask(connection: SocketStream, command: str) -> str:
-    """Send one command and return the text of its reply: a simple string, a bulk string or an error. Raise no error.
+    """Send one command and return the text of its reply: a simple string, a bulk string or an error.
+
+    An error reply is returned like any other text, and not raised.
 
     The client library is not used here, because its import is slow.
     """

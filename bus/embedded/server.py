@@ -86,8 +86,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
     The server ends some milliseconds after the last block in any process has ended or the last process was killed. If
     the server dies before that, it is restarted, with pauses that grow to 5 s. Connections to it break.
 
-    Opening waits without limit, because a large log takes seconds to load. It may be cancelled at any time, and then
-    leaves nothing running.
+    Entering the block waits without limit, because a large log takes seconds to load. If this wait is cancelled,
+    nothing is left running.
 
     Args:
         data_dir: the directory, created if missing. None means `default_data_dir()`.
@@ -96,7 +96,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
         NoEmbeddedServer: there is no server for this platform, or it is not installed.
         SocketPathTooLong: the path of the directory is too long for a socket in it.
         DirectoryNotOwned: the directory belongs to another user, or other users have access to it.
-        ServerFailed: the server does not start; the text has its last output, such as "No space left on device".
+        ServerFailed: the server does not start. The error text has the server's last output, such as "No space left on
+            device".
     """
     binary = find_binary()
     directory = DataDir.at(data_dir)
@@ -124,7 +125,7 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
 
 
 async def server_status(data_dir: Path | None = None) -> ServerStatus:
-    """Return the state of a directory's server. The call starts no server.
+    """Return the state of a data directory's server, without starting a server.
 
     Args:
         data_dir: the directory. None means `default_data_dir()`.

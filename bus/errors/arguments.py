@@ -19,13 +19,13 @@ __all__ = (
 
 
 def require_text(name: str, value: object, *, is_optional: bool = False, is_filled: bool = False) -> None:
-    """Require a text.
+    """Raise InvalidArgument unless the value is a text.
 
     Args:
-        name: the argument.
+        name: name of the argument, for the error.
         value: what the caller passed.
-        is_optional: None is valid too.
-        is_filled: an empty text is not valid.
+        is_optional: True also accepts None.
+        is_filled: True also refuses an empty text.
     """
     if not (isinstance(value, str) or (is_optional and value is None)):
         raise InvalidArgument(name, value, "pass a text")
@@ -36,14 +36,14 @@ def require_text(name: str, value: object, *, is_optional: bool = False, is_fill
 def require_count(
     name: str, value: object, *, least: int = 0, most: int | None = None, is_optional: bool = False
 ) -> None:
-    """Require an integer, such as a position, an epoch or a number of bytes.
+    """Raise InvalidArgument unless the value is an integer, such as a position, an epoch or a number of bytes.
 
     Args:
-        name: the argument.
+        name: name of the argument, for the error.
         value: what the caller passed.
         least: the smallest valid number.
         most: the largest valid number; None means no limit.
-        is_optional: None is valid too.
+        is_optional: True also accepts None.
     """
     if is_optional and value is None:
         return
@@ -54,19 +54,19 @@ def require_count(
 
 
 def require_epoch(epoch: object) -> None:
-    """Require the epoch of a lease as the argument `epoch`, or None."""
+    """Raise InvalidArgument unless `epoch` is None or may be the epoch of a lease: an integer of 0 or more."""
     if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0):
         raise InvalidArgument("epoch", epoch, "pass the `epoch` of a lease, an integer")
 
 
 def require_seconds(name: str, value: object, *, is_positive: bool = False, is_optional: bool = False) -> None:
-    """Require a number of seconds that is not negative.
+    """Raise InvalidArgument unless the value is a number of seconds of 0 or more.
 
     Args:
-        name: the argument.
+        name: name of the argument, for the error.
         value: what the caller passed.
-        is_positive: the number has to be finite and above 0.
-        is_optional: None is valid too.
+        is_positive: True also refuses 0 and infinity.
+        is_optional: True also accepts None.
     """
     if is_optional and value is None:
         return
@@ -76,7 +76,7 @@ def require_seconds(name: str, value: object, *, is_positive: bool = False, is_o
 
 
 def require_flag(name: str, value: object, *, is_optional: bool = False) -> None:
-    """Require True or False; with `is_optional` also None."""
+    """Raise InvalidArgument unless the value is True or False, or None with `is_optional`."""
     if not (isinstance(value, bool) or (is_optional and value is None)):
         raise InvalidArgument(name, value, "pass True or False")
 
@@ -84,14 +84,14 @@ def require_flag(name: str, value: object, *, is_optional: bool = False) -> None
 def require_instance(
     name: str, value: object, kinds: type | tuple[type, ...], advice: str, *, is_optional: bool = False
 ) -> None:
-    """Require an object of a class.
+    """Raise InvalidArgument unless the value is an object of a class.
 
     Args:
-        name: the argument.
+        name: name of the argument, for the error.
         value: what the caller passed.
-        kinds: the class, or several.
+        kinds: the class, or several classes of which one has to fit.
         advice: what to pass instead, such as "pass a Session, from `bus.session(…)`".
-        is_optional: None is valid too.
+        is_optional: True also accepts None.
     """
     if not (isinstance(value, kinds) or (is_optional and value is None)):
         raise InvalidArgument(name, value, advice)
@@ -100,14 +100,14 @@ def require_instance(
 def require_methods(
     name: str, value: object, methods: Collection[str], advice: str, *, is_optional: bool = False
 ) -> None:
-    """Require an object that has the methods of a protocol. A class is no such object.
+    """Raise InvalidArgument unless the value is an object with the methods of a protocol. A class is refused.
 
     Args:
-        name: the argument.
+        name: name of the argument, for the error.
         value: what the caller passed.
         methods: the names of the methods.
         advice: what to pass instead.
-        is_optional: None is valid too.
+        is_optional: True also accepts None.
     """
     if is_optional and value is None:
         return
@@ -116,15 +116,17 @@ def require_methods(
 
 
 def require_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """Require one of several texts."""
+    """Raise InvalidArgument unless the value is one of the texts `choices`."""
     if not (isinstance(value, str) and value in choices):
         *others, last = (f'"{choice}"' for choice in choices)
         raise InvalidArgument(name, value, f"pass {', '.join(others)} or {last}")
 
 
 def require_all(name: str, values: object, kinds: type | tuple[type, ...], advice: str) -> None:
-    """Require a collection of objects of a class. A single text is refused, even if `kinds` is `str`. See
-    `require_instance`."""
+    """Raise InvalidArgument unless `values` is a collection of objects of a class.
+
+    A single text is refused, even if `kinds` is `str`. See `require_instance` for the arguments.
+    """
     if isinstance(values, str | bytes) or not isinstance(values, Collection):
         raise InvalidArgument(name, values, advice)
     for value in values:  # pyright: ignore[reportUnknownVariableType]  # a caller may have passed anything

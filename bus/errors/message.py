@@ -37,7 +37,7 @@ class MessageError(BusError):
 class DecodeError(MessageError):
     """The data does not have the shape of a message.
 
-    Fields: `path`, the place of the fault, such as "content.0.text", or "" for the whole; `reason`, the fault.
+    Fields: `path`, the place of the fault, such as "content.0.text", or "" for all of the data; `reason`, the fault.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -59,7 +59,7 @@ class UnknownRole(MessageError):
 class UnknownKind(MessageError):
     """A context entry, an agent event or a command has a kind that does not exist.
 
-    Fields: `kind`; `known`, the kinds that exist if the caller chose among few, such as the commands; else empty.
+    Fields: `kind`; `known`, the existing kinds if the caller passed the name of a command, otherwise empty.
     """
 
     def __init__(self, kind: str, known: tuple[str, ...] = ()) -> None:
@@ -106,7 +106,10 @@ class KeyTooLong(MessageError):
 
 
 class InvalidContent(MessageError, ValueError):
-    """The arguments of a constructor do not form a valid message. Also a ValueError, as in other message libraries."""
+    """The arguments of a constructor do not form a valid message.
+
+    This is also a ValueError, the error that other message libraries raise.
+    """
 
 
 class InvalidArgument(MessageError):
@@ -139,7 +142,7 @@ class NotAMessage(MessageError, TypeError):
 
 
 class MediaTooLarge(MessageTooLarge):
-    """Media, or the file with them, are larger than the limit.
+    """Media are larger than the limit, or the file that contains them is.
 
     Fields: `size_bytes`, the size of the media; `limit_bytes`.
     """

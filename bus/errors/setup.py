@@ -64,7 +64,9 @@ class MissingExtra(SetupError):
 
 
 class MissingUpcaster(SetupError):
-    """lanebus has no upcaster from an old version of entries to the next version. This is a fault of the installation.
+    """Old entries cannot be read, because the code that converts them to the next version (the upcaster) is missing.
+
+    This is a fault of the installation.
 
     Fields: `version`, the version without an upcaster; `newest`, the version that this lanebus writes.
     """
@@ -100,7 +102,9 @@ class NoArchive(SetupError):
 
 
 class NotEntered(SetupError, TypeError, AttributeError):
-    """`Bus.open` was used without `async with`. This is also a TypeError and an AttributeError, as without this check.
+    """`Bus.open` was used without `async with`.
+
+    This is also a TypeError and an AttributeError, the errors that Python raises for such a use.
 
     Fields: `call`, such as "Bus.open()"; `use`, how its result was used.
     """
@@ -111,7 +115,7 @@ class NotEntered(SetupError, TypeError, AttributeError):
 
 
 class NoEmbeddedServer(SetupError):
-    """The embedded server has no binary for this platform. Use the URL of a server instead.
+    """There is no embedded server for this platform, or its package is not installed. Use the URL of a server instead.
 
     Fields: `reason`.
     """
@@ -137,7 +141,9 @@ class SocketPathTooLong(SetupError):
 
 
 class DirectoryNotCreated(SetupError):
-    """A directory that a setting names is missing and cannot be created. A full disk is `Unavailable` instead.
+    """A directory that a setting names is missing and cannot be created.
+
+    If the disk is full, `Unavailable` is raised instead.
 
     Fields: `path`; `reason`.
     """

@@ -45,7 +45,7 @@ class Conflict(StreamError):
 class Fenced(StreamError):
     """An append was refused, because its epoch is not the epoch of the session's newest lease.
 
-    The lease is lost if the session has a later epoch. An epoch above the session's is of another session's lease.
+    If `epoch` is not above `found`, the lease is lost. An `epoch` above `found` is from another session's lease.
 
     Fields: `session`; `epoch`, the epoch of the append; `found`, the session's present epoch.
     """
@@ -65,7 +65,7 @@ class Fenced(StreamError):
 
 
 class WrongAgent(StreamError):
-    """The session belongs to another agent than the one that the caller named.
+    """The session does not belong to the agent that the caller named.
 
     Fields: `session`; `given`, the agent that the caller named; `actual`, the session's agent, "" if it has none.
     """
@@ -136,7 +136,7 @@ class SessionExists(StreamError):
 
 
 class NoSuchPosition(StreamError):
-    """A session was to be forked, trimmed or read up to a position that does not exist.
+    """A caller asked to fork, trim or read a session up to a position that does not exist.
 
     Fields: `session`; `position`; `last`, the session's last position.
     """
@@ -165,7 +165,7 @@ class OverLimit(StreamError):
 
 
 class PreviewFull(StreamError):
-    """The live deltas of unfinished messages have reached their byte limit. The complete messages can be published.
+    """The live deltas of unfinished messages have reached their byte limit. Complete messages can still be published.
 
     Fields: `session`; `used_bytes`, the present size; `limit_bytes`.
     """

@@ -52,8 +52,8 @@ class Refused(Unavailable):
 
     The server's text is left out, because it may quote the data of the command.
 
-    Fields: `code`, the first word of the error, such as OOM or NOSCRIPT; `command`, the name of the command that the
-    user may not run, if the code is NOPERM and the server names it; else "".
+    Fields: `code`, the first word of the error, such as OOM or NOSCRIPT; `command`, the refused command's name if
+    the code is NOPERM and the server reports the name, otherwise "".
     """
 
     def __init__(self, code: str, command: str = "") -> None:
@@ -111,8 +111,8 @@ class LoginRefused(Refused):
 class Redirected(Refused):
     """A server of a cluster redirected the command to another server, permanently (code MOVED) or once (code ASK).
 
-    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" for the host of the server that
-        answered.
+    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" if it is the host of
+        the server that answered.
     """
 
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:
