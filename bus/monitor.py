@@ -60,7 +60,7 @@ class BusMonitor:
         """Check that each server answers.
 
         Raises:
-            Unavailable: a server did not answer, or refused.
+            Unavailable: a server did not answer, or refused the command.
         """
         await self._pool.call_each("PING")
 

@@ -27,7 +27,7 @@ __all__ = ("Shard", "Shards")
 
 
 class Shard(NamedTuple):
-    """The publisher and the readers of one shard's sessions."""
+    """The publisher and the readers of a part of the sessions: all sessions of one server, or a bucket of a cluster."""
 
     publisher: Publisher
     hub: Hub
@@ -63,7 +63,7 @@ class Shards:
         self._scopes: list[anyio.CancelScope] = []
 
     def start(self, tasks: TaskGroup) -> None:
-        """Run shards in the task group `tasks` from now on."""
+        """Use the task group `tasks` to run the shards. Until this call, no shard can be created."""
         self._tasks = tasks
         if self._topology.is_one:  # always used; created now so that calls after the bus is closed raise its `Closed`
             self._create(0)

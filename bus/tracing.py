@@ -38,12 +38,12 @@ class Sending(Protocol):
 class Tracing(Protocol):
     """Records the operations of a bus. One object may serve several buses and tasks.
 
-    Each context manager is entered and left by one task. An error that leaves its block is recorded and passes through.
+    Each context manager is entered and left by one task. An error that leaves the block is recorded and raised.
     A trace context is text as in the header `traceparent` of W3C Trace Context; "" means that there is none.
     """
 
     def is_recording(self) -> bool:
-        """Return whether `sending` does anything now. Called for each publish, so it must take less than 1 µs."""
+        """Return whether `sending` records anything now. Called for each publish, so it must take less than 1 µs."""
         ...
 
     def sending(self, session: str, messages: Sequence[Publishable]) -> AbstractContextManager[Sending]:
@@ -51,12 +51,12 @@ class Tracing(Protocol):
 
         Args:
             session: id of the session.
-            messages: the messages, in order. One that carries a trace context already keeps it.
+            messages: the messages, in order. A message that already carries a trace context keeps it.
         """
         ...
 
     def received(self, group: str, consumer: str, sessions: Sequence[str], began_ns: int) -> None:
-        """Record a fetch that has ended now.
+        """Record a fetch that has just ended.
 
         Args:
             group: name of the consumer group.
@@ -92,7 +92,7 @@ class Tracing(Protocol):
             settlement: how the work items end.
             group: name of the consumer group.
             sessions: ids of the work items' sessions.
-            traces: session id → the value of the `processing` block that worked on the session. May lack sessions.
+            traces: session id → the value of the session's `processing` block. Sessions may be missing.
         """
         ...
 

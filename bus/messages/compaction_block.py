@@ -48,7 +48,7 @@ class CompactedSection(Frozen):
 
 
 class CompactionBlock(Frozen):
-    """How a loop appears in the context: `keep_first` unchanged, then `keep_compacted`, then `keep_recent`.
+    """Defines how a loop appears in the context: `keep_first` unchanged, then `keep_compacted`, then `keep_recent`.
 
     Source: the `two-lane-agent` system's `CompactionBlock`.
     """

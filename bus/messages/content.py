@@ -58,7 +58,7 @@ class ImageBlock(Wire):
     media: MediaRef
     alt_text: str | None = None
     bbox: Annotated[tuple[float, float, float, float] | None, Field(strict=False)] = None
-    """x1, y1, x2, y2"""
+    """bounding box of the image: left, top, right and bottom edge"""
     group_id: str | None = None
     """id that images share if they come from one block. The `coding-agent` format has several images in a block"""
     detail: Literal["auto", "low", "high"] | None = None
@@ -153,7 +153,7 @@ class ToolCallBlock(Wire):
     arguments_raw: str | None = None
     """the arguments as the provider sent them; kept only if they are not valid JSON"""
     tool_kind: str | None = None
-    """kind of the tool, a hint for UIs"""
+    """the kind of the tool, which a UI may use to display the call"""
     tool_type: str | None = None
     """type of a provider's built-in tool, such as web_search"""
     call_type: str | None = None
@@ -186,7 +186,7 @@ class ToolResultBlock(Wire):
     terminate: bool | None = None
     """whether the loop may end without another model call; None means no"""
     terminate_message: str | None = None
-    """the text that replaces the model's answer if the loop ends in this way"""
+    """the text that replaces the model's answer if `terminate` ends the loop"""
 
 
 class AnnotationBlock(Wire):

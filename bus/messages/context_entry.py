@@ -115,7 +115,7 @@ class ThinkingLevelChange(ContextEntry):
 
 
 class Label(ContextEntry):
-    """Set or remove the label that a user gave to an entry. None removes the label."""
+    """Set the label that a user gave to the entry at `target`. A `label` of None removes the entry's label."""
 
     kind: Literal["label"] = "label"
     target: Position

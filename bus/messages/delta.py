@@ -26,11 +26,11 @@ class Delta(Wire):
     """the `id` of the complete message"""
     turn_id: TurnId | None = None
     delta: str = ""
-    """the text to append. For a tool call it is a fragment of the JSON arguments, for a cut the reason"""
+    """the text to append: for kind "toolCall" a fragment of the JSON arguments, for kind "cut" the reason of the cut"""
     block: int = 0
     """index of the block in the message, from 0"""
     tool_name: str | None = None
     """the tool's name, on the first delta of a tool call"""
     is_snapshot: bool | None = None
-    """whether `delta` is the whole text of its block so far, which replaces the text that was shown; None means no. A
-    follower that joins during a preview gets snapshots"""
+    """True if `delta` is the whole text of its block so far. The text then replaces the text that was shown. None
+    means no. A follower that joins during a preview gets snapshots"""

@@ -20,7 +20,7 @@ CONTROL = "control."
 class ExtensionMessage(Wire):
     """A notification, a progress report, an agent event or a command: `{"role":"extension","kind":…,"data":…}`.
 
-    A model never sees it: no constructor or codec converts it to a message of the LLM lane.
+    A model never sees an extension message: no constructor or codec converts it to a message of the LLM lane.
     """
 
     lane: ClassVar[Lane] = Lane.EXTENSION
@@ -66,12 +66,12 @@ class ExtensionMessage(Wire):
 
     @property
     def turn_id(self) -> None:
-        """None. An extension message has no turn id; an agent event names its turn in `data`."""
+        """Always None, because an agent event names its turn in `data`."""
         return
 
     @property
     def timestamp(self) -> None:
-        """None. The envelope has the time."""
+        """Always None, because the envelope has the time."""
         return
 
     def with_turn_id(self, turn_id: object) -> Self:

@@ -52,9 +52,9 @@ class LlmMessage(Wire):
     metadata: Metadata | None = None
     """private data, never sent to a provider"""
     raw: JsonValue = None
-    """the provider's own object, if kept. It is never sent to a provider"""
+    """the provider's own object for the message; None if it was not kept. It is never sent to a provider"""
     node_id: NodeId | None = None
-    """the message's node in the author's conversation tree. None if the author's system has no such tree"""
+    """the message's node in the author's conversation tree; None if the author's system has no tree"""
     parent_id: NodeId | None = None
     """the parent node of `node_id`"""
     tags: Annotated[tuple[NodeTag, ...] | None, Field(strict=False)] = None

@@ -72,7 +72,7 @@ class MediaRef(Wire):
 
     kind: MediaKind
     url: str | None = None
-    """http, https, gs, s3 or agentflow URL; never a path, `file:` or `javascript:`"""
+    """a URL with scheme http, https, gs, s3 or agentflow; paths, `file:` and `javascript:` are refused"""
     file_id: str | None = None
     """id of a file that the provider stores"""
     data: str | None = None
@@ -123,8 +123,8 @@ class MediaRef(Wire):
     ) -> Self:
         """Read a local file into inline media.
 
-        The media type is found from the first bytes. If they show none, it is `mime_type`, or else the text type of the
-        name's extension. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
+        The media type is found from the first bytes. If they show no media type, `mime_type` is used, or else the text
+        type of the name's extension. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
 
         Args:
             path: the file.

@@ -72,7 +72,9 @@ _TEXTS = {
 
 
 def check_url(url: str) -> str:
-    """Return the URL if it has an allowed scheme and a host, and nothing that URL parsers read differently.
+    """Return the URL if it has an allowed scheme and a host, and no character that URL parsers read differently.
+
+    Such characters are control characters, backslashes and surrounding spaces.
 
     Raises:
         ValueError: a condition is not met; the text names it.

@@ -15,7 +15,7 @@ __all__ = ("LARGEST_NODE", "NodeId", "NodeTag", "RevertCategory", "TagKind")
 LARGEST_NODE = 2**64 - 1
 
 NodeId = Annotated[int, Field(ge=0, le=LARGEST_NODE)]
-"""A node's number. In JSON it is a number; in text for a model it is written as `n12`."""
+"""A node's number in the author's conversation tree. It is a number in JSON, and `n12` in text for a model."""
 
 RevertCategory = Literal["failure", "tangent", "finding", "completion", "step-summary"]
 """The reason for leaving a branch."""

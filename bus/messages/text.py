@@ -15,7 +15,7 @@ _TAG = re.compile(r"<(/?)(think|thinking)>")
 
 
 class Reasoned(NamedTuple):
-    """A text without the reasoning in it, and the reasoning; None if the text has no reasoning."""
+    """A text without its reasoning, and the reasoning; `reasoning` is None if the text had none."""
 
     text: str
     reasoning: str | None

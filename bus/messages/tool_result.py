@@ -27,7 +27,7 @@ class ToolResultMessage(LlmMessage):
     """whether the loop may end without another model call; None means no. The loop ends only if `terminate` is True in
     all results of the batch"""
     terminate_message: str | None = None
-    """the text that replaces the model's answer if the loop ends in this way"""
+    """the text that replaces the model's answer if `terminate` ends the loop"""
     batch_id: str | None = None
     """id that results share if they come from one message. The `coding-agent` format has several results in a
     message"""

@@ -24,8 +24,8 @@ class TurnId(Wire):
 
         Args:
             text: the id.
-            session: id of the session with which to complete a short id such as `main.3#0`, as `lanebus turns` prints
-                it. None reads `text` as it is.
+            session: id of the session that a short id such as `main.3#0` belongs to. `lanebus turns` prints short ids.
+                None reads `text` as it is.
 
         Raises:
             DecodeError: the text is no turn id.
@@ -47,7 +47,7 @@ class TurnId(Wire):
 
     @property
     def config_segment(self) -> str | None:
-        """The configuration in `loop_id`: the text between the first and last dot; None with fewer than two dots."""
+        """The configuration in `loop_id`: the text between the first and last dot; None if there are fewer than two dots."""
         parts = self.loop_id.split(".")
         return ".".join(parts[1:-1]) if len(parts) > 2 else None
 

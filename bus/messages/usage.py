@@ -88,12 +88,12 @@ class Usage(Frozen):
     image_tokens: int | None = None
     audio_tokens: int | None = None
     cost: Cost | None = None
-    """cost of the tokens; None means unknown, which is not 0"""
+    """cost of the tokens; None means unknown, not free"""
     estimated: Annotated[bool | None, BeforeValidator(_only_true)] = None
     """whether some counts are estimates, because the call was cut before the provider reported its usage. None means
     that all counts are as reported"""
     raw: JsonValue = None
-    """the provider's own object. For an estimate, it is the part that was received"""
+    """the usage as the provider reported it. For an estimate, it is the part that was received"""
 
     def combine(self, other: Self) -> Self:
         """Return the sum of each field, without `raw`. Adding `Usage()` changes no number.
@@ -114,9 +114,10 @@ class Usage(Frozen):
         )
 
     def with_total(self) -> Self:
-        """Return this usage with `total_tokens`: as given, or the sum of input, output and cached tokens if it is 0.
+        """Return this usage. If `total_tokens` is 0, it becomes the sum of input, output and cached tokens.
 
-        It is called once, when an answer is recorded. Folds sum what the log has, so a replay gives the same totals.
+        Call this method only when an answer is recorded. A replay adds up the recorded totals, so the result is the
+        same.
         """
         if self.total_tokens:
             return self
@@ -140,7 +141,7 @@ class Usage(Frozen):
         return Cost(**parts, total=_within_bound(sum(parts.values(), Decimal(0))), source=source)
 
     def cache_hit_rate(self) -> float:
-        """Return the share of the input that came from the cache, 0.0 to 1.0; 0.0 without input."""
+        """Return the share of the input that came from the cache, from 0.0 to 1.0. If there is no input, return 0.0."""
         whole = self.input + self.cache_read + self.cache_write
         # The provider's counts are not checked. Negative counts give 0.0.
         return self.cache_read / whole if 0 < self.cache_read <= whole else 0.0

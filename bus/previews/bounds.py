@@ -16,7 +16,7 @@ class LiveBounds:
     trim_bytes: int = 256 * 1024
     """Each time a session's live deltas have grown by this many bytes, the deltas of ended messages are removed."""
     cut_seconds: float = 60.0
-    """Least time in seconds for which a delta of kind "cut" is kept. Readers that have seen the beginning of the cut
+    """Minimum time in seconds for which a delta of kind "cut" is kept. Readers that have seen the beginning of the cut
     message need this delta."""
     endings: int = 1_000
     """Maximum number of ended messages that a follower remembers."""
@@ -25,7 +25,7 @@ class LiveBounds:
     longest_pause_seconds: float = 1.0
     """Longest pause between two attempts to reach the server, in seconds."""
     sessions: int = 1_000
-    """Maximum number of sessions for which this process remembers the number of its last preview."""
+    """Maximum number of sessions for which this process remembers which live deltas it published last."""
     cached_deltas: int = 20_000
     """Maximum number of decoded live deltas that are cached for the next follower, over all sessions. A single session
     may have more."""

@@ -37,7 +37,7 @@ class _CachedStream:
 
 
 class LiveStreams:
-    """Reads live streams, and caches them for the next follower."""
+    """Reads the live deltas of sessions, and caches them for the next follower."""
 
     def __init__(self, log: Log, *, pieces: int, seconds: float) -> None:
         """

@@ -30,7 +30,7 @@ class OpenMessage(NamedTuple):
     message_id: str
     """id that the complete message will have"""
     turn_id: TurnId | None
-    """turn that the message belongs to; None if its deltas do not say"""
+    """turn that the message belongs to; None if no delta names it"""
     blocks: tuple[Delta, ...]
     """the text so far, as one snapshot for each block, in order"""
     time: float
@@ -53,7 +53,7 @@ class _Block:
 
 
 class MessageDeltas:
-    """The live deltas of one message, up to its cut."""
+    """The live deltas of one message, up to the delta of kind "cut" that ends the message."""
 
     def __init__(self) -> None:
         self.pieces: list[Envelope] = []
@@ -161,16 +161,17 @@ class SessionDeltas:
     def silent(self, seconds: float) -> set[str]:
         """Return the ids of the messages whose last delta is more than `seconds` older than the newest delta.
 
-        If no other message had been streamed since, the server would have removed the deltas of these messages.
+        Callers pass `LogBounds.live_seconds`. After this time the server removes a session's live deltas, unless the
+        session streams another message. So these messages count as ended.
         """
         last = self.deltas[-1].time if self.deltas else 0.0
         return {id for id, message_deltas in self.messages.items() if message_deltas.last_time < last - seconds}
 
     def since(self, after: Cursor, until: Cursor, ids: Collection[str]) -> Iterator[Envelope]:
-        """Yield the deltas of some messages after one cursor and up to another, and the unreadable entries.
+        """Yield the deltas of the messages `ids` between two cursors, and all unreadable entries between them.
 
-        Adjacent deltas of one block are joined into one delta, which has the cursor of the last of them. So a reader
-        that stops after any delta has everything up to the delta's cursor.
+        Adjacent deltas of one block are joined into one delta, which has the cursor of the last joined delta. So a
+        reader that stops after any delta has everything up to the delta's cursor.
 
         Args:
             after: start after this cursor.

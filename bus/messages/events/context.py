@@ -64,7 +64,7 @@ class PruneApplied(AgentEvent):
 
 
 class RevertApplied(AgentEvent):
-    """The agent tried to go back to an earlier entry. `applied` is True if it did."""
+    """The agent tried to go back to an earlier entry. `applied` is True if the agent went back."""
 
     KIND = "agent.revert.applied"
     loop_id: str

@@ -20,7 +20,7 @@ class AgentStarted(AgentEvent):
     parent_loop_id: str | None = None
     continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
     continuation_tag: str | None = None
-    """a name for the rerun or branch"""
+    """a name for the rerun or branch, if `continuation` is one of these"""
     config: JsonValue = None
     metadata: JsonValue = None
     """the caller's own data"""
@@ -46,7 +46,7 @@ class InputRejected(AgentEvent):
 
 
 class ParallelLoopsStarted(AgentEvent):
-    """Several loops started on the same input, to select one of them."""
+    """Several loops started on the same input. One of them will be selected."""
 
     KIND = "agent.parallel.started"
     loop_ids: Annotated[tuple[str, ...], Field(strict=False)]

@@ -12,10 +12,13 @@ __all__ = ("Progress", "ToolEnded", "ToolOutcome", "ToolStarted", "ToolUpdated",
 ToolOutcome = Literal["completed", "failed", "denied", "skipped", "aborted", "timedOut", "unknown"]
 """How a tool call ended.
 
-completed: with a result. failed: with an error of the tool, or it could not be run. denied: a person refused it.
-skipped: the user said something else, or the loop ended, before it was done. aborted: a command or a cancellation ended
-it. timedOut: it took longer than the tool or the loop may. unknown: it was started, its worker was lost, and it was not
-run again.
+- "completed": the tool returned a result
+- "failed": the tool returned an error or could not be run
+- "denied": a person denied the call
+- "skipped": the user sent another message, or the loop ended, before the call was done
+- "aborted": a command or a cancellation ended the call
+- "timedOut": the call exceeded the time limit of the tool or the loop
+- "unknown": the call was started, its worker was lost, and the call was not started again
 """
 
 

@@ -69,7 +69,7 @@ class ToolDefinition(Wire):
 
 
 class RequestDefined(AgentEvent):
-    """What the following requests contain besides the context. Published once, and again after each change.
+    """Describes what the next requests contain besides the context. Published once, and again after each change.
 
     The event describes the agent and contains no text of the conversation.
     """
@@ -103,7 +103,7 @@ class MessageStarted(AgentEvent):
 
 
 class MessageEnded(AgentEvent):
-    """The model's answer ended and is in the log, even if it failed or was aborted."""
+    """The model's answer ended and is in the log, even if the answer failed or was aborted."""
 
     KIND = "agent.message.ended"
     turn_id: TurnId
