@@ -277,15 +277,15 @@ class Bus:
                 that restarts with the same name gets its unfinished work again.
             agents: names of the agents whose sessions to fetch. None means only `default_agent`.
             heartbeat: seconds without a heartbeat after which other consumers claim this consumer's unfinished work.
-            start: where a new group begins. "beginning": with every session that ever woke a worker. "now": with
-                sessions that wake a worker after the first `fetch`. It has no effect on an existing group.
+            start: where a new group begins. "beginning": it fetches every session that ever woke a worker. "now": it
+                fetches sessions that wake a worker after the first `fetch`. An existing group ignores `start`.
             owner: the owner's name in leases that `fetch` acquires. If a fetched session's lease is free, `fetch` may
                 acquire it for `heartbeat` seconds (`Work.lease`), which saves a round trip. "" acquires no leases.
-            first_page: returns `Session.first_page` for a session id. If `fetch` asks for only one session's lease, it
-                also reads this page in the same round trip (`Work.page`). None reads no page.
+            first_page: function that returns `Session.first_page` for a session id. If `fetch` asks for only one
+                session's lease, it also reads this page in the same round trip (`Work.page`). None reads no page.
 
         Raises:
-            InvalidName: `group`, `name` or one of `agents` does not match.
+            InvalidName: `group`, `name` or one of `agents` does not match its pattern.
             SetupError: `heartbeat` is not a finite number above 0, or `agents` is empty.
         """
         check_group(group)

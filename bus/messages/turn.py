@@ -47,7 +47,7 @@ class TurnId(Wire):
 
     @property
     def config_segment(self) -> str | None:
-        """The configuration in `loop_id`: the text between the first and last dot; None if there are fewer than two dots."""
+        """The configuration in `loop_id`: the text between the first and last dot. None if there are fewer than two."""
         parts = self.loop_id.split(".")
         return ".".join(parts[1:-1]) if len(parts) > 2 else None
 

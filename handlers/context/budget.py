@@ -21,7 +21,7 @@ class ReserveTrigger:
     Args:
         window: the model's context window, in tokens.
         reserve: tokens kept free for the answer.
-        is_enabled: False never compacts.
+        is_enabled: whether to compact at all.
     """
 
     window: int
@@ -35,13 +35,13 @@ class ReserveTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact when too small a share of the window is free. Source: the `two-lane-agent` system.
+    """Compact when less than `least_free` of the window is free below `full`. Source: the `two-lane-agent` system.
 
     Args:
         window: the model's context window, in tokens.
         system: tokens of the instructions. The argument of `fires` does not include these tokens.
-        full: share of the window that may be used at most, from 0 to 1.
-        least_free: smallest share of the window that has to stay free below `full`.
+        full: share of the window that counts as full, from 0 to 1.
+        least_free: share of the window to keep free below `full`. By default, `fires` is True above 0.85.
     """
 
     window: int = 100_000
@@ -74,7 +74,7 @@ def first_to_keep(
         context: the context to cut.
         tokens: size in tokens of the part that stays.
         estimator: measures the messages.
-        is_most: True keeps at most `tokens` if an allowed place permits it; False keeps at least `tokens`.
+        is_most: True keeps at most `tokens`, if a cut is allowed there; False keeps at least `tokens`.
         up_to: the entry at this position and everything after it stay. None sets no such limit.
 
     Returns:

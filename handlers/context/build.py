@@ -69,7 +69,7 @@ async def require_position(session: LaneReader, at: int | None, read_up_to: int)
     """Raise NoSuchPosition if a position is after the end of a session.
 
     Args:
-        session: the session. Only the end of a `Session` is known.
+        session: the session. Readers other than a `Session` are not checked, because their end is unknown.
         at: the position; None is always valid.
         read_up_to: position of an entry that was read. If it is `at`, no round trip is needed.
     """

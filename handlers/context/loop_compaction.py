@@ -43,14 +43,14 @@ class BlockSettings:
     tool_lines: int = 50
     """Maximum number of lines of a tool's output in a turn at the end of the latest loop."""
     scope: int | Literal["tokens"] = 3
-    """Number of loops before the latest loop to compact. "tokens" compacts as many of the last of these loops as fit
-    into `window_tokens` together."""
+    """Number of loops before the latest loop to compact. "tokens" compacts as many of the newest of
+    these loops as fit into `window_tokens` together."""
     window_tokens: int = 100_000
-    """Number of tokens for `scope="tokens"`; see `scope`."""
+    """Maximum number of tokens of the loops in scope together, if `scope` is "tokens"."""
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
-    """Return one message of one line per answer, as long as the lines fit into `tokens`.
+    """Return a message of one line for each answer, for as many answers as fit into `tokens`.
 
     If some answers do not fit, or there is no answer, a last message counts the messages that are not covered.
     """

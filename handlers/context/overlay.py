@@ -16,15 +16,18 @@ __all__ = ("Stands", "overlaid")
 
 
 class Stands(NamedTuple):
-    """An entry at its place in the context, or an overlay at the place of the entries that it covers."""
+    """An entry at its place in the context, or an overlay in place of the entries that the overlay covers.
+
+    An overlay is a loop compaction or a prune.
+    """
 
     envelope: Envelope
     instead: tuple[LlmMessage, ...] | None = None
-    """For an overlay, the messages that replace the covered entries. None if the entry is not such an overlay."""
+    """For an overlay, the messages that replace the covered entries. None for any other entry."""
 
 
 def overlaid(path: Sequence[Envelope]) -> list[Stands]:
-    """Apply the overlays on a path. Return the entries and overlays that remain. Pure.
+    """Apply the overlays on a path. Return the remaining entries and overlays. Pure.
 
     Each overlay takes the place of the first entry that it covers. An overlay that covers nothing adds no messages.
     """

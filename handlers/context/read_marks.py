@@ -16,7 +16,10 @@ message is unanswered.
 """
 
 DEFERRED = "lanebus.held"
-"""Key in the same metadata: positions up to `READ_UP_TO` of messages that the model was not shown."""
+"""Key in the private metadata of an answer, and of the note that ends a loop.
+
+Its value lists the positions of the messages that the model was not shown, up to the position in `READ_UP_TO`.
+"""
 
 
 def read_position(envelope: Envelope) -> int | None:
@@ -67,5 +70,5 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
 
 
 def is_prompt(envelope: Envelope) -> bool:
-    """Return whether the entry is a message that a user sent. A loop's own note to its model is not."""
+    """Return whether the entry is a message that a user sent, and not a loop's own note to its model."""
     return isinstance(envelope.message, UserMessage) and envelope.message.turn_id is None

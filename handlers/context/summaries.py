@@ -32,7 +32,7 @@ def branch_message(summary: BranchSummary) -> UserMessage | None:
 
 
 def prune_message(prune: Prune) -> UserMessage | None:
-    """Return the message that the model reads in place of pruned entries; None without a memo."""
+    """Return the message that the model reads in place of pruned entries; None if the prune has no memo."""
     if prune.memo is None or not prune.memo.strip():
         return None
     return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)

@@ -7,7 +7,7 @@ __all__ = ("head_and_tail", "truncated")
 
 
 def head_and_tail(text: str, most_lines: int) -> str:
-    """Return the text. If it has more than `most_lines` lines, return the first and last lines with a note between."""
+    """Return the text. If it has more than `most_lines` lines, replace the lines in the middle by a note."""
     lines = text.splitlines()
     if len(lines) <= most_lines:
         return text
@@ -17,7 +17,10 @@ def head_and_tail(text: str, most_lines: int) -> str:
 
 
 def truncated(message: LlmMessage, most_lines: int) -> LlmMessage:
-    """Return the message. In a tool result, each text of more than `most_lines` lines keeps only its start and end."""
+    """Return a tool result with its long texts cut by `head_and_tail`, and any other message unchanged.
+
+    If a text is cut, `structured` is None in the result.
+    """
     if not isinstance(message, ToolResultMessage):
         return message
     content = tuple(_cut_block(block, most_lines) for block in message.content)

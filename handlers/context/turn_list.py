@@ -12,7 +12,7 @@ class MessageTurn(NamedTuple):
     """The messages of one turn."""
 
     number: int
-    """Index of the turn in its loop. For a message without a turn id, the index of this item among the turns."""
+    """Index of the turn in its loop, or the index of this item in the list if the message has no turn id."""
     messages: tuple[LlmMessage, ...]
 
 

@@ -76,9 +76,9 @@ class LoopStatus(Frozen):
 
     loop_id: str
     started: float
-    """seconds UTC by the server's clock"""
+    """start of the loop, in seconds UTC by the server's clock"""
     position: int = 0
-    """position of the loop's start. If the loop continues a stopped loop, the position of the stopped loop's start"""
+    """position of the loop's start, or of the stopped loop's start if this loop continues a stopped loop"""
     ended: StopReason | None = None
     """reason why the loop ended; None while the loop is open"""
     turn: TurnId | None = None

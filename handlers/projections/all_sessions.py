@@ -71,7 +71,7 @@ class AllProjected(Generic[S]):
 async def project_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AllProjected[S]:
-    """Return the present state over all sessions. The state of each session is stored, as by `project`.
+    """Return the present state over all sessions. Store the state of each session, as `project` does.
 
     Memory holds the heads of one bucket's sessions, one merged state for each bucket, and the states of the sessions
     that are being read. Cancellation keeps the states that were stored; a later call does not fold their entries again.

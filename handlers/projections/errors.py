@@ -9,7 +9,7 @@ __all__ = ("FoldFailed", "InvalidProjection", "ProjectionNotFound", "raise_fold_
 
 
 class FoldFailed(BusError):
-    """The function of a projection raised an error. Nothing was stored. The error is the `__cause__` of this one.
+    """The function of a projection raised an error. Nothing was stored. `__cause__` is the function's error.
 
     Fields: `projection`, the projection's name; `session` and `position` of the entry; `kind` of its message, or the
     class of a message without a kind.

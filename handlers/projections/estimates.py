@@ -11,7 +11,7 @@ __all__ = ("Early", "Pending", "added", "settled", "take_early", "with_early")
 _KEPT = 256
 
 Early = Mapping[str, Usage]
-"""message position → settled usage. Only for settlements that come before their message in the log."""
+"""message position → settled usage, for settlements that come before their message in the log."""
 
 
 class Pending(Frozen):

@@ -18,14 +18,14 @@ __all__ = ("FoldInput", "classes_of")
 
 
 class FoldInput:
-    """The classes in the annotation of a fold's event. Reads a value of these classes from an envelope."""
+    """The classes in the annotation of a fold's event. `read` reads a value of these classes from an envelope."""
 
     lanes: frozenset[Lane]
     """The lanes that can hold values of these classes."""
     kinds: frozenset[str] | None
     """The kinds of values of these classes, as for `Session.subscribe`; None means all kinds."""
     foreign: tuple[str, ...]
-    """The names of classes that no entry holds. A fold annotated with such a class would never be called with it."""
+    """The names of classes that no entry holds. A fold would never be called with an event of such a class."""
 
     def __init__(self, classes: tuple[type, ...]) -> None:
         self._classes = classes
@@ -75,7 +75,10 @@ class FoldInput:
 
 
 def classes_of(annotation: object) -> tuple[type, ...] | None:
-    """Return the classes of an annotation: a class, a union of classes, or an alias of these. Otherwise return None."""
+    """Return the classes of an annotation that is a class, a union of classes or an alias of these.
+
+    Return None for any other annotation.
+    """
     if (value := getattr(annotation, "__value__", None)) is not None:  # `type Alias = …`
         return classes_of(cast("object", value))
     origin = get_origin(annotation)

@@ -34,7 +34,9 @@ def roots(state: TurnsState) -> tuple[str, ...]:
 
 
 def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids of the loops from a root to `loop_id`. Each loop is the parent of the next. Empty if unknown.
+    """Return the ids of the loops from a root to `loop_id`. Each loop is the parent of the next loop.
+
+    Empty if the state has no loop with this id.
 
     If the log contains a cycle of parents, the chain has each loop of the cycle once.
     """
@@ -47,7 +49,7 @@ def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
 
 
 def siblings(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids of the loops that ran in parallel with `loop_id`, including `loop_id`. Empty if it ran alone."""
+    """Return the ids of the loops that ran in parallel with `loop_id`, including `loop_id`. Empty if there are none."""
     loop = find_loop(state, loop_id)
     return () if loop is None else tuple(name for name in loop.group if name in state.loop_places)
 

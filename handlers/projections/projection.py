@@ -41,12 +41,12 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Projection[State](…)` sets an attribute for its type argument
 class Projection(Generic[S]):
-    """The definition of a projection. `@projection` makes a projection of a function."""
+    """A named and versioned function that folds a session's entries into a state. `@projection` makes a projection."""
 
     name: str
     """`name` and `version` together are the key under which the state is stored."""
     version: int
-    """Must be raised whenever `evolve` or the type of the state changes. A state of another version is never read."""
+    """Raise the version if `evolve` or the type of the state changes. A state of another version is never read."""
     state: TypeAdapter[S]
     """Writes the state as JSON and reads an equal state back."""
     initial: S
@@ -193,7 +193,7 @@ async def project_from(session: Session, projection: Projection[S], stored: Proj
 
 
 async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
-    """Return the present state without storing it. So no new checkpoint keeps later entries from being trimmed.
+    """Return the present state, but store no checkpoint. A stored checkpoint could hold back a later trim.
 
     If the start of the log can no longer be read and no state is stored, only the rest of the log is folded.
     `Projected.counted_from` is then the first position of the rest.

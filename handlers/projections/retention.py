@@ -28,8 +28,9 @@ _VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS
 async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
     """Trim the entries before a position, and keep the session's usage, turns, summary and status complete.
 
-    Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored up to `before`. Stored states of
-    older versions are removed. A stored state of a newer version holds back the trim like any other checkpoint.
+    Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored as of the last entry
+    before `before`. Stored states of older versions are removed. A stored state of a newer version holds back the trim
+    like any other checkpoint.
 
     Args:
         session: the session to trim.

@@ -11,9 +11,9 @@ _STRUCTURED = frozenset(
 
 
 def structured_key(schema: object) -> str | None:
-    """Return the first type of mapping keys that JSON cannot read back, because it writes them as text.
+    """Return the first type of mapping keys that cannot be read back from JSON, such as a tuple.
 
-    Return None if all keys of all mappings can be read back.
+    JSON writes keys as text. Return None if all keys of all mappings can be read back.
 
     Args:
         schema: pydantic's core schema of the state.

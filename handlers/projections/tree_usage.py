@@ -28,7 +28,7 @@ class TreeUsage:
     is_erased: bool = False
     """True if the session was erased. Its usage and children are then unknown, and `own` and `children` are empty"""
     counted_from: int | None = None
-    """position of the first counted entry if earlier entries were trimmed uncounted; None if all entries are counted"""
+    """position of the first counted entry, if earlier entries were trimmed before they were counted; otherwise None"""
 
     @property
     def usage(self) -> Usage:

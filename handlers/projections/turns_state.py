@@ -39,9 +39,9 @@ class ToolRun(Frozen):
     started: float | None = None
     ended: float | None = None
     is_error: bool | None = None
-    """None until a result is known"""
+    """whether the call failed; None until the result is known"""
     outcome: ToolOutcome | None = None
-    """how the call ended; None until its `ToolEnded`, and in logs of earlier versions"""
+    """how the call ended; None before the call's `ToolEnded`, and always None in logs of earlier versions"""
     result: int | None = None
     """position of the result"""
     child_loop: str | None = None
@@ -61,7 +61,7 @@ class Turn(Frozen):
     """One model call with its tools."""
 
     turn_id: TurnId | None = None
-    """None in imported history"""
+    """id of the turn; None in imported history"""
     has_events: bool = False
     """True if events report the turn's start and end. Otherwise the times of the turn's messages are used"""
     trigger: str | None = None
@@ -75,13 +75,13 @@ class Turn(Frozen):
     model: str | None = None
     tools: tuple[ToolRun, ...] = ()
     usage: Usage | None = None
-    """None if no answer has reported a usage"""
+    """usage of the turn's model call; None if no answer has reported a usage"""
     pending: Pending | None = None
     """the estimated part of the usage; None if no usage is estimated"""
     started: float
-    """seconds UTC by the server's clock"""
+    """start of the turn, in seconds UTC by the server's clock"""
     ended: float | None = None
-    """seconds UTC by the server's clock; None while the turn runs"""
+    """end of the turn, in seconds UTC by the server's clock; None while the turn runs"""
 
     @property
     def loop_id(self) -> str | None:
@@ -127,9 +127,9 @@ class Loop(Frozen):
     said_usage: Usage | None = None
     """usage that this loop's `AgentEnded` reports"""
     started: float
-    """seconds UTC by the server's clock"""
+    """start of the loop, in seconds UTC by the server's clock"""
     ended: float | None = None
-    """seconds UTC by the server's clock; None while the loop runs"""
+    """end of the loop, in seconds UTC by the server's clock; None while the loop runs"""
 
 
 class TurnsState(Frozen):
@@ -146,7 +146,7 @@ class TurnsState(Frozen):
     parallel: tuple[str, ...] = ()
     """ids of the loops of the newest `ParallelLoopsStarted`"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage. Only for settlements that come before their message in the log"""
+    """message position → settled usage, for settlements that come before their message in the log"""
     problems: int = 0
     """number of events and other entries that could not be decoded"""
 

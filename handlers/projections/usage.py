@@ -109,7 +109,7 @@ class UsageState(Frozen):
     open_loops: Mapping[str, Usage] = {}
     """loop id → usage so far, for loops that have not ended"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage. Only for settlements that come before their message in the log"""
+    """message position → settled usage, for settlements that come before their message in the log"""
     has_forgotten: bool = False
     """True if sums of open turns or loops may be missing or incomplete: more than 256 were open at once, or the session
     is a fork. Missing sums are not compared with events."""
@@ -137,11 +137,11 @@ class UsageSummary(TypedDict):
     cache_write: int
     total_tokens: int
     cost: CostSummary | None
-    """in the form of message JSON; None if unknown"""
+    """the cost, in the same form as in a message's JSON; None if unknown"""
 
 
 def summary(usage: Usage) -> UsageSummary:
-    """Return a usage as JSON: token counts, and the cost in the form of message JSON, which is None if unknown."""
+    """Return a usage as JSON: token counts, and the cost in the same form as in a message's JSON."""
     cost = usage.cost.model_dump(mode="json", exclude_none=True) if usage.cost else None
     return UsageSummary(
         input=usage.input,

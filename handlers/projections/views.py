@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBounds:
-    """Bounds on a `Views` cache. The least recently used sessions are dropped first, the last used session never."""
+    """Bounds on a `Views` cache. The least recently used session is dropped first, but never the last one left."""
 
     sessions: int = 64
     """maximum number of sessions in the cache"""
