@@ -320,9 +320,9 @@ class Bus:
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return which worker owns the lease of each session.
+        """Return which worker owns the lease of each session, for monitoring.
 
-        Use the result for monitoring. It does not prove a lease: only a publish with the lease's epoch does.
+        Only a publish with the lease's epoch proves the lease.
 
         Args:
             sessions: the ids of the sessions. A session that does not exist has no owner.

@@ -63,7 +63,7 @@ class Shards:
         self._scopes: list[anyio.CancelScope] = []
 
     def start(self, tasks: TaskGroup) -> None:
-        """Use the task group `tasks` to run the shards. Until this call, no shard can be created."""
+        """Run shards in the task group `tasks` from now on."""
         self._tasks = tasks
         if self._topology.is_one:  # always used; created now so that calls after the bus is closed raise its `Closed`
             self._create(0)

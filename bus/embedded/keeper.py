@@ -233,7 +233,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def keep(data_dir: str, binary: str, keeper: int) -> bytes:
-    """Start the server, or adopt a running server, and wait until the server has ended.
+    """Start the server or adopt a running server, and wait until it has ended.
 
     Returns:
         `adopted`, `exit <code>` or `signal <number>`, then a line feed, then the end of the server's output.

@@ -194,7 +194,7 @@ async def _greet(directory: DataDir) -> SocketStream | None:
 async def ask(connection: SocketStream, command: str) -> str:
     """Send one command and return the text of its reply: a simple string, a bulk string or an error.
 
-    An error reply is returned like any other text, and not raised.
+    An error is returned, not raised.
 
     The client library is not used here, because its import is slow.
     """

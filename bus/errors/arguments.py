@@ -22,7 +22,7 @@ def require_text(name: str, value: object, *, is_optional: bool = False, is_fill
     """Raise InvalidArgument unless the value is a text.
 
     Args:
-        name: name of the argument, for the error.
+        name: the argument's name.
         value: what the caller passed.
         is_optional: True also accepts None.
         is_filled: True also refuses an empty text.
@@ -39,7 +39,7 @@ def require_count(
     """Raise InvalidArgument unless the value is an integer, such as a position, an epoch or a number of bytes.
 
     Args:
-        name: name of the argument, for the error.
+        name: the argument's name.
         value: what the caller passed.
         least: the smallest valid number.
         most: the largest valid number; None means no limit.
@@ -63,7 +63,7 @@ def require_seconds(name: str, value: object, *, is_positive: bool = False, is_o
     """Raise InvalidArgument unless the value is a number of seconds of 0 or more.
 
     Args:
-        name: name of the argument, for the error.
+        name: the argument's name.
         value: what the caller passed.
         is_positive: True also refuses 0 and infinity.
         is_optional: True also accepts None.
@@ -87,9 +87,9 @@ def require_instance(
     """Raise InvalidArgument unless the value is an object of a class.
 
     Args:
-        name: name of the argument, for the error.
+        name: the argument's name.
         value: what the caller passed.
-        kinds: the class, or several classes of which one has to fit.
+        kinds: the class, or several; one must fit.
         advice: what to pass instead, such as "pass a Session, from `bus.session(…)`".
         is_optional: True also accepts None.
     """
@@ -103,7 +103,7 @@ def require_methods(
     """Raise InvalidArgument unless the value is an object with the methods of a protocol. A class is refused.
 
     Args:
-        name: name of the argument, for the error.
+        name: the argument's name.
         value: what the caller passed.
         methods: the names of the methods.
         advice: what to pass instead.

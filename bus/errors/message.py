@@ -108,7 +108,7 @@ class KeyTooLong(MessageError):
 class InvalidContent(MessageError, ValueError):
     """The arguments of a constructor do not form a valid message.
 
-    This is also a ValueError, the error that other message libraries raise.
+    This is also a ValueError, as in other message libraries.
     """
 
 

@@ -153,7 +153,7 @@ class ToolCallBlock(Wire):
     arguments_raw: str | None = None
     """the arguments as the provider sent them; kept only if they are not valid JSON"""
     tool_kind: str | None = None
-    """the kind of the tool, which a UI may use to display the call"""
+    """kind of the tool; a UI may use it to display the call"""
     tool_type: str | None = None
     """type of a provider's built-in tool, such as web_search"""
     call_type: str | None = None

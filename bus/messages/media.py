@@ -72,7 +72,7 @@ class MediaRef(Wire):
 
     kind: MediaKind
     url: str | None = None
-    """a URL with scheme http, https, gs, s3 or agentflow; paths, `file:` and `javascript:` are refused"""
+    """an http, https, gs, s3 or agentflow URL; paths, `file:` and `javascript:` are refused"""
     file_id: str | None = None
     """id of a file that the provider stores"""
     data: str | None = None

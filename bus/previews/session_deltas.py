@@ -161,8 +161,8 @@ class SessionDeltas:
     def silent(self, seconds: float) -> set[str]:
         """Return the ids of the messages whose last delta is more than `seconds` older than the newest delta.
 
-        Callers pass `LogBounds.live_seconds`. After this time the server removes a session's live deltas, unless the
-        session streams another message. So these messages count as ended.
+        With `LogBounds.live_seconds`, these messages count as ended: the server keeps their deltas only because the
+        session has streamed another message since.
         """
         last = self.deltas[-1].time if self.deltas else 0.0
         return {id for id, message_deltas in self.messages.items() if message_deltas.last_time < last - seconds}

@@ -69,7 +69,7 @@ async def require_position(session: LaneReader, at: int | None, read_up_to: int)
     """Raise NoSuchPosition if a position is after the end of a session.
 
     Args:
-        session: the session. Readers other than a `Session` are not checked, because their end is unknown.
+        session: the session. Only a `Session` is checked: other readers' ends are unknown.
         at: the position; None is always valid.
         read_up_to: position of an entry that was read. If it is `at`, no round trip is needed.
     """
