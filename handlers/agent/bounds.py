@@ -13,7 +13,7 @@ __all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "Previe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBounds:
-    """The bounds of a model's adapter."""
+    """The limits of a model's adapter."""
 
     read_ahead: int = 64
     """maximum number of pieces of an answer that are buffered; while the buffer is full, the connection is not read"""
@@ -24,7 +24,7 @@ class ModelBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewBounds:
-    """The bounds of a message's live preview."""
+    """The limits and periods of a message's live preview."""
 
     pause_seconds: float = 0.05
     """pieces that arrive within this time are sent together"""
@@ -37,7 +37,7 @@ class PreviewBounds:
     end_seconds: float = 2.0
     """longest wait, at the end of a message, until its last pieces are sent"""
     answer_seconds: float = 86_400.0
-    """longest time that sending a delta waits for the server while the model streams"""
+    """time limit for sending a delta while the model streams, including retries"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("pause_seconds", "end_seconds"))
@@ -45,14 +45,15 @@ class PreviewBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
-    """The bounds of one run of an agent."""
+    """The limits and periods of one run of an agent."""
 
     publish_seconds: float = 60.0
-    """longest time that an append waits for a server; long, because a lost answer of a model wastes its cost"""
+    """longest time that an append waits for a server. The default is long: an unrecorded answer wastes its cost"""
     publish_attempts: int = 1_000
     """attempts to append at an expected position while other clients append too"""
     watch_after_seconds: float = 0.02
-    """delay before a step starts the tasks that watch for commands and its deadline; shorter steps start none"""
+    """delay before a step starts the tasks that watch for commands and the step's deadline; shorter steps start no such
+    task"""
     watch_pause_seconds: float = 0.25
     """delay before listening again after the server could not be reached; the step continues meanwhile"""
     partial_answer_seconds: float = 5.0
@@ -60,17 +61,16 @@ class RunBounds:
     clean_up_seconds: float = 2.0
     """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
     drain_tokens: int = 1_000
-    """about how many tokens a model may generate after its answer was cut. Then the stream is closed, to limit the
-    cost"""
+    """about how many tokens a model may generate after its answer was cut; the stream is then closed to limit cost"""
     usage_seconds: float = 2.0
-    """longest time that a run spends asking providers for the usage of cut calls, when it has no other work"""
+    """longest time that a run without other work spends asking providers for the usage of cut calls"""
     usage_attempts: int = 3
     """maximum number of requests for the usage of one answer, per process"""
     usage_entries: int = 500
     """newest entries of the LLM lane that are searched for cut answers"""
     usage_answers: int = 4_096
-    """maximum number of answers whose usage requests are counted; answers beyond it are forgotten and may be requested
-    again"""
+    """maximum number of answers whose usage requests are counted. The oldest counts beyond this number are dropped, and
+    the usage of their answers may be requested again"""
     child_pause_seconds: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
@@ -91,7 +91,7 @@ class RunBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBounds:
-    """The bounds of one worker."""
+    """The limits and periods of one worker."""
 
     warm_sessions: int = 4_096
     """maximum number of idle sessions in memory; sessions with a running task do not count"""
@@ -99,17 +99,17 @@ class WorkerBounds:
     """maximum number of entries of the LLM lane in memory, over all idle sessions"""
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
-    lane. Entries after a stored state are not trimmed, so a short session stores none."""
+    lane. A stored state keeps later entries from being trimmed. To allow trimming, a short session stores no state."""
     first_pause_seconds: float = 0.25
-    """first pause before retrying a session that is held elsewhere or unreadable; it doubles each time"""
+    """first pause before retrying a session that is held elsewhere or unreadable; the pause doubles each time"""
     longest_pause_seconds: float = 60.0
     """longest pause before retrying a session that is held elsewhere or unreadable"""
     nack_seconds: float = 3.0
     """longest time to return an unfinished session to the group"""
     ignored_commands: int = 3
-    """runs in a row that may leave the oldest command unanswered; then the worker refuses all commands"""
+    """runs in a row that may leave the oldest command unanswered; after these, the worker refuses all commands"""
     lost_attempts: int = 10
-    """attempts without an outcome before the session becomes a dead letter: running it probably kills the workers"""
+    """attempts without an outcome before the session becomes a dead letter: the session probably kills its workers"""
     renewals: int = 3
     """renewals within one heartbeat period; the time-out of each is an equal share of the period"""
     run: RunBounds = field(default_factory=RunBounds)

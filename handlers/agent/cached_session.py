@@ -22,7 +22,10 @@ _WANTED = {Lane.EXTENSION: STATUS_KINDS}
 
 
 class CachedSession:
-    """The cached folds of a session. One read gets the LLM lane and, of the extension lane, only `STATUS_KINDS`."""
+    """The folds of a session, kept in memory.
+
+    A read requests all entries of the LLM lane, and only `STATUS_KINDS` of the extension lane.
+    """
 
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
         """
@@ -66,14 +69,14 @@ class CachedSession:
         return self._cursor
 
     def first_page(self) -> FirstPage | None:
-        """Return the first page of the next refresh, to be requested ahead; None before the first refresh."""
+        """Return the first page of the next refresh, to request with another command; None before the first refresh."""
         return self.session.first_page(after=self._cursor) if self._is_loaded else None
 
     async def refresh(self, first: FirstPage | None = None) -> SessionSnapshot:
         """Read the new entries, and return the session as of now. A cancelled refresh keeps the entries read so far.
 
         Args:
-            first: the page of `first_page`, if it was requested ahead.
+            first: the page that `first_page` returned, if it was requested.
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.
@@ -92,9 +95,9 @@ class CachedSession:
             return self.snapshot
 
     async def store(self) -> None:
-        """Store the extension lane's fold for a cold start, if the stored state is too old.
+        """Store the extension lane's fold, if the stored fold is at least `store_every` positions old.
 
-        Errors are ignored: a stored state only saves reading.
+        A cold start then reads fewer entries. Errors are ignored.
         """
         if self._cursor.position - self._stored < self._store_every or not self.is_whole:
             return  # a fold that misses trimmed entries must not be stored

@@ -19,8 +19,7 @@ class CommandSpec(NamedTuple):
 
     help: str
     control: type[Control] | None
-    """class of the command's message; None for `follow-up`, which sends a user message that no worker answers as a
-    command"""
+    """class of the command's message; None for `follow-up`, which sends a user message instead of a command"""
     arguments: tuple[str, ...] = ()
     """required arguments: TEXT is the user's message, TURN and CALL name a tool call"""
 

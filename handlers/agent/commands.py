@@ -116,12 +116,15 @@ async def steer(
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
-    """Send a user message that waits until the running loop has ended. If no loop is running, it is answered at once.
+    """Send a user message that waits until the running loop has ended.
+
+    If no loop is running, the message is answered at once.
 
     Args:
         session: the session.
         said: the message.
-        key: idempotency key; a repeat with the same key adds nothing. It counts among the keys of messages.
+        key: idempotency key; a repeat with the same key adds nothing. No other message of the session may have this
+            key.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -135,18 +138,19 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
 async def approve(
     session: Session, turn_id: TurnId | str, tool_call_id: str, *, by: str | None = None, key: str | None = None
 ) -> Receipt:
-    """Run a tool call that waits for a person. The call's `ToolWaiting` event contains the turn and the call's id.
+    """Approve a tool call that waits for a person, so that it runs.
+
+    The call's `ToolWaiting` event contains `turn_id` and `tool_call_id`.
 
     Args:
         session: the session.
-        turn_id: the turn of the call. A text such as "support-42.main.3#0" is accepted too, with or without the
-            session.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" or "main.3#0" is accepted too.
         tool_call_id: the call's id.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
-        DecodeError: `turn_id` is a text, and no turn id.
+        DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
     turn = _turn_id(session, turn_id)
@@ -162,19 +166,18 @@ async def deny(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """Refuse a tool call that waits for a person. The model reads that it was denied, but not the reason.
+    """Refuse a tool call that waits for a person. The model reads that the call was denied, but not the reason.
 
     Args:
         session: the session.
-        turn_id: the turn of the call. A text such as "support-42.main.3#0" is accepted too, with or without the
-            session.
+        turn_id: the turn of the call. A text such as "support-42.main.3#0" or "main.3#0" is accepted too.
         tool_call_id: the call's id.
         reason: recorded in the log. To give the model a reason, send it a user message.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
-        DecodeError: `turn_id` is a text, and no turn id.
+        DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
     turn = _turn_id(session, turn_id)

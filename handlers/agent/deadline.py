@@ -16,7 +16,7 @@ class Late(NamedTuple):
 
 
 class Deadline:
-    """The time that is left to one call."""
+    """The time limits of one call: the time limit of its loop, and the longest silence of the call."""
 
     def __init__(
         self, clock: Clock, *, left: float | None, reached: str = "", silence: float | None = None, name: str = ""
@@ -34,7 +34,7 @@ class Deadline:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is neither a limit nor a longest silence."""
+        """Whether the call may run forever: its time and its silence are unlimited."""
         return self._ends is None and self._silence is None
 
     def restart_silence(self) -> None:

@@ -104,7 +104,7 @@ class ApprovalRefused(SetupError):
 class OptionUnknown(SetupError):
     """A tool or model was made with an option that does not exist, most often a misspelt one.
 
-    Fields: `tool`, the name of the tool or model; `option`, as it is written; `known`, the valid options, the most
+    Fields: `tool`, the name of the tool or model; `option`, the name that was passed; `known`, the valid options, most
     similar first.
     """
 

@@ -20,7 +20,7 @@ _WITH_NOTE = frozenset({"guardRail", "maxTurns"})
 
 @dataclass
 class LastAnswer:
-    """The last answer so far, and the loop's final note if one followed that answer."""
+    """Keeps the last answer so far, and the loop's final note if the note came after that answer."""
 
     message: AssistantMessage | None = None
     note: UserMessage | None = None

@@ -23,7 +23,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:
-    """The most that one loop may use. None means no limit.
+    """Limits of one loop. None means no limit.
 
     Limits are checked before each model call, so the last call may exceed them. The time limit also cuts the running
     call, see `seconds`.
@@ -36,8 +36,8 @@ class LoopLimits:
     tokens: int | None = None
     """input, output and cached tokens together"""
     cost: Decimal | None = None
-    """US dollars. A call of unknown cost counts as 0. `AgentLoop` raises `CostUnknown` if `cost` is set and its model
-    can report prices (`Pricing`) but has none"""
+    """US dollars. A call of unknown cost counts as 0. If `cost` is set, `AgentLoop` raises `CostUnknown` for a model
+    that implements `Pricing` but does not know its prices"""
     seconds: float | None = None
     """Seconds from the beginning of the loop, by the server's clock. The time in which a call waits for a person is
     included.
@@ -63,7 +63,7 @@ class LoopLimits:
         Args:
             turns: model calls so far.
             usage: total usage of these calls.
-            seconds: since the loop began.
+            seconds: seconds since the loop began.
         """
         if self.turns is not None and turns >= self.turns:
             return Reached("maxTurns", f"turn limit of {self.turns} reached")

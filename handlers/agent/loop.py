@@ -92,7 +92,7 @@ class AgentLoop:
             max_tokens: maximum number of tokens of one answer.
             guards: check user messages before the model reads them.
             retry: backoff after a transient failure of the model.
-            drain_seconds: longest time to keep reading an interrupted stream, whose end reports the usage.
+            drain_seconds: longest time to keep reading an interrupted stream for its usage, which comes last.
             silence_seconds: longest time between two events of the model, 300 by default. A longer silence cuts the
                 call, which is then a transient failure, see `retry`. None waits forever.
             compaction: shortens a context that is too long, see `Compactor`. None never compacts.

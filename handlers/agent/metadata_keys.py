@@ -26,5 +26,5 @@ OUTCOME = "lanebus.outcome"
 removed before the result is appended"""
 
 WARNING = "lanebus.warning"
-"""key in a note to the model that has a guard's warning. Its value is the positions of the user messages that the guard
-warned about"""
+"""key in a guard's warning, which is a note to the model. Its value is the positions of the user messages that the
+guard checked"""

@@ -102,8 +102,8 @@ class Run:
     async def open_messages(self) -> list[OpenMessage]:
         """Return the messages that are being streamed in the session.
 
-        The list contains all messages that earlier leases had left open at the last refresh. Only loops stream
-        messages: if no loop has begun, or the newest loop has ended, the list is empty and no request is made.
+        The list contains all messages that runs under earlier leases had left open at the last refresh. If no loop
+        has begun, or the newest loop has ended, the list is empty and no request is made: only loops stream messages.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -162,7 +162,7 @@ class Run:
 
         Args:
             build: returns the messages, given the position of the first. `build` is called again after each conflict,
-                so its side effects must not add up.
+                so repeated calls must be safe.
             key: idempotency key, as for `publish`.
 
         Raises:
@@ -217,7 +217,7 @@ class SnapshotAgent(Protocol):
     """An agent that starts from its worker's snapshot and returns the position at which nothing was left to do."""
 
     async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Work on the session, starting from `snapshot`, the run's newest.
+        """Work on the session, starting from `snapshot`, the run's newest snapshot.
 
         Returns:
             The position at which nothing was left to do, for `Run.is_unchanged_since`. None makes the worker read the

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunObserver:
-    """Sees what one run appends. It never fails: an event that cannot be read is ignored."""
+    """Logs and counts the loops and turns that one run appends. An event that cannot be read is ignored."""
 
     def __init__(
         self, context: LogContext, counts: WorkerCounts, note_append: Callable[[], None] | None = None
@@ -43,7 +43,7 @@ class RunObserver:
         """the model of the last answer"""
 
     def appended(self, messages: Sequence[Publishable]) -> None:
-        """Note messages that were added to the log, in their order."""
+        """Log and count messages that were added to the session, in their order."""
         if self._note_append is not None:
             self._note_append()
         for message in messages:

@@ -1,4 +1,4 @@
-"""A model that gives prepared answers, for tests of agents."""
+"""A model that returns prepared answers, for tests of agents."""
 
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ class ScriptEnded(SetupError):
 
 
 class ScriptedModel:
-    """A model that gives prepared answers, one for each call, and keeps the requests that it got."""
+    """A model that returns prepared answers, one for each call, and keeps the requests that it received."""
 
     provider, name, context_window = "test", "script", None
 
@@ -42,21 +42,21 @@ class ScriptedModel:
 
         Args:
             answers: one for each call. A text is an answer that ends the loop. A tool call is an answer that makes the
-                call. An exception is raised. A message is given as it is.
+                call. An exception is raised by the call. A message is returned unchanged.
         """
         self._answers.extend(map(_answer, answers))
         return self
 
     @property
     def left(self) -> int:
-        """The number of answers that were not given yet."""
+        """The number of answers that no call has returned yet."""
         return len(self._answers)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the next answer. See `Model.stream`.
 
         Raises:
-            ScriptEnded: all answers were given.
+            ScriptEnded: no answer is left.
         """
         self.requests.append(request)
         if not self._answers:

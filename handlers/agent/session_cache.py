@@ -33,7 +33,8 @@ class SessionCache:
     def held(self, session: str, agent: str | None = None) -> Generator[CachedSession]:
         """Take a session out of the cache for the length of the block, and put it back afterwards.
 
-        `agent` is the agent that a session outside of the cache belongs to; None means the default agent.
+        `agent` is used only for a session that is not in the cache: the agent that the session belongs to if it is new.
+        None means the default agent.
 
         If the block ends with an error other than `Unavailable`, the session is discarded and read from its start next
         time. If two blocks hold the same session, each block has its own copy, and the copy of the block that ends last

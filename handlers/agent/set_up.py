@@ -54,11 +54,11 @@ def check_tools(tools: object, kinds: tuple[type, ...] = ()) -> None:
     """Check that an argument `tools` is a list of tools.
 
     Args:
-        tools: what the caller passed.
+        tools: the object that the caller passed.
         kinds: classes whose objects are valid too.
 
     Raises:
-        InvalidArgument: it is no list, most often one tool.
+        InvalidArgument: `tools` is not a list, most often because it is a single tool.
         ToolRefused: one of the objects is not a tool.
     """
     require_all("tools", tools, object, "pass a list of tools, such as tools=[add]")
@@ -82,15 +82,15 @@ def check_runnable(argument: str, agent: object) -> None:
     """Raise InvalidArgument if a worker cannot run this object.
 
     Args:
-        argument: what the caller calls it.
-        agent: what the caller passed.
+        argument: name of the caller's argument, for the error.
+        agent: the object that the caller passed.
     """
     if isinstance(agent, type) or not callable(agent):
         raise InvalidArgument(argument, agent, "pass an AgentLoop(…), or an async function of a Run")
 
 
 def check_settings(settings: LoopSettings) -> None:
-    """Raise InvalidArgument if an argument of `AgentLoop` has a wrong type. The model and the tools are not checked."""
+    """Raise InvalidArgument if an argument of `AgentLoop` is not valid. The model and the tools are not checked."""
     require_text("system", settings.system, is_optional=True)
     check_limits(settings.config, settings.limits, settings.clock)
     require_count("max_tokens", settings.max_tokens, least=1)
@@ -101,7 +101,7 @@ def check_settings(settings: LoopSettings) -> None:
 
 
 def check_guards(guards: object) -> None:
-    """Raise InvalidArgument if these are no guards."""
+    """Raise InvalidArgument if `guards` is not a list of functions."""
     require_all("guards", guards, object, _GUARDS)
     for guard in cast("Collection[object]", guards):
         if not callable(guard):
@@ -109,7 +109,7 @@ def check_guards(guards: object) -> None:
 
 
 def check_limits(config: object, limits: object, clock: object) -> None:
-    """Raise InvalidArgument if an argument of `AgentLoop` or `Recorder` has a wrong type."""
+    """Raise InvalidArgument if `config`, `limits` or `clock` of an `AgentLoop` or `Recorder` is not valid."""
     require_text("config", config, is_filled=True)
     require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
     require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")

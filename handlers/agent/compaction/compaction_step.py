@@ -42,7 +42,7 @@ class CompactionStep:
 
     @property
     def name(self) -> str:
-        """Idempotency key of the compaction. Each compaction of a session has another key."""
+        """Idempotency key of the compaction: unique in the session, and the same at each attempt."""
         if self.decision.command is not None:
             return f"control.{self.decision.command.position}"
         done = sum(isinstance(envelope.message, Compaction) for envelope in self.snapshot.context.entries)
@@ -77,7 +77,7 @@ class CompactionStep:
         return CompactionStarted(loop_id=self._loop_id, estimated_tokens=tokens, message_count=len(context.messages))
 
     def batch(self, context: Context, summary: AssistantMessage, position: int) -> list[Publishable]:
-        """Return one batch: the compaction, its end event, and, if present, the loop's end and the command's answer.
+        """Return one batch: the compaction, its end event, the end of an open loop, and the answer to a command.
 
         Args:
             context: the context as of the entry before `position`.
@@ -115,7 +115,7 @@ class CompactionStep:
             spent: the answer so far, whose usage is recorded.
             reason: must not contain texts of the model or its provider: readers of events may not be allowed to see
                 such texts.
-            is_interrupted: the attempt does not count as a failure.
+            is_interrupted: whether the attempt was interrupted; it then does not count as a failure.
         """
         return CompactionFailed(
             loop_id=self._loop_id,
@@ -140,7 +140,7 @@ class CompactionStep:
 
 
 def is_changed_since(context: Context, since: int) -> bool:
-    """Whether an entry after `since` changes the context up to `since`, so that its summary is out of date."""
+    """Whether an entry after `since` changes the context up to `since`. A summary of that context is then outdated."""
     for entry in reversed(context.entries):
         if entry.position <= since:
             return False

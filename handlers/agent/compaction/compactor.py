@@ -61,8 +61,8 @@ class Compactor:
         crashes first.
 
         After the last failed attempt, `compact` records the failure and returns. If nothing can be summarized,
-        `compact` returns at once. In both cases, and with the summary, `compact` answers the command in `step`. An
-        interrupted attempt does not answer the command.
+        `compact` returns at once. In both cases, and after recording a summary, `compact` answers the command
+        in `step`. An interrupted attempt does not answer the command.
 
         Args:
             run: the session and its lease.

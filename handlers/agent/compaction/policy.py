@@ -35,14 +35,14 @@ class CompactionPolicy:
     max_tokens: int = 4_096
     """maximum number of tokens of the summary"""
     instructions: str | None = None
-    """what a summary has to keep in addition to the default"""
+    """what a summary has to keep, in addition to the built-in instructions"""
     attempts: int = 3
     """attempts at one compaction. After the last one fails, the loop continues without a summary, as long as the
     provider accepts its requests"""
     pause: float = 2.0
-    """seconds before the second attempt; doubles each time"""
+    """seconds before the second attempt; the pause doubles after each attempt"""
     drain_seconds: float = 2.0
-    """longest time to keep reading an interrupted summary, whose end reports the usage"""
+    """longest time to keep reading an interrupted summary for its usage, which comes last"""
     silence_seconds: float | None = SILENCE_SECONDS
     """longest time between two events of the model, 300 by default; after a longer silence, the attempt fails. None
     waits forever"""

@@ -32,7 +32,7 @@ RESULT_CHARACTERS = 2_000
 """maximum number of characters of one tool result. A longer result is reduced to its beginning and its end"""
 
 LEAST_CHARACTERS = 4_000
-"""least value of the limit on the conversation's characters, used for small windows"""
+"""limit on the conversation's characters if the window has no room for more"""
 
 MOST_CHARACTERS = 400_000
 """limit on the conversation's characters if the window is unknown"""
@@ -68,7 +68,7 @@ def summary_request(
         before: position of the first entry that stays.
         window: context window of the summary's model in tokens. The middle of a longer conversation is left out.
         max_tokens: maximum number of tokens of the summary.
-        instructions: what the summary has to keep in addition to the default.
+        instructions: what the summary has to keep, in addition to the built-in instructions.
         key: idempotency key for the provider.
     """
     entries = _entries_before(context.path, before)

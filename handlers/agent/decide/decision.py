@@ -38,7 +38,7 @@ __all__ = (
 
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
-"""Source: the `two-lane-agent` system"""
+"""result text of a skipped tool call. Source: the `two-lane-agent` system"""
 
 _OUTCOMES: dict[str, ToolOutcome] = {ABORTED: "aborted", SKIPPED: "skipped"}
 
@@ -104,7 +104,7 @@ class StopAtLimit:
     read_up_to: int
     """messages up to this position are answered, except for `deferred`"""
     deferred: tuple[int, ...] = ()
-    """positions of messages that are not answered although they are at or before `read_up_to`"""
+    """positions of messages up to `read_up_to` that are not answered"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class CompactContext:
     is_open: bool
     """whether a loop is open. If so, the compaction ends this loop, and the next loop continues it"""
     command: Command | None = None
-    """the command to answer; None if the compaction was started by the length of the context"""
+    """the command to answer; None if the length of the context started the compaction"""
 
 
 @dataclass(frozen=True, slots=True)

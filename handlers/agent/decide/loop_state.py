@@ -38,14 +38,14 @@ class LoopState:
     deferred: tuple[int, ...]
     """positions of the follow-up messages that wait until the loop has ended"""
     answer: OpenAnswer | None
-    """the answer that the next turn continues; its turn is in the open loop if there is one. None if the next turn
-    starts from prompts"""
+    """the answer that the next turn continues; None if the next turn starts from prompts. If a loop is open, the
+    `turn_id` of this answer is in the open loop"""
     loop_id: str | None
     """id of the session's open loop"""
     is_stopped: bool
     """whether the last loop was paused, handed off or compacted. The next loop continues its work"""
     is_waiting: bool
-    """whether every open tool call waits for a person"""
+    """whether tool calls are open, and all of them wait for a person"""
     is_halted: bool
     """whether the session is paused or handed off. Only commands are answered until `Resume`"""
     commands: tuple[Command, ...]

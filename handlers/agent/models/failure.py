@@ -16,7 +16,7 @@ from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 __all__ = ("FAILURE", "ModelFailure", "failure_of", "failure_of_code", "failure_of_error", "with_failure")
 
 FAILURE = "lanebus.failure"
-"""key in the metadata of a failed message"""
+"""key in the metadata of a failed message. Its value is the `ModelFailure`"""
 
 _STATUS = {
     "invalid_request_error": 400,
@@ -52,15 +52,15 @@ class ModelFailure(Wire):
     """A failed model call."""
 
     status: int | None = None
-    """HTTP status; for a failure in the middle of a stream, the status that the API documents for it"""
+    """HTTP status; for a failure in the middle of a stream, the status that the API documents for this failure"""
     code: str | None = None
     """the provider's code, such as "overloaded_error\""""
     retry_after: float | None = None
     """seconds to wait before a retry, as requested by the provider"""
     is_overflow: bool = False
-    """the context was too long; a shorter one may succeed"""
+    """whether the context was too long; a shorter context may succeed"""
     is_transient: bool = False
-    """the same request may succeed later"""
+    """whether the same request may succeed later"""
 
 
 def failure_of(message: AssistantMessage) -> ModelFailure | None:

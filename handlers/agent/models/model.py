@@ -46,7 +46,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """The provider's name of the model."""
+        """The model's name at the provider, such as "gpt-5"."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Model(Protocol):
         """Stream the answer: pieces and usage as they arrive, then the whole message as the last event.
 
         The whole message has the blocks, the stop reason with the provider's own value, and the usage with the
-        provider's own object. The caller sets its ids and turn.
+        provider's own object. The caller sets the message's ids and turn.
 
         A failed call also ends with a message: the text so far, stop reason "error", the error text and a
         `ModelFailure`. Raise only for unexpected errors.
@@ -74,7 +74,7 @@ class Optioned(Protocol):
 
     @property
     def api(self) -> str:
-        """A name in `PROVIDERS`."""
+        """Name of the model's API, a key of `PROVIDERS`."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class Settling(Protocol):
     """A model whose provider can report the usage of an earlier call."""
 
     async def settle(self, message: AssistantMessage) -> Usage | None:
-        """Return the actual usage of the call that led to a message; None if the provider does not report it (yet).
+        """Return the actual usage of the call that led to a message; None if the provider has not reported it.
 
         Errors of the provider are not raised. The call may be repeated.
         """

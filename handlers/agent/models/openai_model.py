@@ -50,7 +50,7 @@ class OpenAIResponsesModel(ProviderModel):
         super().__init__(name, options)
 
     async def settle(self, message: AssistantMessage) -> Usage | None:
-        """See `Settling.settle`. Source: `GET /v1/responses/{id}`, which has the usage of a finished answer."""
+        """See `Settling.settle`. Source: `GET /v1/responses/{id}`, which returns the usage of a finished answer."""
         if message.response_id is None or not self._is_stored:
             return None
         try:
@@ -69,7 +69,7 @@ class OpenAIResponsesModel(ProviderModel):
 class OpenAIChatModel(ProviderModel):
     """A model of the Chat Completions API. It connects at the first request.
 
-    Servers of other providers have this API too: set the client's `base_url`.
+    For another provider with this API, pass a client with the provider's `base_url`.
     """
 
     API, provider = "openai-chat", "openai"

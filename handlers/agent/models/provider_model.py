@@ -40,14 +40,14 @@ class ProviderModel(ABC):
     """A model of one API: forms requests, reads and prices answers, and classifies failures."""
 
     API: ClassVar[str]
-    """a name in `PROVIDERS`"""
+    """name of the model's API, a key of `PROVIDERS`"""
     provider: str
     """the provider's name in the log"""
 
     def __init__(self, name: str, options: ModelOptions) -> None:
         """
         Args:
-            name: the provider's name of the model.
+            name: the model's name at the provider.
             options: see `ModelOptions`.
 
         Raises:
@@ -151,7 +151,7 @@ class ProviderModel(ABC):
 
 
 def key_headers(key: str | None) -> dict[str, str]:
-    """Return the header with a call's idempotency key. The SDKs have an option for such a key but do not send it."""
+    """Return the header with a call's idempotency key. The SDKs accept a key as an option but do not send the key."""
     if key is None:
         return {}
     if len(key) > _KEY_LENGTH or not (key.isascii() and key.isprintable()):

@@ -15,8 +15,8 @@ async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, N
     """Yield the items, which a separate task reads. Closing or cancelling the generator waits until the source is
     closed.
 
-    Closing an async generator between two items leaves the generators nested in it, and the connection, to the garbage
-    collector. Cancelling the task that waits for the next item closes these generators too.
+    The task is cancelled while it waits for the next item, which also closes generators nested in the source, and the
+    connection. Closing the source between two items would leave these to the garbage collector.
 
     Args:
         limit: maximum number of items in the buffer. One more item is read and waits for room in the buffer.

@@ -67,7 +67,7 @@ def result_text(tool: str | None, arguments: JsonValue, result: ToolResultMessag
 
 
 def reflection(text: str, tools: Mapping[str, str]) -> str:
-    """Return the answer to a text that asks for no tool: quote the text, and list what the user can ask."""
+    """Return the answer to a text that asks for no tool. The answer quotes the text and lists what the user can ask."""
     words = " ".join(text.split())
     short = words if len(words) <= 80 else f"{words[:77].rstrip()}..."
     read = f"You wrote: “{short}”. " if short else "I read no text. "

@@ -30,11 +30,11 @@ _WORD = re.compile(r"\s*\S+|\s+")
 
 
 class OfflineModel:
-    """A deterministic model for demos and tests. It understands arithmetic, questions for the time, and dice."""
+    """A deterministic model for demos and tests. It understands arithmetic, and questions about the time and dice."""
 
     provider = "offline"
     context_window: int | None = None
-    """None: the model reads only the last question and what follows it"""
+    """None: the model reads only the last question and the messages after it, so it needs no limit"""
 
     def __init__(self, *, name: str = "offline-1", delay: float = 0.03) -> None:
         """

@@ -103,8 +103,8 @@ class OpenCalls:
         crash.
 
         Returns:
-            True if the call may run. False if not: the call's result is then recorded. None if the loop has ended
-            meanwhile.
+            True if the call may run. False if the call must not run; its result is then already recorded. None if the
+            loop has ended meanwhile.
 
         Raises:
             Fenced: the lease is lost.

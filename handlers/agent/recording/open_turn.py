@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class TurnStart(NamedTuple):
-    """The start of a turn."""
+    """A turn that has begun: the session's state, the next step, and the key of the model call."""
 
     snapshot: SessionSnapshot
     step: CallModel | OpenAnswer
@@ -101,7 +101,7 @@ class OpenTurn:
         self._previewing = None
 
     async def read_answer(self) -> None:
-        """Read this turn's answer from the log, and its open tool calls."""
+        """Set `message` to this turn's answer in the log, and `calls` to the answer's open tool calls."""
         snapshot = await self._loop.run.refresh()
         for envelope in reversed(snapshot.context.entries):
             if isinstance(envelope.message, AssistantMessage) and envelope.message.turn_id == self.id:
@@ -132,7 +132,7 @@ class OpenTurn:
 
         Raises:
             Fenced: the lease is lost.
-            BusError: the log cannot be read, or refuses an append. It is only logged if `error` was passed.
+            BusError: the log cannot be read, or refuses an append. This error is only logged if `error` was passed.
         """
         run = self._loop.run
         self._losing.cancel()

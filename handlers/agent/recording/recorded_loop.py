@@ -29,7 +29,7 @@ __all__ = ("RecordedLoop",)
 
 
 class RecordedLoop:
-    """One session's loop under one lease."""
+    """Answers the commands of one session and decides the next step of its loop, under one lease."""
 
     def __init__(self, run: Run, lease: SessionLease, settings: LoopSettings) -> None:
         """

@@ -45,7 +45,7 @@ class RecordedTurn:
     same messages.
 
     An `Abort`, or a `Steer` with `when="now"`, cancels the block. The block then ends without an exception, and the
-    code after the block runs. `is_aborted` tells it so.
+    code after the block runs. This code can check `is_aborted`.
     """
 
     def __init__(
@@ -71,33 +71,32 @@ class RecordedTurn:
 
     @property
     def id(self) -> TurnId:
-        """The turn's id. It can be read after the block too."""
+        """The turn's id, which can also be read after the block."""
         return self._begun.id
 
     @property
     def key(self) -> str:
-        """Idempotency key of the model call. A call that is repeated after a crash has the same key. No other turn has
-        it."""
+        """Idempotency key of the model call: unique to the turn, and the same if the call is repeated after a crash."""
         return self._open.start.key
 
     @property
     def context(self) -> Context:
-        """The context to send to the model, for a provider's form such as `to_anthropic`."""
+        """The context to send to the model. A function such as `to_anthropic` converts it to a provider's form."""
         return self._open.context
 
     @property
     def message(self) -> AssistantMessage | None:
-        """The recorded answer; None before the answer is recorded. After a crash, a continued turn may begin with
-        it.
+        """The recorded answer; None before the answer is recorded. A turn that continues after a crash may begin with a
+        recorded answer.
 
-        It can be read after the block too. It is then None if the turn ended without a whole answer; the log has the
-        text so far."""
+        The property can also be read after the block. It is then None if the turn ended without a whole answer; the
+        log has the text so far."""
         return self._begun.message
 
     @property
     def is_aborted(self) -> bool:
         """Whether the turn was stopped before it was complete: by an `Abort`, by a `Steer` with `when="now"`, or by a
-        cancellation. Read it after the block; it is False before."""
+        cancellation. False until the end of the block."""
         return self._begun.is_aborted
 
     @property

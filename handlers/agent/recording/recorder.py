@@ -58,7 +58,7 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("Recorder",)
 
 WAIT_SECONDS = 60.0
-"""The default of `wait`."""
+"""default of `Recorder`'s argument `wait`, in seconds"""
 
 _UNLIMITED = LoopLimits(turns=None)
 

@@ -17,7 +17,7 @@ __all__ = ("TurnSpans",)
 
 
 class TurnSpans:
-    """Records the spans that a worker's run of one turn has. Without tracing it does nothing."""
+    """Records the same tracing spans for a turn as a worker does. Without tracing, it does nothing."""
 
     def __init__(self) -> None:
         self._turn, self._call = ExitStack(), ExitStack()
@@ -26,7 +26,7 @@ class TurnSpans:
         """the task of the turn's block; only this task may end the spans, which are its current ones"""
 
     def begin(self, run: Run, settings: LoopSettings, snapshot: SessionSnapshot) -> None:
-        """Begin the spans of the turn, before its start is recorded."""
+        """Begin the spans of the turn. Call this before the turn's start is recorded."""
         self._task = asyncio.current_task()
         session, tracing = run.session, run.session.resources.tracing
         if tracing is not NO_TRACING:
