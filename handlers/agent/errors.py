@@ -140,7 +140,7 @@ class ModelNotFound(SetupError):
 
 
 class DuplicateAgent(SetupError):
-    """Two agents of one tree have the same name, so a child session would be ambiguous. Fields: `name`."""
+    """Two agents, including sub-agents, have the same name, so a child session would be ambiguous. Fields: `name`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"two agents are called {name!r}", "rename one")

@@ -12,8 +12,7 @@ __all__ = ("load_agent",)
 def load_agent(target: str) -> Agent:
     """Return the agent at `module:attribute` or `path/to/file.py:attribute`.
 
-    Modules are also searched in the current directory, or in the file's own directory. The directory is added to
-    `sys.path`.
+    For a module, the current directory is added to `sys.path`; for a file, the file's own directory is added.
 
     Args:
         target: such as "my_package.agents:support". The attribute may be dotted.

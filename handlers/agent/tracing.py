@@ -33,9 +33,9 @@ class ToolRecord(Protocol):
 
 @runtime_checkable
 class AgentTracing(Protocol):
-    """Records what an agent does. The `Tracing` of a bus may implement this too; `AgentLoop` then uses it.
+    """Records what an agent does. If the `Tracing` of a bus implements this protocol too, `AgentLoop` uses it.
 
-    If a context manager's value is None, nothing is recorded.
+    If the context manager of `calling` or `executing` yields None, the call is not recorded.
     """
 
     def invoking(self, agent: str, session: str, model: Model) -> AbstractContextManager[None]:

@@ -7,10 +7,10 @@ __all__ = ("as_user_message",)
 
 
 def as_user_message(said: object) -> UserMessage:
-    """Return a user message.
+    """Return `said` as a user message.
 
     Raises:
-        InvalidArgument: `said` is neither a text nor a user message. Another message would wake no worker.
+        InvalidArgument: `said` is neither a text nor a user message. A message of another type would wake no worker.
     """
     if isinstance(said, str):
         return UserMessage.text(said)

@@ -53,7 +53,7 @@ class CompactionPolicy:
 
     @property
     def limit(self) -> int | None:
-        """Tokens above which a context is compacted; None if the window is unknown."""
+        """Number of tokens above which a context is compacted; None if the window is unknown."""
         return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordedTool:
-    """A tool call that you run in an `async with` block. `RecordedTurn.tool` makes one."""
+    """A tool call that you run in an `async with` block. `RecordedTurn.tool` returns it."""
 
     def __init__(
         self,

@@ -38,11 +38,11 @@ class _EndedTurn(NamedTuple):
 
 
 class RecordedTurn:
-    """A turn in an `async with` block. `Recorder.turn` makes one.
+    """A turn in an `async with` block. `Recorder.turn` returns it.
 
     The end of the block records how the turn ended. An exception ends the turn and its loop as failed, and is raised.
-    A cancellation ends the turn as aborted, with the text so far. The loop stays open, so the next turn answers the
-    same messages.
+    A cancellation ends the turn as aborted and records the text so far. The loop stays open, so the next turn answers
+    the same messages.
 
     An `Abort`, or a `Steer` with `when="now"`, cancels the block. The block then ends without an exception, and the
     code after the block runs. This code can check `is_aborted`.

@@ -225,7 +225,7 @@ class Recorder:
         Otherwise the turn has its `message`, and `calls` has the calls without a result.
 
         Args:
-            model: name of the model, or a model of `lanebus.agent`, whose prices are then used.
+            model: name of the model, or a model of `lanebus.agent`. If it is a model, its prices are used.
             provider: name of the provider, such as "openai", if `model` is a name. Thinking is sent back only to the
                 provider that produced it.
             tools: the tools that the model is offered, recorded whenever they change. None records no tools.

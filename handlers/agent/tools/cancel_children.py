@@ -18,7 +18,7 @@ _KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
 
 
 async def cancel_children(run: Run, status: Status) -> None:
-    """Abort the child sessions of the newest turn whose tool calls have ended without the child's result.
+    """Abort child sessions of the newest turn if their tool calls have ended without the child's result.
 
     An `Abort` or a `Steer` ends calls in this way. Call this function before the command is answered. If the worker
     then crashes, the next worker finds the command unanswered and calls the function again. A repeat adds nothing.

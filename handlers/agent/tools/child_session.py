@@ -23,7 +23,7 @@ _KINDS = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
 
 
 class ChildOutcome(NamedTuple):
-    """The outcome of a child session."""
+    """How a child session ended, and its last answer."""
 
     stop_reason: StopReason
     text: str
@@ -58,8 +58,8 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 async def wait_child(child: Session) -> ChildOutcome:
     """Wait for the outcome of a child session, and return it.
 
-    A loop that was paused, handed off or compacted does not count as ended. A child that was closed, or whose agent
-    failed, gives an error outcome.
+    A loop that was paused, handed off or compacted does not count as ended. The outcome of a child that was
+    closed, or whose agent failed, is an error.
 
     Raises:
         SessionErased: the child was erased.
@@ -91,7 +91,7 @@ async def wait_child(child: Session) -> ChildOutcome:
 
 
 async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
-    """Publish an abort to a child, once. A child that has ended answers that the abort is late.
+    """Publish an abort to a child, once. If the child has already ended, the abort is answered with the outcome "late".
 
     Raises:
         BusError: as for `Session.publish`, except for a closed session.

@@ -17,7 +17,8 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
     blank.
 
     The message's text has one line for each result: the `terminate_message`, else the result's text. The message has no
-    model and no usage. Its read position is the position of `answer`.
+    model and no usage. Its `READ_UP_TO` and `DEFERRED` metadata are those of `answer`; without these, `READ_UP_TO`
+    is the position of `answer`.
 
     Args:
         answer: the answer that called the tools.

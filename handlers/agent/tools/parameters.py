@@ -31,7 +31,7 @@ class Parameters:
     """the function's docstring without its parameter section"""
     schema: dict[str, JsonValue]
     wants_context: bool
-    """the first parameter is annotated with the context class"""
+    """whether the first parameter is annotated with the context class"""
 
     def __init__(self, function: Function, context: type[object]) -> None:
         """

@@ -64,7 +64,7 @@ class SubAgent:
     idempotent = True
     on_unknown: Literal["tell"] = "tell"
     timeout: float | None = None
-    """None, because a time-out of the call would not abort the child; the argument `seconds` aborts it"""
+    """None: a time-out would end the call but not the child. Use the argument `seconds` to limit both"""
     is_sequential = False
 
     def __init__(
@@ -111,7 +111,7 @@ class SubAgent:
         )
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Return False: starting a child needs no approval. The child's own tools may need one."""
+        """Return False: starting a child needs no approval. The child's own tools may need approval."""
         del call
         return False
 

@@ -62,7 +62,7 @@ class ToolContext:
     attempt: int = 1
     """number of times this call was started, from 1"""
     origin: TurnId | None = None
-    """the turn in which the model made the call, if a later turn continues it"""
+    """the turn in which the model made the call, if the call runs in a later turn; otherwise None"""
     run: Run | None = None
     """the run that calls the tool, for tools that are part of an agent"""
 
@@ -120,8 +120,8 @@ class Tool(Protocol):
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
         """Run the call and return its result. Failures are results too, with `is_error` set.
 
-        The run may be cancelled at any await. It then has a short time to clean up; a result returned in this time is
-        used.
+        The run may be cancelled at any await. A cancelled run has a short time to clean up; a result returned in this
+        time is used.
         """
         ...
 
@@ -139,7 +139,7 @@ class _Options(TypedDict, total=False):
 
 
 class FunctionTool:
-    """A tool that calls a Python function. Made by `tool`."""
+    """A tool that calls a Python function. The decorator `tool` makes it."""
 
     def __init__(self, function: Function, **options: Unpack[_Options]) -> None:
         """
@@ -149,7 +149,7 @@ class FunctionTool:
 
         Raises:
             NameError: an annotation contains an unknown name.
-            InvalidArgument: `function` is no function, or an option has a wrong type.
+            InvalidArgument: `function` is not a function, or an option has a wrong type.
             OptionUnknown: an option is not one of `tool`.
             ParameterRefused: the function takes `*args` or `**kwargs`.
             ApprovalRefused: `approval` is an async function, or takes a parameter that the function does not have.
@@ -182,7 +182,7 @@ class FunctionTool:
         return self.spec.name
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Return whether a person is asked. Invalid arguments need no approval: the model gets an error.
+        """Return whether a person is asked; False for invalid arguments, for which the model gets an error.
 
         Raises:
             ApprovalRefused: the approval function returned a coroutine.
@@ -275,8 +275,8 @@ def tool(
         function: the function.
         name: the tool's name for the model; by default the function's name.
         description: the description for the model; by default the docstring.
-        idempotent: a call may run again, because it only reads or uses `ToolContext.key` for its side effects. False
-            by default: a call that was running when its worker was lost does not run again.
+        idempotent: whether a call may run again if its worker was lost; False by default. Pass True if the
+            function only reads, or uses `ToolContext.key` for its side effects.
         on_unknown: what to do with a call whose worker was lost, if the tool is not idempotent. "tell", the default:
             the model gets an error saying that the call's outcome is unknown. "ask": a person decides whether it runs
             again.
@@ -284,10 +284,10 @@ def tool(
             parameters, by name, and gets the validated arguments. The function must not be async. False by default.
         timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
             the call either. The thread of a sync function cannot be stopped and is abandoned.
-        sequential: each call runs alone, after the other calls of its turn. False by default.
+        sequential: whether each call runs alone, after the other calls of its turn. False by default.
 
     Raises:
-        InvalidArgument: `function` is no function, or another argument has a wrong type.
+        InvalidArgument: `function` is not a function, or another argument has a wrong type.
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
         ApprovalRefused: `approval` is an async function, or takes a parameter that the tool does not have.
         OptionUnknown: an argument has a name that is not listed above.

@@ -46,8 +46,8 @@ async def run_tools(
 
     A person is asked about calls that need an approval; the other calls do not wait for this approval.
 
-    Results are appended in the order of the calls. The append of the turn's last result also ends the turn, and the
-    loop too if all results have `terminate` set.
+    Results are appended in the order of the calls. The append of the turn's last result also ends the turn. If
+    all results have `terminate` set, this append also ends the loop.
 
     An interrupt stops the tools. The results so far are kept, and all other calls of the answer get an error, in one
     append. If `run_tools` is cancelled, it stops the tools and records the results so far.

@@ -29,9 +29,9 @@ class ToolReply:
     is_error: bool = False
     """whether the call failed"""
     terminate: bool = False
-    """end the loop without another model call. All results of the turn must have `terminate` set"""
+    """whether to end the loop without another model call. All results of the turn must have `terminate` set"""
     terminate_message: str | None = None
-    """line of the loop's final message if `terminate` ends the loop; None means the content"""
+    """text for this result in the final message of a loop that `terminate` ends; None uses the content"""
     handoff: str | None = None
     """reason for which the session is handed to a person at the end of the turn; None means no handoff"""
     child_loop_id: str | None = None
@@ -42,13 +42,13 @@ _RESULT = "return a text, blocks, a ToolReply, or a value that JSON can hold, wi
 
 
 def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> ToolResultMessage:
-    """Return an error result with a text for the model, and with the outcome for its `ToolEnded`."""
+    """Return an error result. The model reads `text`; `outcome` is recorded in the call's `ToolEnded`."""
     result = ToolResultMessage.of(call, text, is_error=True)
     return result if outcome == "failed" else result.model_copy(update={"metadata": {OUTCOME: outcome}})
 
 
 def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
-    """Return the result without the key `OUTCOME` in its metadata, and the outcome of the call."""
+    """Return the outcome of a call, and a copy of its result without the key `OUTCOME` in the metadata."""
     metadata = dict(result.metadata or {})
     given = metadata.pop(OUTCOME, None)
     outcome = next((each for each in get_args(ToolOutcome) if each == given), None)

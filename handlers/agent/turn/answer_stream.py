@@ -58,7 +58,7 @@ async def stream_response(
     Args:
         run: the run whose session is watched for commands.
         response: collects the events.
-        drain_seconds: longest time to keep reading a cut stream, whose end reports the usage.
+        drain_seconds: longest time to keep reading a cut stream for its usage, which comes last.
         deadline: cuts the stream. Each event of the stream restarts the deadline's time-out for silence.
         preview: shows the pieces as they arrive; None shows nothing.
     """

@@ -90,7 +90,7 @@ async def fail_loop(
 
     Args:
         read_up_to: messages up to this position count as answered; None means all.
-        key: idempotency key; None makes one from the context's position.
+        key: idempotency key; None makes a key from the context's position.
         also: events that are appended last, in the same append.
 
     Raises:

@@ -88,7 +88,7 @@ class PartialResponse:
         return self._failed(stop_reason, reason, self.content)
 
     def without_content(self, reason: str) -> AssistantMessage:
-        """Return a failed message with its usage and no content."""
+        """Return a failed message without content, with the usage of the call."""
         return self._failed("error", reason, ())
 
     def _failed(self, stop_reason: StopReason, reason: str, content: tuple[Block, ...]) -> AssistantMessage:

@@ -84,7 +84,7 @@ class Preview:
             self._hurry.set()
 
     async def flush(self) -> None:
-        """Wait until all pieces so far are sent or dropped. `run` must be running."""
+        """Wait up to `PreviewBounds.end_seconds` until all pieces so far are sent or dropped. `run` must be running."""
         goal = self._added
         if self._shown >= goal:
             return
@@ -105,7 +105,7 @@ class Preview:
         """Send pieces until `end`.
 
         While pieces are in flight, `run` is shielded from cancellation. Otherwise pieces could arrive after the end of
-        the message, which would then count as open again.
+        the message, and the message would count as open again.
         """
         with self._sending:
             while not self._is_ended:
@@ -115,7 +115,7 @@ class Preview:
                 await self._send()
 
     def end(self) -> None:
-        """Send nothing more, and wait up to `PreviewBounds.end_seconds` for pieces in flight."""
+        """Send nothing more. Return at once; `run` waits at most `PreviewBounds.end_seconds` for pieces in flight."""
         self._is_over = self._is_ended = True
         self._runs.clear()
         self._some.set()

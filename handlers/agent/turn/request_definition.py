@@ -21,15 +21,15 @@ _log = logging.getLogger(__name__)
 
 
 class Offer(NamedTuple):
-    """The tools of one request, and their definition."""
+    """The tools of one request, and the definition to record."""
 
     tools: tuple[ToolSpec, ...]
     definition: RequestDefined | None
-    """None if the tools and options cannot be written into the log"""
+    """the event that records the tools and options; None if the log cannot contain these"""
 
 
 def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> RequestDefined | None:
-    """Return the event that records the tools and options of a request; None if these cannot be JSON. Pure."""
+    """Return the event that records the tools and options of a request; None if these are not valid JSON. Pure."""
     optioned = model if isinstance(model, Optioned) else None
     try:
         definition = RequestDefined(
@@ -66,5 +66,5 @@ class Definitions:
         return self._last
 
     def leave_out(self, offer: Offer) -> None:
-        """Keep the offer without its definition, which is too large for the log."""
+        """Remove a definition that is too large for the log. Later offers of the same tools have no definition."""
         self._last = offer._replace(definition=None)

@@ -36,7 +36,7 @@ class AskedRequest:
     request: ModelRequest
     """the request; it has no tools if `definition` is None"""
     definition: RequestDefined | None
-    """tools and options of the request; None if the log has none, for example because an older version wrote it"""
+    """tools and options of the request; None if they are not in the log, for example in the log of an older version"""
 
     def form(self) -> ProviderRequest | None:
         """Return the body that the model's adapter sent; None if the log does not name the adapter."""

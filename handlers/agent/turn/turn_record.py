@@ -52,8 +52,8 @@ class TurnRecord:
         return not receipt.is_duplicate
 
     async def append_cut(self, interrupt: Interrupt) -> bool:
-        """Append a response that a command has cut. If the command is the oldest unanswered one, the same append
-        answers it.
+        """Append a response that a command has cut. If no older command is unanswered, the same append also
+        answers the command.
 
         Returns:
             True if the loop is over.

@@ -43,7 +43,7 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
 
 
 async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
-    """Ask the provider for the usage of a recorded answer, and record the usage. Return whether it is recorded now.
+    """Ask the provider for the usage of a recorded answer, and record it. Return whether the usage is known now.
 
     Repeated and concurrent calls record the usage once. The recorded answer does not change.
 

@@ -19,8 +19,9 @@ _log = logging.getLogger(__name__)
 class AckBatcher:
     """Releases leases and acks work in the background, so that sessions do not wait.
 
-    A lease that is not released expires. Work whose ack was not answered is delivered again, with nothing left to do.
-    Work whose ack the server refused is kept and acked again: a new delivery of it would count as an attempt.
+    A lease that is not released expires. If the server does not answer an ack, the work is delivered again, but its
+    session has nothing left to do. If the server refuses an ack, the ack is repeated: a new delivery would count as an
+    attempt.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class AckBatcher:
         """
         Args:
             acknowledged: called by `run` with each batch of acked work.
-            health: gets the outcomes of "ack"; None makes one.
+            health: gets the outcomes of "ack"; None makes a new `ServerHealth`.
             pause: seconds between two acks that the server refuses.
         """
         self._health, self._pause = health or ServerHealth(), pause
@@ -80,8 +81,8 @@ class AckBatcher:
         """Send everything now. If `flush` is cancelled, the batch is kept for the next call.
 
         Returns:
-            The work that was acked. If the server was unreachable, this work is delivered again. Empty if the server
-            refused; the work is then kept for the next call.
+            The work that was sent. If the server was unreachable, this work is delivered again. Empty if the server
+            refused the acks; the work is then kept for the next call.
         """
         async with self._one_at_a_time:
             leases, works, read_up_to, traces = self._released, self._done, self._read_up_to, self._traces

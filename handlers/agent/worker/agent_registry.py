@@ -26,7 +26,7 @@ def name_of(agent: Agent, default: str) -> str:
 
 
 class AgentRegistry:
-    """Finds the agent of a session by the name that the session belongs to."""
+    """Finds the agent that runs a session, by the agent name of the session."""
 
     def __init__(self, own: Agent, named: Mapping[str, Agent], default: str) -> None:
         """
@@ -53,5 +53,5 @@ class AgentRegistry:
         return tuple(self._agents)
 
     def of(self, name: str) -> Agent:
-        """Return the agent with this name. For a session without an agent, return the worker's own agent."""
+        """Return the agent with this name. If there is none, return the worker's own agent."""
         return self._agents.get(name, self._own)

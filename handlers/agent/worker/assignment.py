@@ -119,7 +119,7 @@ class Assignment:
             self.drop(work)
 
     def log_retry(self, error: Exception, seconds: float) -> None:
-        """Log that the session is tried again after an error, in `seconds`."""
+        """Log that the session is tried again in `seconds`, because of an error."""
         self._services.counts.retries += 1
         write_event(_log, WorkRetried(attempt=self.attempt, seconds=round(seconds, 3), error=_error_kind(error)))
 
@@ -129,7 +129,7 @@ class Assignment:
         Args:
             lease: the session's lease, which is released.
             delay: seconds until the next attempt.
-            error: why.
+            error: the error that ended this attempt.
             reason: recorded with the work.
             attempts: failed attempts so far.
         """

@@ -25,7 +25,7 @@ async def give_up(
 
     Args:
         run: the session's run, whose lease is released.
-        snapshot: the session with which the agent was called.
+        snapshot: the session's state with which the agent was called.
         error: the agent's error.
         assignment: the session's work, which becomes a dead letter.
         counts: the worker's counters; `given_up` is increased.
@@ -48,9 +48,9 @@ async def give_up(
 
 
 async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment, counts: WorkerCounts) -> Done:
-    """Record that the session can no longer be read. Its prompts count as answered.
+    """Record that the session can no longer be read. The session's prompts count as answered.
 
-    No worker can build a context from the rest of the log. Without the recorded entry, the user would see no failure.
+    No worker can build a context from the rest of the log. Without this record, the user would see no failure.
     """
     head = (await run.session.head()).position
     failed = AssistantMessage(

@@ -6,9 +6,10 @@ __all__ = ("collect_rarely",)
 
 
 def collect_rarely() -> None:
-    """Run the cyclic garbage collector less often, which gives a third more turns a second.
+    """Run the cyclic garbage collector less often. A worker then runs a third more turns per second.
 
-    A worker keeps the histories of many sessions. These contain no cycles, but the default settings scan them again and
-    again. Call this function only in a process that does nothing else, as it changes the whole process.
+    A worker keeps the histories of many sessions. These contain no cycles, but by default the collector scans them
+    again and again. The setting applies to the whole process, so call this function only in a process that runs nothing
+    but a worker.
     """
     gc.set_threshold(20_000, 50, 100)

@@ -46,7 +46,7 @@ class Heartbeat:
             seconds: if this worker is silent for so long, other workers take its sessions over.
             gone: called with work that another worker has claimed.
             beats: renewals in each period of `seconds`.
-            health: gets the outcomes of "heartbeat", "leases" and "fetch"; None makes one.
+            health: gets the outcomes of "heartbeat", "leases" and "fetch"; None makes a new `ServerHealth`.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone
         self._pause = seconds / beats

@@ -13,14 +13,14 @@ __all__ = ("AGAIN_TEXT", "Reopening", "reopening")
 AGAIN_TEXT = "sent on its way again"
 
 SHORTEST_CUT = 64
-"""characters; a stored reason of at least this length may have been truncated"""
+"""minimum number of characters of a stored reason that may have been truncated"""
 
 Reopening = tuple[AssistantMessage, int]
 """An empty answer, which no model reads, and the position of the failed answer that the empty answer reverts."""
 
 
 def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
-    """Return an empty answer after which the messages at which the agent failed count as unread again. Pure.
+    """Return an answer that makes the messages of a failed run unread again, and the failed answer's position. Pure.
 
     Args:
         path: the session's context path.

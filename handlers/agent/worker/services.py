@@ -19,7 +19,7 @@ __all__ = ("WorkerServices",)
 
 @dataclass(frozen=True, slots=True)
 class WorkerServices:
-    """The parts of one worker."""
+    """The objects and settings that all sessions of one worker share."""
 
     worker: str
     """the worker's name, for logs"""

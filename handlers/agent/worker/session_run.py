@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class SessionRun:
-    """Calls the agent until nothing is left to do, including messages that arrive meanwhile."""
+    """Calls the agent until nothing is left to do. The agent also processes messages that arrive meanwhile."""
 
     def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
         """

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class SessionTask:
-    """Serves one session: take its lease, run the agent, ack the work. `serve` is the task's function."""
+    """Serves one session: takes the lease, runs the agent, acks the work. `serve` is the task's function."""
 
     def __init__(
         self, session: str, services: WorkerServices, slot: Slot, ended: Callable[["SessionTask"], None]
@@ -87,7 +87,7 @@ class SessionTask:
         self._assignment.woken.set()
 
     def retry(self) -> None:
-        """Try again at once if the task waits because of a fault of the server."""
+        """Try again at once if the task waits after an error of the server."""
         if self.is_waiting:
             self._assignment.woken.set()
 

@@ -42,7 +42,7 @@ HEARTBEAT_SECONDS = 5.0
 """seconds after which a silent worker counts as dead"""
 
 DRAIN_SECONDS = 30.0
-"""seconds for which a stopping worker finishes its sessions"""
+"""seconds that a stopping worker waits for its running sessions to end"""
 
 RETRY = RetryPolicy(attempts=3, base=0.5, longest=60.0)
 """Retry policy for errors that an agent raises. `AgentLoop` itself retries failed model calls."""
@@ -170,12 +170,12 @@ class Worker:
         return None if block is None else await block.__aexit__(kind, error, traceback)
 
     async def run(self) -> None:
-        """Work until `stop`.
+        """Run sessions until `stop` is called.
 
         If `run` is cancelled, partial answers are recorded and the sessions are returned to the group.
 
         A session that fails never ends the worker. The session is retried according to `retry`. After the last attempt,
-        the failure is recorded in the session's log, and its work becomes a dead letter.
+        the failure is recorded in the session's log, and the session's work becomes a dead letter.
         """
         self._is_running = True
         begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
