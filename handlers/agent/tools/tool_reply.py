@@ -48,7 +48,7 @@ def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> T
 
 
 def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
-    """Return the outcome of a call, and a copy of its result without the key `OUTCOME` in the metadata."""
+    """Return a copy of the result without `OUTCOME` in the copy's metadata, and the outcome of the call."""
     metadata = dict(result.metadata or {})
     given = metadata.pop(OUTCOME, None)
     outcome = next((each for each in get_args(ToolOutcome) if each == given), None)

@@ -115,7 +115,7 @@ class Preview:
                 await self._send()
 
     def end(self) -> None:
-        """Send nothing more. Return at once; `run` waits at most `PreviewBounds.end_seconds` for pieces in flight."""
+        """Send no more pieces, and make `run` end. Pieces in flight have `PreviewBounds.end_seconds` to arrive."""
         self._is_over = self._is_ended = True
         self._runs.clear()
         self._some.set()
