@@ -69,8 +69,7 @@ class RunBounds:
     usage_entries: int = 500
     """newest entries of the LLM lane that are searched for cut answers"""
     usage_answers: int = 4_096
-    """maximum number of answers whose usage requests are counted. The oldest counts beyond this number are dropped, and
-    the usage of their answers may be requested again"""
+    """maximum number of answers whose usage requests are counted; then the oldest counts are dropped and begin again"""
     child_pause_seconds: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)

@@ -16,7 +16,7 @@ class Late(NamedTuple):
 
 
 class Deadline:
-    """The time limits of one call: the time limit of its loop, and the longest silence of the call."""
+    """The time limit and the longest silence of one call."""
 
     def __init__(
         self, clock: Clock, *, left: float | None, reached: str = "", silence: float | None = None, name: str = ""

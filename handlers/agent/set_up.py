@@ -54,7 +54,7 @@ def check_tools(tools: object, kinds: tuple[type, ...] = ()) -> None:
     """Check that an argument `tools` is a list of tools.
 
     Args:
-        tools: the object that the caller passed.
+        tools: the value to check.
         kinds: classes whose objects are valid too.
 
     Raises:
@@ -82,8 +82,8 @@ def check_runnable(argument: str, agent: object) -> None:
     """Raise InvalidArgument if a worker cannot run this object.
 
     Args:
-        argument: name of the caller's argument, for the error.
-        agent: the object that the caller passed.
+        argument: the argument's name, for the error.
+        agent: the value to check.
     """
     if isinstance(agent, type) or not callable(agent):
         raise InvalidArgument(argument, agent, "pass an AgentLoop(…), or an async function of a Run")

@@ -115,7 +115,7 @@ class CompactionStep:
             spent: the answer so far, whose usage is recorded.
             reason: must not contain texts of the model or its provider: readers of events may not be allowed to see
                 such texts.
-            is_interrupted: whether the attempt was interrupted; it then does not count as a failure.
+            is_interrupted: whether the attempt was interrupted and does not count as a failure.
         """
         return CompactionFailed(
             loop_id=self._loop_id,

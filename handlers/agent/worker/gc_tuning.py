@@ -9,7 +9,7 @@ def collect_rarely() -> None:
     """Run the cyclic garbage collector less often. A worker then runs a third more turns per second.
 
     A worker keeps the histories of many sessions. These contain no cycles, but by default the collector scans them
-    again and again. The setting applies to the whole process, so call this function only in a process that runs nothing
-    but a worker.
+    again and again. The function changes the whole process, so call it only in a process that only runs a
+    worker.
     """
     gc.set_threshold(20_000, 50, 100)
