@@ -65,7 +65,7 @@ def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: st
 
 
 def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
-    """Return a model made from its fields. The model's rules may be stricter than those of the other program.
+    """Return an object of the pydantic model `kind`. The model may be stricter than the program that wrote the fields.
 
     Raises:
         DecodeError: a field is not valid; its path is below `path`.

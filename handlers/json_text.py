@@ -12,8 +12,9 @@ def compact(value: object) -> str:
 
 
 def spliced(values: Mapping[str, object], name: str, text: str) -> str:
-    """Return a JSON object with `values`, at least one, and a last field `name` whose value is the JSON `text`.
+    """Return a JSON object: the fields `values`, at least one, followed by the field `name` with the JSON `text` as its
+    value.
 
-    A message writes its own JSON. Parsing this JSON to write it again would cost ten times as much.
+    `text` is inserted unchanged. Parsing the JSON of a message and writing it again would cost ten times as much.
     """
     return f'{compact(values)[:-1]},"{name}":{text}}}'

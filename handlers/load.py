@@ -13,8 +13,8 @@ __all__ = ("TargetNotFound", "load_object")
 
 
 class TargetNotFound(Exception):
-    """The target names no object. The caller converts this error into one of its own. Fields: `reason`, what is
-    missing."""
+    """The target names no object. Callers of `load_object` raise an error of their own instead. Fields: `reason`, what
+    is missing."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

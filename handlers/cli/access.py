@@ -35,8 +35,8 @@ HINT_SECONDS = 3.0
 """seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
 WARNS = frozenset({"demo", "doctor", "serve", "verify", "worker"})
-"""the commands that warn of a server that may lose acknowledged messages: those that run long or check the server. The
-others would repeat the same line at every call"""
+"""the commands that warn if the server may lose acknowledged messages. They run long or check the server; the other
+commands would repeat the warning at every call"""
 
 WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
 

@@ -26,7 +26,7 @@ _PARAMETERS = {"allow_host": "allowed", "monitor_allow_host": "monitor_allowed",
 
 
 def configured(ctx: click.Context) -> "Configuration | None":
-    """Return the settings of the file and the environment; None if there are none, so that all have their defaults.
+    """Return the settings from the file and the environment; None if there is no file and `gives_settings` is False.
 
     Raises:
         SettingsRefused: as for `load_configuration`.
@@ -67,10 +67,10 @@ def apply_defaults(ctx: click.Context, arguments: Sequence[str]) -> None:
 
 
 def check_variables() -> None:
-    """Refuse variables `LANEBUS_…` that are no settings and that lanebus does not read elsewhere.
+    """Refuse environment variables that begin with `LANEBUS_` and that lanebus does not know.
 
     Raises:
-        SettingsRefused: there is such a variable; the error names the nearest one that exists.
+        SettingsRefused: a variable is unknown; the error names the known variable with the most similar name.
     """
     if found := unexplained_variables():
         from lanebus.handlers.cli.settings_model import refuse_unknown  # noqa: PLC0415  # imports pydantic

@@ -51,7 +51,7 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
 def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
     """Set the provider and model of assistant messages that have neither.
 
-    Signed thinking is sent back only to the provider and model that wrote it.
+    A request sends signed thinking only to the provider and model that the message names as its author.
     """
     author = {"provider": provider, "model": model}
     return [

@@ -57,7 +57,7 @@ class NoSuchLetter(StreamError):
 class NoSuchGroup(StreamError):
     """There is no consumer group of this name.
 
-    Fields: `group`; `known`, the names of the groups that exist, of which the text has at most `most`.
+    Fields: `group`; `known`, the names of all groups. The text lists at most `most` of them.
     """
 
     def __init__(self, group: str, known: tuple[str, ...] = (), *, most: int = 5) -> None:
@@ -101,7 +101,7 @@ class CommandRefused(StreamError):
 class ModuleRaised(BusError):
     """A module of the user raised an error while it was imported.
 
-    Fields: `target`, the text that names the module; `trace`, the traceback from the module on.
+    Fields: `target`, the text that names the module; `trace`, the module's own part of the traceback.
     """
 
     def __init__(self, target: str, error: str, trace: str) -> None:

@@ -117,7 +117,8 @@ def code_of(error: "BusError") -> ExitCode:
 
 
 def silence() -> None:
-    """Discard the rest of the output to stdout. Its reader is gone, which Python would report again at the end."""
+    """Discard the rest of the output to stdout. Otherwise Python reports the failed output again when the process
+    ends."""
     with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

@@ -27,7 +27,7 @@ async def require_groups(bus: Bus, names: Sequence[str]) -> None:
 
 
 async def is_served(bus: Bus, agent: str) -> bool:
-    """Return whether a live worker serves an agent. True if the server does not answer now."""
+    """Return whether a live worker serves an agent. Also return True if the server does not answer."""
     try:
         return agent in await bus.live_workers()
     except BusError:

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def log_options(command: F) -> F:
-    """Add `--log-level` and `--log-format` to a command, which gets `log_level` and `log_format`."""
+    """Add `--log-level` and `--log-format` to a command, and pass them to it as `log_level` and `log_format`."""
     level = click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),

@@ -31,10 +31,10 @@ class MonitorAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | None, allowed: tuple[str, ...]) -> "MonitorAddress | None":
-        """Read HOST:PORT; an IPv6 address stands in brackets. Return None for None.
+        """Parse HOST:PORT, with an IPv6 address in brackets. Return None if `text` is None.
 
         Raises:
-            WrongUsage: the text is no address.
+            WrongUsage: `text` is not an address.
         """
         if text is None:
             return None
@@ -48,7 +48,8 @@ class MonitorAddress(NamedTuple):
 
 
 def monitor_options(command: F) -> F:
-    """Add `--monitor` and `--monitor-allow-host` to a command, which gets `monitor` and `monitor_allowed`."""
+    """Add `--monitor` and `--monitor-allow-host` to a command, and pass them to it as `monitor` and
+    `monitor_allowed`."""
     address = click.option(
         "--monitor",
         metavar="HOST:PORT",
@@ -70,7 +71,7 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
 
     Raises:
         MissingExtra: the packages of the extra `metrics` are not installed.
-        SetupError: the address cannot be listened on.
+        SetupError: the process cannot listen on the address.
     """
 
     def not_ready() -> str | None:
@@ -87,8 +88,8 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
 
 @asynccontextmanager
 async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
-    """Watch the server of the page during the block, and serve its monitor if there is an address. Raises the errors of
-    `worker_monitor`."""
+    """Check during the block that the bus's server answers, and serve the page's monitor if there is an address. Raises
+    the errors of `worker_monitor`."""
     health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
 
     async def watch() -> None:

@@ -64,12 +64,12 @@ class SharedOption(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """The option as it is written."""
+        """The option as users type it, such as `--url URL`."""
         return f"--{self.name} {self.metavar}".rstrip()
 
     @property
     def help_with_variable(self) -> str:
-        """The help, with the environment variable if there is one."""
+        """The help text, followed by the environment variable if there is one."""
         return f"{self.help}  [env var: {self.variable}]" if self.variable else self.help
 
 
@@ -155,7 +155,7 @@ def _from_file(configuration: "Configuration | None") -> dict[str, _Value]:
 
 
 class Settings(NamedTuple):
-    """The bus that a command opens."""
+    """The settings of the bus that a command opens."""
 
     url: str | None
     data_dir: Path | None
@@ -213,7 +213,7 @@ class WithBusOptions(click.Command):
         return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Each error names its command, also where click leaves it out."""
+        """Parse the arguments. Each usage error names the command, even if click does not set it."""
         apply_defaults(ctx, args)
         try:
             return super().parse_args(ctx, args)
@@ -246,7 +246,8 @@ def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 class ViewCommand(BusCommand):
-    """A command that prints a table or JSON, with `--json`, `--table` and `--wide`. `Output.of` chooses."""
+    """A command that prints a table or JSON, with `--json`, `--table` and `--wide`. `Output.of` chooses between the
+    two."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

@@ -41,7 +41,7 @@ class SessionId(click.ParamType[str]):
     name = "session"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text unchanged. The bus checks it, with an error of its own."""
+        """Return the text unchanged. The bus checks the id later, and raises its own error."""
         del param, ctx
         return value
 

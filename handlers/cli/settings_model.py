@@ -124,7 +124,7 @@ class Configuration(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the environment before the file, whose values `load_configuration` passes."""
+        """Give the environment precedence over the file. `load_configuration` passes the values of the file."""
         del dotenv_settings, file_secret_settings
         return env_settings, InitSettingsSource(settings_cls, dict(short_settings())), init_settings
 
@@ -133,7 +133,7 @@ class Setting(NamedTuple):
     """One setting, with the place that gave it."""
 
     key: str
-    """with dots, such as "worker.group\""""
+    """the name with dots, such as "worker.group\""""
     value: object
     source: str
     """"default", "environment" or the path of the file"""
@@ -184,13 +184,13 @@ def known_keys() -> list[str]:
 
 
 def refuse_unknown(variables: Sequence[str]) -> None:
-    """Refuse the first of these variables that is no setting.
+    """Refuse the first of these variables that is not a setting.
 
     Args:
         variables: names that begin with `LANEBUS_`.
 
     Raises:
-        SettingsRefused: one of them is no setting; the error names the nearest one that exists.
+        SettingsRefused: a variable is not a setting; the error names the known variable with the most similar name.
     """
     known = [CONFIG, *SHORT, *map(variable_of, known_keys())]
     for name in variables:

@@ -14,7 +14,7 @@ _NOT_ONE_OF = re.compile(r"'(.*)' is not one of ")
 
 
 class WrongUsage(click.UsageError):
-    """Arguments or options that cannot be used together, or that mean nothing.
+    """The arguments or options of a command are invalid, or exclude each other.
 
     Fields: `message`, what is wrong; `remedy`, what to write instead.
     """

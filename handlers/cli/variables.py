@@ -61,9 +61,10 @@ def is_foreign(name: str, value: str) -> bool:
 
 
 def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables that are either settings or mistakes. The caller has to compare them with the settings.
+    """Return the `LANEBUS_…` variables that are either settings or mistakes. The caller compares them with the
+    settings.
 
-    Usually there are none, so that a command need not import the settings.
+    Usually the list is empty, and a command does not need to import the settings.
     """
     return [
         name
@@ -73,12 +74,12 @@ def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[s
 
 
 def gives_settings(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a variable gives a setting that no option reads by itself."""
+    """Return whether any variable sets a setting. Variables that options read, such as LANEBUS_URL, do not count."""
     return any(name in SHORT or "__" in name for name in environment if name.startswith(PREFIX))
 
 
 def short_settings(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, object]]:
-    """Return what short variables give, as the tables of a settings file. Empty variables give nothing."""
+    """Return the settings in short variables, as the tables of a settings file. Empty variables are ignored."""
     found = dict[str, dict[str, object]]()
     for name, keys in SHORT.items():
         if value := environment.get(name):

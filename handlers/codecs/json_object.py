@@ -30,7 +30,8 @@ def plain(value: JsonValue) -> JsonValue:
     """Return a copy of the value as JSON that the bus can store. The function refuses the same values as `parse_json`.
 
     Raises:
-        DecodeError: the value holds NaN or a lone surrogate, is nested too deep, or is not JSON. Names the path.
+        DecodeError: the value holds NaN or a lone surrogate, is nested too deep, or is not JSON. The error names the
+            path.
     """
     try:
         require_json(value)
@@ -151,7 +152,8 @@ class JsonObject:
         Args:
             kind: the class of the value.
             fields: the value's fields; fields that are None are left out.
-            names: lanebus field → the other system's field, if the names differ. An error names the latter.
+            names: lanebus field → the other system's field, if the names differ. An error names the other system's
+                field.
 
         Raises:
             DecodeError: a field is not valid.

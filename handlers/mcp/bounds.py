@@ -18,7 +18,7 @@ class McpBounds:
     quiet_seconds: float = 5.0
     """time after failed attempts during which calls fail at once, without a new attempt to connect"""
     idle_seconds: float = 60.0
-    """after this time without a call, the connection is checked before the next call, as a lost connection may go
+    """time without a call after which the connection is checked before the next call, because its loss may go
     unnoticed"""
     close_seconds: float = 5.0
     """time limit for closing a connection"""
@@ -33,8 +33,8 @@ class McpBounds:
     """how much longer than `call_seconds` the agent waits for a call: the SDK takes up to five seconds to send a
     cancellation to a server that does not read"""
     progress_pause_seconds: float = 0.2
-    """shortest time between two progress entries: each is an entry of the log, and a server may report a thousand
-    times per second"""
+    """shortest time between two progress entries of a call in the log; a server may report progress a thousand times
+    per second"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("quiet_seconds", "idle_seconds", "grace_seconds", "progress_pause_seconds"))

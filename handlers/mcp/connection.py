@@ -86,7 +86,8 @@ class McpConnection:
 
     @contextmanager
     def calling(self) -> Generator[None, None, None]:
-        """Count a call during the block. While calls run, a silent server is busy and not lost."""
+        """Count a call as running during the block. While calls run, a server that does not answer counts as busy, not
+        as lost."""
         self._calls += 1
         try:
             yield

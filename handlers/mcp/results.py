@@ -33,7 +33,8 @@ def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolR
     """Return the message for a result of a call.
 
     Raises:
-        pydantic.ValidationError: the result's JSON contains a value that messages cannot, such as an infinite number.
+        pydantic.ValidationError: the result's JSON contains a value that messages cannot contain, such as an infinite
+            number.
     """
     structured = cast("JsonValue", result.structured_content)
     content = [block for part in result.content for block in _blocks(part)]

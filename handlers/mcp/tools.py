@@ -34,10 +34,10 @@ class McpTools(Sequence[McpTool]):
         return self._caller.instructions
 
     async def refresh(self) -> None:
-        """Ask the server for its tools.
+        """Ask the server for its tools, and update this sequence.
 
-        This is rarely needed: after a change notification, the server is asked automatically. A session of your own is
-        asked only here, because its notifications go to your handlers.
+        This is rarely needed: after a change notification, the list is updated automatically. The notifications of a
+        session that you passed to `mcp_tools` go to your handlers, so call this method there.
 
         Raises:
             DuplicateTool: two tools of the first list have the same name. A later list with duplicates is ignored.

@@ -16,7 +16,7 @@ class MonitorBounds:
     ping_seconds: float = 3.0
     """longest wait for the answer"""
     read_seconds: float = 3.0
-    """longest time to read the server's state for one scrape; without it, the scrape has only this process's metrics"""
+    """longest time to read the server's state for one scrape; after that, the scrape has only this process's metrics"""
     cached_seconds: float = 1.0
     """scrapes within this time share one reading of the server, so that frequent scrapes do not load the server"""
     groups: int = 20

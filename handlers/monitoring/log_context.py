@@ -15,8 +15,8 @@ COMMON_FIELDS = ("session", "agent", "turn", "worker", "trace_id")
 
 @dataclass(slots=True)
 class LogContext:
-    """The common fields. A task shares its object with the tasks that it starts, so all of them see a change. "" means
-    none."""
+    """The common fields of log events. A task shares this object with the tasks that it starts, so all of them see a
+    change. "" means that there is no value."""
 
     session: str = ""
     """id of the session"""

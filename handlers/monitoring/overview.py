@@ -59,7 +59,7 @@ class Overview:
     """seconds UTC, by the server's clock"""
     groups: tuple[GroupStatus, ...]
     without_worker: tuple[AgentWork, ...]
-    """the work of each agent that no live worker serves, and for which sessions wait"""
+    """the work of each agent that has waiting sessions but no live worker"""
     sessions: tuple[SessionStatus, ...]
     left_out: int
     """number of sessions that are not in `sessions`, because of `WatcherBounds.sessions`"""

@@ -48,7 +48,7 @@ class _Fault(NamedTuple):
 
 
 class ServerHealth:
-    """Notes the outcome of repeated requests, and logs once when the server is lost and found."""
+    """Notes the outcome of repeated requests. Logs each kind of fault once per outage, and the end of the outage."""
 
     def __init__(self, context: LogContext | None = None, found: Callable[[], None] | None = None) -> None:
         """
@@ -78,7 +78,7 @@ class ServerHealth:
 
         Args:
             what: a short name of the request, such as "heartbeat".
-            error: why it failed; None if it succeeded.
+            error: why the request failed; None if it succeeded.
         """
         if error is not None:
             fault = _Fault(UNREACHABLE)
@@ -99,13 +99,13 @@ class ServerHealth:
 
 
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:
-    """Check repeatedly that the bus's servers answer, until cancelled, and read a session that need not exist.
+    """Check repeatedly, until cancelled, that the bus's servers answer and that the bus's user may read sessions.
 
-    The outcomes are noted as "ping" and "read".
+    The outcomes are noted as "ping" and "read". The session that is read does not need to exist.
 
     Args:
         bus: the bus.
-        health: gets the outcomes.
+        health: notes the outcomes.
         pause: seconds between two requests.
         seconds: longest time to wait for an answer.
     """

@@ -45,10 +45,10 @@ class WatcherBounds:
     entries_before_end: int = 400
     """number of positions to read before the session's last position, when a session is read for the first time"""
     entries_before_publish: int = 32
-    """number of positions to read before the first new pointer: a pointer names the last entry of a publish, which may
-    have several entries"""
+    """number of positions to read before the first new pointer in a bucket's index: a pointer names only the last entry
+    of a publish, which may have several"""
     agents: int = 20
-    """maximum number of agents that no worker has ever served, those with most sessions first"""
+    """maximum number of agents that no worker has ever served; agents with the most sessions come first"""
     cached_sessions: int = 500
     """maximum number of sessions whose status is kept between looks"""
 

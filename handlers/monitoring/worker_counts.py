@@ -24,7 +24,7 @@ class LabelledCounts:
         self._sums: dict[tuple[str, ...], float] = {}
 
     def add(self, *labels: str, amount: float = 1.0) -> None:
-        """Add to the sum of these labels, one for each name."""
+        """Add `amount` to the sum of these labels. Pass one label for each name in `names`."""
         if labels not in self._sums and len(self._sums) >= self._most:
             labels = (_OTHER,) * len(self.names)
         self._sums[labels] = self._sums.get(labels, 0.0) + amount
@@ -50,7 +50,7 @@ class WorkerCounts:
     given_up: int = 0
     """failures that were recorded in a session's log, with a dead letter"""
     dead_letters: int = 0
-    """works that became dead letters"""
+    """pieces of work that became dead letters"""
     handed_back: int = 0
     """unfinished sessions that were returned to the group"""
     loops: LabelledCounts = field(default_factory=lambda: LabelledCounts("agent", "outcome"))

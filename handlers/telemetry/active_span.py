@@ -16,10 +16,10 @@ V = TypeVar("V")
 
 
 class ActiveSpan(Generic[V]):
-    """Makes a span the current one during the block, then ends it.
+    """Makes a span the current span during the block, and ends the span after the block.
 
-    An error that leaves the block is recorded by its type alone, as its text may quote a message. A cancellation is no
-    error.
+    Only the type of an error that leaves the block is recorded, because the error's text may quote a message. A
+    cancellation does not count as an error.
     """
 
     __slots__ = ("_context", "_span", "_token", "_value")

@@ -19,24 +19,24 @@ _SYSTEM = (SystemMessage, DeveloperMessage)
 
 
 def system_json(messages: Iterable[LlmMessage]) -> str | None:
-    """Return the parts of the system messages; None if there are none."""
+    """Return the parts of the system and developer messages as JSON; None if there are none."""
     parts = [part for message in messages if isinstance(message, _SYSTEM) for part in _parts(message.content)]
     return _json(parts) if parts else None
 
 
 def input_json(messages: Iterable[LlmMessage]) -> str | None:
-    """Return the other messages of a request; None if there are none."""
+    """Return the messages that are not system or developer messages as JSON; None if there are none."""
     found: list[JsonValue] = [_message(message) for message in messages if not isinstance(message, _SYSTEM)]
     return _json(found) if found else None
 
 
 def output_json(message: AssistantMessage) -> str:
-    """Return an answer, as the list of one message."""
+    """Return an answer as JSON: a list of one message."""
     return _json([_message(message)])
 
 
 def definitions_json(tools: Sequence[ToolSpec]) -> str | None:
-    """Return the tools of a request; None if there are none."""
+    """Return the definitions of tools as JSON; None if there are none."""
     found: list[JsonValue] = [
         {"name": tool.name, "description": tool.description, "parameters": tool.schema, "type": "function"}
         for tool in tools

@@ -77,17 +77,19 @@ TRACER = "lanebus"
 """name of the instrumentation scope"""
 
 TRACEPARENT = "traceparent"
-"""Key of a message's private metadata, with the value of the header of W3C Trace Context. It is part of the message's
-JSON, so the entry's checksum covers it, and an export keeps it. No provider receives metadata."""
+"""Key in a message's private metadata. Its value is that of the W3C Trace Context header `traceparent`. The metadata is
+part of the message's JSON, so the entry's checksum covers it, and an export keeps it. No provider receives metadata."""
 TRACESTATE = "tracestate"
-"""Key of a message's private metadata, with the header `tracestate`. Missing if the trace has no such state."""
+"""Key in a message's private metadata. Its value is that of the header `tracestate`. Missing if the trace has no such
+state."""
 
 # --- messaging ----------------------------------------------------------------------------------------------------
 
 SYSTEM = "lanebus"
-"""value of `messaging.system`: the conventions define none for Redis streams"""
+"""value of `messaging.system`. OpenTelemetry's conventions define no value for Redis streams"""
 TEMPLATE = "{session}"
-"""value of `messaging.destination.template`: one destination for each session would be too many span names"""
+"""value of `messaging.destination.template`. Span names contain this text and not the id of a session, which would make
+too many different names"""
 
 CREATE, SEND, RECEIVE, PROCESS, SETTLE = "create", "send", "receive", "process", "settle"
 

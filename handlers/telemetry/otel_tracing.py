@@ -18,15 +18,15 @@ __all__ = ("is_sdk_set_up", "otel_tracing")
 def otel_tracing(
     tracer_provider: "TracerProvider | None" = None, *, capture_content: bool | None = None
 ) -> "OpenTelemetry":
-    """Return the `tracing` of `Bus.open` that records OpenTelemetry traces.
+    """Return a value for the argument `tracing` of `Bus.open` that records OpenTelemetry traces.
 
-    Set up the SDK first. Without one, nothing is recorded. One object may serve several buses.
+    Set up an OpenTelemetry SDK first; otherwise nothing is recorded. Several buses may share the result.
 
     Args:
-        tracer_provider: makes the spans. None means the program's global one, at the time of this call.
-        capture_content: whether spans contain messages, and arguments and results of tools. None means only if the
+        tracer_provider: makes the spans. None means the program's global tracer provider at the time of this call.
+        capture_content: whether spans contain messages, and arguments and results of tools. None means True if the
             environment variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` is `SPAN_ONLY` or
-            `SPAN_AND_EVENT`.
+            `SPAN_AND_EVENT`, else False.
 
     Raises:
         TracesMissing: `opentelemetry-api` is not installed.

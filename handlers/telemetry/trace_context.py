@@ -17,12 +17,14 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def context_of(carrier: Mapping[str, str]) -> Context:
-    """Return a context whose current span is the span that `carrier` names; an empty context if it names none."""
+    """Return a context whose current span is the span that `carrier` names; an empty context if `carrier` names no
+    span."""
     return _W3C.extract(carrier, Context())
 
 
 def context_in(text: str) -> Context:
-    """Return a context whose current span is the span that `text` names; an empty context if it is no `traceparent`."""
+    """Return a context whose current span is the span that `text` names; an empty context if `text` is not a
+    `traceparent`."""
     return context_of({TRACEPARENT: text})
 
 
@@ -55,7 +57,7 @@ def with_context(message: LlmMessage, context: SpanContext) -> LlmMessage:
 
 
 def links_to(contexts: Iterable[SpanContext | None]) -> list[Link]:
-    """Return a link to each span, once."""
+    """Return a link to each valid span, without duplicates."""
     known = {(found.trace_id, found.span_id): found for found in contexts if found is not None and found.is_valid}
     return [Link(found) for found in known.values()]
 

@@ -22,9 +22,9 @@ class TranscriptBounds:
     bytes_in_flight: int = 16 * 1_048_576
     """maximum number of bytes of lines in flight"""
     waiting_lines: int = 256
-    """Claude Code: most lines held back until an answer is complete; no known answer holds back as many"""
+    """Claude Code: maximum number of lines held back until an answer is complete. No known answer needs this many"""
     waiting_bytes: int = 8 * 1_048_576
-    """Claude Code: most bytes of the lines held back"""
+    """Claude Code: maximum number of bytes of the lines held back"""
     recent_answers: int = 64
     """Claude Code: number of recent answers to which later tool results are still moved"""
 

@@ -21,7 +21,7 @@ class ListedTranscript:
 
     A listed transcript can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any
     order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry. But if an
-    earlier line was invalid, it may have been the parent, and the entry follows the previous line.
+    earlier line was invalid, that line may have been the parent. In this case, the entry follows the previous line.
     """
 
     def __init__(self, lines: Iterable[JsonValue], form: Format, *, session: str = "transcript") -> None:
@@ -59,7 +59,7 @@ class ListedTranscript:
                 yield envelope
 
     def leaf(self, entry: str | None) -> int:
-        """Return the leaf position to build the context at an entry.
+        """Return the leaf position with which to build the context at an entry.
 
         Args:
             entry: the entry's id. None means the place before the first entry, whose leaf position is 0.

@@ -45,7 +45,7 @@ def cookie_name(host: str) -> str:
 
 
 def may_write(scope: Scope) -> bool:
-    """Return whether a request that the guard accepted carried the start token."""
+    """Return whether a request that the guard accepted carried the start token, which allows writing."""
     return scope.get(_MAY_WRITE) is True
 
 

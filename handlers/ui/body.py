@@ -13,7 +13,7 @@ __all__ = ("read_json",)
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
     """Read the body as JSON, chunk by chunk, at most `bounds.body_bytes`.
 
-    Requiring JSON blocks forms on other sites: an HTML form cannot send that content type.
+    The content type must be JSON. This stops forms on other sites, because an HTML form cannot send this type.
 
     Raises:
         HTTPException: 415 if the content type is not `application/json`; 413 if the body is larger than the limit.

@@ -20,7 +20,7 @@ async def serve_app(
 ) -> None:
     """Serve an application until cancelled.
 
-    It configures no logging: uvicorn's warnings go to the loggers `uvicorn.*` as they are.
+    Logging is not configured: uvicorn's warnings go unchanged to the loggers `uvicorn.*`.
 
     Args:
         app: the application.

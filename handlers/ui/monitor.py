@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class HostRule:
-    """ASGI middleware that refuses requests with a foreign `Host` header, which stops DNS rebinding.
+    """ASGI middleware that refuses requests with a foreign `Host` header, to prevent DNS rebinding.
 
-    To reach the monitor, a page of another site must use a host name of its own, resolved to this machine. So an
-    address, `localhost`, the names in `allowed`, and a request without `Host` are accepted, with any port.
+    In this attack, a page of another site reaches the monitor by a host name of its own that resolves to this machine.
+    So IP addresses, `localhost`, the names in `allowed`, and requests without `Host` are accepted, with any port.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Iterable[str]) -> None:
@@ -66,11 +66,11 @@ class HostRule:
 def create_monitor(
     observe: Callable[[], Awaitable[Observed]], not_ready: Callable[[], str | None], allowed: Iterable[str] = ()
 ) -> ASGIApp:
-    """Create the application.
+    """Create the application that serves `/healthz`, `/readyz` and `/metrics`.
 
     Args:
         observe: returns what a scrape of `/metrics` shows.
-        not_ready: returns why the process is not ready; None if it is.
+        not_ready: returns why the process is not ready; None if it is ready.
         allowed: see `HostRule`.
     """
 
@@ -107,7 +107,7 @@ async def monitored(
 
     Args:
         host: address to listen on; also accepted as a host name.
-        port: port to listen on; 0 takes a free one.
+        port: port to listen on; 0 takes a free port.
         observe, not_ready, allowed: see `create_monitor`.
         bounds: periods and limits.
 

@@ -32,8 +32,8 @@ async def serve(
     Args:
         bus: the bus.
         host: address to listen on.
-        port: port to listen on; 0 takes a free one.
-        token: token that allows everything; None makes a random one.
+        port: port to listen on; 0 takes a free port.
+        token: token that allows everything; None makes a random token.
         reader_token: token that allows only reading; None means that no such token exists.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
         on_ready: called once with the page's URL, including the token, when the server accepts requests.

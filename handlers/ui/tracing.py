@@ -21,7 +21,7 @@ class HttpRecord(Protocol):
 
 @runtime_checkable
 class HttpTracing(Protocol):
-    """Records HTTP requests. The `Tracing` of a bus may implement this too; `serve` then uses it."""
+    """Records HTTP requests. If a bus's `Tracing` also implements this protocol, `serve` uses it."""
 
     def requesting(
         self, method: str, route: str, scheme: str, path: str, headers: Iterable[tuple[str, str]]
@@ -36,7 +36,7 @@ class HttpTracing(Protocol):
             headers: names in lower case, with their values.
 
         Returns:
-            A block whose value is None if a server's own instrumentation records the request already.
+            A context manager. Its value is None if the server's own instrumentation already records the request.
         """
         ...
 

@@ -12,7 +12,8 @@ __all__ = ("check_lineage",)
 
 
 async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
-    """Check that the parent exists, is the log that was forked, and keeps the shared entries. Read the shared entries.
+    """Check that the parent exists, is the log that was forked, and keeps the shared entries. Check also that these
+    entries can be read.
 
     Raises:
         Unavailable: the server cannot be reached.

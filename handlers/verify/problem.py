@@ -62,7 +62,7 @@ class Report(NamedTuple):
     unlisted: int = 0
     """number of further problems that are not in `problems`"""
     risk: str = ""
-    """description of the loss that a restart of the server may have caused undetected; "" means that there is no such
+    """description of how a restart of the server may have lost entries unnoticed; "" means that there is no such
     risk"""
     unproven: tuple[str, ...] = ()
     """stored projections that this version of the package cannot check"""

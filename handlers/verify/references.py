@@ -25,7 +25,7 @@ _CHECKPOINT = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
 
 
 class Claimant(NamedTuple):
-    """The arguments of a check."""
+    """The arguments of a check of records that refer to positions."""
 
     inspector: Inspector
     session: str

@@ -115,7 +115,7 @@ class Replayed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """`<name>@<version>`."""
+        """The projection's name and version, as `<name>@<version>`."""
         return f"{self.name}@{self.version}"
 
 

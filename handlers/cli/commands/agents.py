@@ -32,9 +32,9 @@ _COLUMNS = (
 )
 @click.pass_context
 def command(ctx: click.Context, *, group: str | None) -> None:
-    """List agents, with the number of their sessions, of sessions that wait for a worker, and of live workers. Each
-    session belongs to one agent by name, from its first message on. A worker runs the sessions of the agents that it
-    serves.
+    """List agents. Show for each agent how many sessions it has, how many of them wait for a worker, and how many live
+    workers serve the agent. Each session belongs to one agent by name, from its first message on. A worker runs the
+    sessions of the agents that it serves.
 
     \b
     Example: lanebus agents --json

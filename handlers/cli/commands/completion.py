@@ -12,9 +12,9 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script for SHELL that completes commands, options, choices, session ids, agents and groups. These names
-    come from the bus that the command line or the environment names: at most 100, and none if it takes longer than one
-    second.
+    """Print a script for SHELL that completes commands, options, choices, session ids, agents and groups. Session ids,
+    agents and groups are read from the bus that the command line or the environment names. At most 100 are shown, and
+    none if the bus takes longer than one second.
 
     \b
     bash: add to ~/.bashrc                     eval "$(lanebus completion bash)"

@@ -71,9 +71,9 @@ def command(
 ) -> None:
     """Print the JSON body of the request that a model receives for a session.
 
-    It contains the LLM lane only, with stored media inline. Content that the provider does not support is left out,
-    with a warning on stderr. Gemini's body names no model, because its URL does. With --turn, tools and options come
-    from the events of that turn.
+    The body contains only the LLM lane, with stored media inline. Content that the provider does not support is left
+    out, with a warning on stderr. A body for Gemini does not name the model, which is part of the request's URL. With
+    --turn, tools and options come from the events of that turn.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12

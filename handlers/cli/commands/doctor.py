@@ -18,7 +18,7 @@ _WIDEST = len("aof-load-truncated")
 @click.command("doctor", cls=ViewCommand)
 @click.pass_context
 def command(ctx: click.Context) -> int:
-    """Look for what loses messages or makes commands fail, each with its remedy. Changes nothing.
+    """Look for causes of lost messages and of failing commands, and show a remedy for each. Changes nothing.
 
     \b
     It checks

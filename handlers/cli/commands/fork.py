@@ -31,8 +31,8 @@ __all__ = ("command",)
 )
 @click.pass_context
 def command(ctx: click.Context, session: str, *, at: int | None, name: str | None, agent: str | None) -> None:
-    """Start a session that shares the entries of SESSION up to a position. After it, each continues on its own.
-    Entries are not copied.
+    """Start a session that shares the entries of SESSION up to a position. After this position, the two sessions
+    continue independently. Entries are not copied.
 
     Prints the new session's id. A repeat with the same --id and --at returns the same fork.
 

@@ -42,8 +42,9 @@ def command() -> None:
 @command.command("status", cls=ViewCommand)
 @click.pass_context
 def status(ctx: click.Context) -> None:
-    """Show each group: its live workers, its dead letters, and when a worker was last seen. lag sessions wait for a
-    worker, pending ones are with a worker, retries wait for their next attempt.
+    """Show each group: its live workers, its dead letters, and when a worker was last seen. lag counts sessions that
+    wait for a worker, pending counts sessions that a worker has, and retries counts sessions that wait for their next
+    attempt.
 
     \b
     Example: lanebus groups status --json

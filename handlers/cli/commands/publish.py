@@ -64,7 +64,8 @@ def command(
     key: str | None,
     expected: int | None,
 ) -> None:
-    """Append a message to a session. Without TEXT, it is read from stdin. The first message creates the session.
+    """Append a message to a session. Without TEXT, the message is read from stdin. The first message creates the
+    session.
 
     Several messages (--json) are appended in one step: all or none. A user message wakes a worker, if one runs.
 

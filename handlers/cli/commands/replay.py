@@ -55,10 +55,10 @@ def _check_names(ctx: click.Context, param: click.Parameter, names: tuple[str, .
 @click.pass_context
 def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
     """Fold projections of a session anew from its first entry, print their states, and compare them with the stored
-    ones. The exit code is 7 if a stored state is not what the log gives. Nothing is stored.
+    ones. The exit code is 7 if a stored state differs from the folded state. Nothing is stored.
 
-    As JSON each line is a projection: its name and version, the position it was folded up to, the position of the
-    stored state, whether that agreed, how many entries could not be read and were skipped, and the state.
+    As JSON, each line is a projection: session, projection, version, position (of the last folded entry), stored
+    (position of the stored state), agrees, unreadable (number of skipped entries) and state.
 
     \b
     Example: lanebus replay support-42

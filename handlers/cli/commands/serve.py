@@ -67,7 +67,7 @@ def command(
     log_format: str,
 ) -> None:
     """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL, which contains the token.
-    If the log is text, it also prints the URL for the reader's token.
+    If a reader's token is given and the log is text, also prints a read-only URL.
 
     \b
     Example: lanebus serve --port 8421

@@ -18,7 +18,8 @@ __all__ = ("command",)
 def command() -> None:
     """Show or stop the embedded server.
 
-    It runs while a command or a program has its directory open, and ends by itself after the last one.
+    The server runs while a command or a program has its directory open. It ends by itself after the last of them has
+    closed the directory.
     """
 
 

@@ -104,8 +104,8 @@ def command(
     or archived. An agent without a live worker is marked "no worker". A notice on stderr names the option for the next
     page.
 
-    With --waiting, the newest 1,000 sessions are looked at, and each listed one has a tool call to approve or deny, is
-    paused, or was handed to a person.
+    With --waiting, a session is listed if it has a tool call to approve or deny, is paused, or was handed to a person.
+    Only the newest 1,000 sessions are searched.
 
     \b
     Example: lanebus sessions --json | head -1

@@ -46,10 +46,10 @@ PATIENCE_SECONDS = 3.0
 def command(ctx: click.Context, *, groups: tuple[str, ...], once: bool, every: float) -> None:
     """Show consumer groups, their workers and sessions, and waiting work, until Ctrl-C. Changes nothing.
 
-    lag is the number of sessions that wait for a worker; pending sessions are with a worker; retries wait for their
-    next attempt. held is what a worker reported in its last heartbeat; a worker that is gone holds
-    nothing. A session is listed while a worker has it, or while it waits for a person. Numbers with ≈ are
-    estimates from a sample. The load on the server stays small, however much is stored.
+    lag counts sessions that wait for a worker, pending counts sessions that a worker has, and retries counts sessions
+    that wait for their next attempt. held counts the sessions that a worker held at its last heartbeat; the table shows
+    "-" for a worker that is gone. A session is listed while a worker has it, or while it waits for a person. Numbers
+    with ≈ are estimates from a sample. The load on the server stays small, however much is stored.
 
     As JSON, each line is one reading: time (seconds UTC), groups, sessions, sessions_left_out and pace, which is null
     in the first reading. If the server did not answer, the line has only an error.

@@ -37,8 +37,9 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # click pass
     has a known cost. ≈ marks sums with estimates: a call was cut before its provider reported the usage.
 
     As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost (null if unknown), is_estimate and
-    counted_from, which is null or the first counted position if earlier entries were trimmed uncounted. With --tree:
-    session, agent, usage of the session alone, total with its children, and children.
+    counted_from. If earlier entries were trimmed before they were counted, counted_from is the first counted position;
+    otherwise it is null. With --tree: session, agent, usage of the session alone, total with its children, and
+    children.
 
     \b
     Example: lanebus usage support-42

@@ -44,8 +44,8 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     - the head, producers, keys and checkpoints agree with the entries,
     - stored projections equal a new fold of the log, byte for byte.
 
-    A session is "unproven" if no problem is found but some may be hidden: it has a stored projection that is custom or
-    of another version, or its server was restarted and may lose acknowledged entries at a power failure.
+    A session is "unproven" if no problem is found, but one may be hidden. Either a stored projection is custom or of
+    another version, or the server was restarted and may have lost acknowledged entries in a power failure.
 
     The exit code is 7 if a problem is found. As JSON, each line is a session with its problems: kind, position, text.
 

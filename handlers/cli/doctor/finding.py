@@ -9,27 +9,27 @@ Level = Literal["ok", "warning", "error"]
 
 
 class Finding(NamedTuple):
-    """What one check has seen."""
+    """The result of one check."""
 
     level: Level
     check: str
     """the name of the check"""
     text: str
-    """what was seen"""
+    """what the check found"""
     remedy: str = ""
     """what to do; "" if nothing is wrong"""
 
 
 def ok(check: str, text: str) -> Finding:
-    """Return a finding of something that is as it should be."""
+    """Return a finding that reports no problem."""
     return Finding("ok", check, text)
 
 
 def warning(check: str, text: str, remedy: str) -> Finding:
-    """Return a finding of something that may do harm."""
+    """Return a finding that reports something that may do harm."""
     return Finding("warning", check, text, remedy)
 
 
 def error(check: str, text: str, remedy: str) -> Finding:
-    """Return a finding of something that does harm."""
+    """Return a finding that reports something that does harm."""
     return Finding("error", check, text, remedy)

@@ -21,7 +21,7 @@ _SHORT = ("bus", "handlers")
 
 
 def check_versions(find: Callable[[str], str] = version) -> list[Finding]:
-    """Return the versions of lanebus, Python and redis-py.
+    """Report the versions of lanebus, Python and redis-py, and check that redis-py is supported.
 
     Args:
         find: returns the version of an installed distribution, or raises PackageNotFoundError.
@@ -36,13 +36,13 @@ def check_versions(find: Callable[[str], str] = version) -> list[Finding]:
 
 
 def check_imports(folder: Path, *, is_checkout: bool | None = None) -> list[Finding]:
-    """Look for modules of a folder that hide modules that lanebus imports.
+    """Look for modules in a folder that hide modules that lanebus imports.
 
     `python -m lanebus` and `lanebus worker` search the working directory first.
 
     Args:
         folder: the working directory.
-        is_checkout: whether lanebus runs from a checkout, where `import bus` works too; None finds out.
+        is_checkout: whether lanebus runs from a checkout, where `import bus` works too; None detects it.
     """
     own = _place_of("lanebus")
     if is_checkout is None:

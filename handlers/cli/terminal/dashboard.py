@@ -13,7 +13,7 @@ __all__ = ("Line", "Tone", "draw")
 Tone = Literal["plain", "title", "dim", "warn", "bad"]
 
 FEWEST = 3
-"""fewest lines of a table in a low window, including the titles"""
+"""minimum number of lines of a table in a low window, including the titles"""
 
 _GROUPS = (
     Column("group", is_flexible=True),

@@ -63,7 +63,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class TerminalLines(_Lines):
-    """One line for people: time, level, text. An error adds a line for each stack frame."""
+    """Formats a record as one line for people: time, level, text. An error adds a line for each stack frame."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -77,7 +77,7 @@ class TerminalLines(_Lines):
 
 
 class JsonLines(_Lines):
-    """One JSON object a line, in ASCII: time (UTC), level, logger, event or message, and the fields."""
+    """Formats a record as one line of JSON, in ASCII: time (UTC), level, logger, event or message, and the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""

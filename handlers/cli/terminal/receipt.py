@@ -12,7 +12,8 @@ def receipt_json(session: str, receipt: Receipt) -> dict[str, object]:
 
 
 def show_state(output: Output, session: str, receipt: Receipt | None, *, is_closed: bool) -> None:
-    """Print that the session was closed or reopened. Without a receipt it was so before, and nothing was appended."""
+    """Print that the session was closed or reopened. Without a receipt, the session was closed or open already, and
+    nothing was appended."""
     what = "closed" if is_closed else "open"
     again = ", already done under this key" if receipt is not None and receipt.is_duplicate else ""
     output.answer(

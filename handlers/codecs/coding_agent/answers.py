@@ -54,7 +54,7 @@ def written_stop(reason: StopReason) -> str:
 def usage_of(message: JsonObject) -> Usage | None:
     """Return tokens and cost. A cost of 0 in every field means unknown.
 
-    The `coding-agent` system stores no total of tokens: it is the sum of the four counts.
+    The `coding-agent` system stores no total of tokens, so the total is the sum of the four counts.
     """
     usage = message.object("usage")
     if usage is None:

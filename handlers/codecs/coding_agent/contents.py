@@ -100,7 +100,7 @@ def written_result(result: ToolResultBlock) -> Object:
 
 
 def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return copies of the blocks without differences that the `coding-agent` format cannot represent.
+    """Normalize the blocks, so that blocks that the `coding-agent` format cannot tell apart become equal.
 
     Empty fields become None, and the groups of images and sounds are numbered anew.
     """
@@ -110,7 +110,7 @@ def same_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def same_block(block: Block) -> Block:
-    """Return one block with empty fields left out."""
+    """Return one block with its empty fields set to None."""
     match block:
         case ThinkingBlock(signature=""):
             return block.model_copy(update={"signature": None})

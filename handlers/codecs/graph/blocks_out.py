@@ -59,7 +59,8 @@ class BlockWriter:
             return f"{block.type}: {_STORED}"
 
     def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
-        """Return the JSON of the blocks that the graph format can represent. Indexes in paths skip all other blocks."""
+        """Return the JSON of the blocks that the graph format can represent. Indexes in paths count only these
+        blocks."""
         result: list[JsonValue] = []
         for block in content:
             written = self.block(block, f"{path}.{len(result)}")
@@ -74,8 +75,8 @@ class BlockWriter:
 
         Args:
             result: the result; its `content` is not used.
-            content: the content to write: that of `result`, without the blocks of its message that are not part of the
-                result.
+            content: the blocks to write. If `result` is a message, blocks before and after the result itself are left
+                out.
             path: path of the block that is written.
         """
         recorded = self._spellings.get(path)

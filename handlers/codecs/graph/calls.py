@@ -32,7 +32,7 @@ def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCa
 def calls_out(blocks: Iterable[ToolCallBlock]) -> list[JsonValue] | None:
     """Return the calls in the form of OpenAI's Chat Completions, without remote calls. Return None if no call remains.
 
-    Remote calls do not come from a provider.
+    Remote calls are left out because they do not come from a provider.
     """
     calls: list[JsonValue] = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call)}}

@@ -18,7 +18,8 @@ from lanebus.handlers.codecs.json_patch import changes, equal, put_at, value_at
 __all__ = ("GuardedPatch", "apply_guarded", "guarded_patches", "same_literal")
 
 GuardedPatch = list[JsonValue]
-"""`[path, digest or None]` removes a field; `[path, digest or None, value]` sets it."""
+"""`[path, digest]` removes a field; `[path, digest, value]` sets it. `digest` is of the old value; None for a new
+field."""
 
 
 def same_literal(one: JsonValue, other: JsonValue) -> bool:
@@ -33,7 +34,8 @@ def guarded_patches(source: JsonValue, target: JsonValue) -> Iterator[GuardedPat
 
 
 def apply_guarded(source: JsonValue, patches: Iterable[GuardedPatch]) -> JsonValue:
-    """Return a copy of `source` with every patch applied whose digest still matches. Damaged patches are ignored."""
+    """Apply each patch whose digest still matches to a copy of `source`, and return the copy. Ignore damaged
+    patches."""
     result = copy.deepcopy(source)
     for patch in patches:
         with suppress(LookupError, TypeError):

@@ -31,7 +31,7 @@ def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delt
 def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
     """Remove tool calls and their results, if the next message after the results is an answer without calls.
 
-    Calls and results are kept if another message follows, or no message.
+    Calls and results are kept if they are followed by a message that is not an answer, or by no message.
     """
     kept: list[LlmMessage] = []
     pending: list[LlmMessage] = []

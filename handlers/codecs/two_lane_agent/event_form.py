@@ -35,8 +35,8 @@ class EventForm:
         Args:
             message: the message.
             path: path of the message in the event, for losses.
-            has_turn: whether the message names its turn. Only events that end a turn or a loop contain such messages. A
-                note of the event reader has priority over this argument.
+            has_turn: whether the message names its turn, as in events that end a turn or a loop. If `EventReader` noted
+                in the message whether its event named the turn, the note has priority.
         """
         if isinstance(message, LlmMessage):
             message, notes = _without_notes(message)

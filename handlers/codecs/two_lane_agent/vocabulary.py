@@ -13,7 +13,7 @@ T = TypeVar("T", bound=str)
 CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "compaction"]] = MappingProxyType(
     {"Initial": "initial", "Default": "default", "Rerun": "rerun", "Branch": "branch", "Compaction": "compaction"}
 )
-"""How a loop continues another loop."""
+"""The two-lane agent's name → lanebus's name of a way in which a loop continues another loop."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
     # FollowUp is the two-lane agent's old name of Continuation. The two-lane agent still reads the old name.
@@ -25,17 +25,18 @@ TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = M
         "FollowUp": "continuation",
     }
 )
-"""Reason why a turn starts."""
+"""The two-lane agent's name → lanebus's name of a reason why a turn starts."""
 
 DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}
 )
-"""Kind of content that a delta extends."""
+"""The two-lane agent's name → lanebus's name of a kind of content that a delta extends."""
 
 SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
     {"Ephemeral": "ephemeral", "Persistent": "persistent"}
 )
-"""How long the two-lane agent keeps a session. lanebus keeps every session, so no other module uses this map."""
+"""The two-lane agent's name → lanebus's name of how long a session is kept. lanebus keeps every session, so no other
+module uses this map."""
 
 
 def to_ours(names: Mapping[str, T], theirs: str, path: str) -> T:

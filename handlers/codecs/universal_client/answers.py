@@ -34,8 +34,8 @@ _USAGE = {
 def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
     """Return lanebus's stop reason, and the provider's own stop reason or None.
 
-    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". For "other", it is the
-    provider's own reason if lanebus has this stop reason too, such as "aborted", else "stop".
+    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". The finish reason "other"
+    becomes the provider's own reason if lanebus has that stop reason, such as "aborted", else "stop".
     """
     found = answer.value("finish_reason")
     if found is None:

@@ -45,8 +45,9 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
     Roles alternate and start with the user. Results come first in the turn after their calls. Metadata, raw provider
     objects, usage and names are not sent.
 
-    With `cache`, three marks ask the API to cache the request up to the mark. The marks are at the end of the
-    instructions, at the last tool, and at the second last message. Source of these places: the `two-lane-agent` system.
+    With `cache`, the body has three marks, and the API caches the request up to each mark. The marks are at the end of
+    the instructions, at the last tool, and at the second last message. Source of these places: the `two-lane-agent`
+    system.
 
     Args:
         context: the context to send.

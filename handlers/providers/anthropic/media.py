@@ -28,9 +28,10 @@ def image_block(media: MediaRef) -> Json | str:
 
 
 def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
-    """Return the document at `media` as a block; if `media` cannot be sent, the text extracted from the document.
+    """Return the document at `media` as a block. If `media` cannot be sent, the block holds the text extracted from the
+    document.
 
-    If neither can be sent, return the reason as text.
+    If there is no such text, return the reason as text.
     """
     source = _document_source(media)
     if isinstance(source, str):

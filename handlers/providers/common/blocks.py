@@ -37,7 +37,7 @@ def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """Return a deep copy. It protects a message against a caller that changes the request."""
+    """Return a deep copy, so that a caller that changes the request does not change the message."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value

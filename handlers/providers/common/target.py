@@ -24,10 +24,10 @@ class FormOptions(TypedDict, total=False):
     tool_choice: ToolChoice | None
     """Whether the model may, must or must not call a tool. Default: the model chooses."""
     strict: bool
-    """Whether content that the API cannot represent is refused, and not left out with a warning. Default: False."""
+    """Refuse content that the API cannot represent, instead of leaving it out with a warning. Default: False."""
     foreign_thinking: ForeignThinking
-    """Whether thinking is left out ("drop") or sent as text if another model wrote it or its signature is missing.
-    Default: "drop".
+    """How to treat thinking that another model wrote, or that has no signature: leave it out ("drop") or send it as
+    text ("text"). Default: "drop".
     """
     error_prefix: str
     """Prefix of a failed tool's result, for APIs that have no field for failures. Default: `ERROR_PREFIX`."""
@@ -74,7 +74,7 @@ class Target:
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
-        """Fill in the defaults. The default of the model is the context's model.
+        """Return the options with defaults filled in. The default model is the context's model.
 
         A tool choice is ignored if no tools are offered.
 
@@ -100,9 +100,10 @@ class Target:
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """Return the reference with the content that the option `media` has for it, or else unchanged.
+        """Return the reference with the content that the option `media` has for its address. Without such content,
+        return the reference unchanged.
 
-        The result keeps the reference's own file name and media type, because the same content may have several.
+        The result keeps the reference's own file name and media type, because several references may share one content.
         """
         found = self.media.get(media.address or "")
         if found is None:

@@ -21,12 +21,13 @@ def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str
 
 
 def thinking_left_out(places: Sequence[str]) -> tuple[str, ...]:
-    """Return one warning for all thinking that was left out, because a long session has thinking in most answers.
+    """Return one warning for all thinking that was left out; nothing if `places` is empty.
 
-    Strict mode does not refuse this loss, because `foreign_thinking` decides about it.
+    There is no warning per message, because a long session has thinking in most answers. Strict mode does not refuse
+    this loss, because `foreign_thinking` decides about it.
 
     Args:
-        places: the messages whose thinking was left out. Without any, there is no warning.
+        places: the messages whose thinking was left out.
     """
     if not places:
         return ()

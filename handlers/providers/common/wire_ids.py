@@ -25,7 +25,7 @@ class WirePattern(NamedTuple):
     limit: int
     """Maximum number of characters of an id or name."""
     start: str = ""
-    """Prefix of a generated id or name whose first character is not allowed at the start."""
+    """Prefix that is added to a generated id or name if its first character is not allowed at the start."""
 
     @classmethod
     def of(cls, characters: str, limit: int, *, first: str | None = None) -> "WirePattern":
@@ -46,8 +46,8 @@ class WirePattern(NamedTuple):
         Args:
             text: the id or name.
             taken: ids or names that are already in use.
-            readable: whether to try first the text with only its illegal characters replaced. The result may equal a
-                later text that is legal and then needs a generated name.
+            readable: whether to first try the text with only its illegal characters replaced. If a later text equals
+                the result, that text gets a generated name, although it is legal.
         """
         return self.chosen(self.candidates(text, readable=readable), taken)
 
@@ -97,7 +97,7 @@ class WireIds:
         return self._unanswered.popleft()
 
     def take(self, call_id: str) -> str:
-        """Return the call's own id if it is legal and not taken. Otherwise return an id generated from the own id."""
+        """Return the call's own id if it is legal and not taken. Otherwise return an id generated from `call_id`."""
         candidates = self._candidates.setdefault(call_id, self._pattern.candidates(call_id))
         wire_id = self._pattern.chosen(candidates, self._taken)
         self._taken.add(wire_id)
@@ -121,7 +121,7 @@ class WireNames:
         self._names: dict[str, str] = {name: name for name in offered if pattern.legal.fullmatch(name)}
 
     def of(self, name: str) -> str:
-        """Return the tool's own name if it is legal and not taken. Otherwise return a name generated from it."""
+        """Return the tool's own name if it is legal and not taken. Otherwise return a name generated from `name`."""
         known = self._names.get(name)
         if known is None:
             known = self._names[name] = self._pattern.made(name, self._names.values(), readable=True)

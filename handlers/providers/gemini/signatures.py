@@ -9,7 +9,7 @@ __all__ = ("UNSIGNED", "sign_current_turn")
 UNSIGNED = "skip_thought_signature_validator"
 """Placeholder signature of a call that Gemini did not make. With this value, the API does not check the signature.
 
-Source: the API's page on thought signatures, its answer on traces of other models.
+Source: the API's page on thought signatures, the question about traces of other models.
 """
 
 

@@ -37,8 +37,8 @@ class _Cluster:
 class Gathering:
     """The `Gatherer` of one file.
 
-    A gathered line is an object. `line` is the first of the joined lines, with the content of all. `parent` is the uuid
-    of the entry that the line follows in the tree. `lines` holds the other joined lines. A compaction also has
+    A gathered line is an object. `line` is the first of the joined lines, with the content of all of them. `parent` is
+    the uuid of the entry that the line follows in the tree. `lines` holds the other joined lines. A compaction also has
     `boundary`, the data of the boundary line before it.
     """
 

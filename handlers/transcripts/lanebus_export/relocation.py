@@ -46,10 +46,11 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def moved(message: Publishable) -> Publishable | Moved:
-    """Return a `Moved` that replaces the positions in the message. If there are none, return the message itself.
+    """Return a `Moved` that replaces the positions in the message. If the message has no positions, return the message
+    itself.
 
-    If the referenced entry could not be imported, the position of the nearest LLM-lane entry is used: of the previous
-    entry for a leaf move and a branch summary, of the next entry for a compaction.
+    If the referenced entry could not be imported, the position of a neighbour in the LLM lane is used. For a leaf move
+    and a branch summary, this is the previous entry; for a compaction, the next entry.
 
     If the referenced entry never existed, the message has no effect in the new session either. A label of such an entry
     becomes an extension message of kind `import.label`. Events and prunes lose the position of such an entry.

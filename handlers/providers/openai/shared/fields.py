@@ -20,7 +20,7 @@ def list_at(holder: Json, name: str, path: str) -> list[JsonValue]:
 
 
 def text_at(holder: Json, name: str, path: str, *, required: bool = False) -> str:
-    """Return the text in a field. A field that is missing or null is "" if it is not required.
+    """Return the text in a field; "" if the field is missing or null, and not required.
 
     Raises:
         DecodeError: the field holds something other than text, or is required and missing or null.

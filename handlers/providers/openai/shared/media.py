@@ -55,9 +55,9 @@ def audio_part(media: MediaRef, api: Api) -> Audio | str:
 
 
 def document_part(block: DocumentBlock, media: MediaRef, api: Api) -> File | Text | str:
-    """Return the document at `media`; if `media` cannot be sent, the text extracted from the document.
+    """Return the document at `media`. If `media` cannot be sent, return the text extracted from the document.
 
-    If neither can be sent, return the reason as text.
+    If there is no such text, return the reason as text.
 
     Source: Chat Completions reads only PDF and no URLs; Responses also reads office documents.
     """
