@@ -74,7 +74,7 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
 
 @contextmanager
 def _warnings_of_server() -> Generator[None]:
-    """In this block, drop warnings of the server's durability, unless the command is one of those that show them."""
+    """In this block, ignore warnings of the server's durability if the command is not in `WARNS`."""
     context = click.get_current_context(silent=True)
     with warnings.catch_warnings():
         if context is not None and context.command.name not in WARNS:

@@ -1,4 +1,4 @@
-"""The settings file of a command: which one applies, and what it gives to options that were not typed."""
+"""The settings file of a command: how it is found, and which defaults it sets for options that were not typed."""
 
 import os
 from collections.abc import Sequence

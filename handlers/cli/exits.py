@@ -54,8 +54,8 @@ class Terminated(Exception):
 def exit_code(error: BaseException) -> int | None:
     """Print an expected error to stderr, and return its exit code. None means that the error is unexpected.
 
-    `bus` is imported here and not at the top: the import takes most of the start time, and if an error comes from the
-    bus, `bus` is already imported.
+    This function imports `bus`, because an import at the top would take most of the start time. If an error comes from
+    the bus, `bus` is already imported.
     """
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED

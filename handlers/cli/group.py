@@ -99,7 +99,8 @@ class _Commands(WithBusOptions, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name. Refuse unknown variables, except where only help is wanted."""
+        """Find the command that the arguments name. Refuse unknown environment variables, unless the command needs no
+        settings or only prints help."""
         name, command, rest = super().resolve_command(ctx, args)
         options = rest[: rest.index("--")] if "--" in rest else rest
         if not (ctx.resilient_parsing or name in _WITHOUT_SETTINGS or _HELP & {*options}):

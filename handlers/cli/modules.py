@@ -32,7 +32,7 @@ def load_module(load: Callable[[str], T], target: str) -> T:
 
 
 def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return the frames from the module on: those after our loader and the import system."""
+    """Return the frames of the user's module, without the frames of the loader and the import system."""
     inner, is_loader = trace, False
     while inner is not None:
         file = inner.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Help that is not of one command: the topics of `lanebus help`. Pure."""
+"""Help that does not belong to a single command: the topics of `lanebus help`. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""The environment variables of the command line: which exist, and which settings they give. Imports nothing heavy.
+"""The environment variables of the command line: which exist, and which settings they set. Imports nothing heavy.
 
 A setting's variable is `LANEBUS_` and its key in capitals, with `__` for each dot: `worker.group` is
 `LANEBUS_WORKER__GROUP`. Some settings have a short variable too.

@@ -173,7 +173,7 @@ def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -
 
 
 def _native(message: Publishable) -> Object:
-    """Return the message's JSON without its batch id. The batch id need not be equal: a group is one batch anyway."""
+    """Return the message's JSON without its batch id. Batch ids are not compared: a group is one batch anyway."""
     if isinstance(message, ToolResultMessage):
         message = message.model_copy(update={"batch_id": None})
     native: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -30,8 +30,8 @@ class McpBounds:
     pages: int = 1_000
     """maximum number of pages of a server's list of tools; a longer list counts as endless and is refused"""
     grace_seconds: float = 6.0
-    """how much longer than `call_seconds` the agent waits for a call: the SDK takes up to five seconds to send a
-    cancellation to a server that does not read"""
+    """how much longer than `call_seconds` the agent waits for a call. If a server does not read, the SDK takes up to
+    five seconds to send a cancellation"""
     progress_pause_seconds: float = 0.2
     """shortest time between two progress entries of a call in the log; a server may report progress a thousand times
     per second"""

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 __all__ = ("McpServer",)
 
 McpServer = Union[str, "StdioServerParameters", "ClientSession", Callable[[], "Client"]]
-"""One of: the URL of a server (streamable HTTP), a program to start (stdio), an initialised session, or a function that
-returns a client of the SDK with your own headers, authentication or callbacks, such as
+"""The URL of a server (streamable HTTP), a program to start (stdio), an initialised session, or a function that returns
+a client of the SDK. The function can set headers, authentication or callbacks, as in
 `lambda: Client(streamable_http_client(url, http_client=mine))`."""

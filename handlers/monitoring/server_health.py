@@ -53,7 +53,7 @@ class ServerHealth:
     def __init__(self, context: LogContext | None = None, found: Callable[[], None] | None = None) -> None:
         """
         Args:
-            context: fields of the logged events; None means those of the calling task.
+            context: fields of the logged events; None means the fields of the calling task.
             found: called when the last fault ends.
         """
         self._context, self._found = context, found

@@ -45,7 +45,7 @@ class WatcherBounds:
     entries_before_end: int = 400
     """number of positions to read before the session's last position, when a session is read for the first time"""
     entries_before_publish: int = 32
-    """number of positions to read before the first new pointer in a bucket's index: a pointer names only the last entry
+    """number of positions to read before the first new pointer in a bucket's index. A pointer names only the last entry
     of a publish, which may have several"""
     agents: int = 20
     """maximum number of agents that no worker has ever served; agents with the most sessions come first"""

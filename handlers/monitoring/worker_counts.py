@@ -12,13 +12,15 @@ _OTHER = "other"
 
 
 class LabelledCounts:
-    """Sums by labels, such as tokens by model. The number of different labels is bounded, so memory is too."""
+    """Sums by labels, such as tokens by model. The number of combinations of labels is bounded, and so is the
+    memory."""
 
     def __init__(self, *names: str, most: int = 200) -> None:
         """
         Args:
-            names: what the labels are.
-            most: different labels to keep. Later ones are counted together, with each label "other".
+            names: the names of the labels.
+            most: maximum number of combinations of labels. Later combinations are counted together, with each label
+                "other".
         """
         self.names, self._most = names, most
         self._sums: dict[tuple[str, ...], float] = {}

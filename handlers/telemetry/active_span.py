@@ -28,8 +28,8 @@ class ActiveSpan(Generic[V]):
         """
         Args:
             span: a span that has begun.
-            value: the value of the block.
-            context: values that the block sees beside the span; None means the present ones.
+            value: the value that the `with` statement gets.
+            context: values that the block sees beside the span; None means the values of the current context.
         """
         self._span, self._value, self._context = span, value, context
         self._token: Token[Context] | None = None

@@ -51,7 +51,7 @@ class AgentSpans:
     def __init__(self, tracer: Tracer, *, captures_content: bool) -> None:
         """
         Args:
-            captures_content: record messages, tool arguments and results too.
+            captures_content: whether to also record messages, and the arguments and results of tools.
         """
         self._tracer, self._captures_content = tracer, captures_content
 

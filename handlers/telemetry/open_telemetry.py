@@ -30,7 +30,7 @@ class OpenTelemetry:
         """
         Args:
             provider: makes the spans.
-            captures_content: record messages, tool arguments and results too.
+            captures_content: whether to also record messages, and the arguments and results of tools.
         """
         # Found once: asking for the global provider takes 2 µs, as it reads the environment.
         self._has_sdk = not isinstance(provider, ProxyTracerProvider)

@@ -1,4 +1,4 @@
-"""Trace contexts in messages, as text, and as OpenTelemetry knows them."""
+"""Convert trace contexts between messages, text, and OpenTelemetry's objects."""
 
 from collections.abc import Iterable, Mapping
 

@@ -70,7 +70,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI connection. Web sockets are refused, as the server does not use them."""
+        """Handle an ASGI connection. Web sockets are refused, because the server does not use them."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":

@@ -47,7 +47,7 @@ def command(
 async def _close(
     last: Sequence[UserMessage], session: Session, *, reason: str, key: str | None, expected: int | None
 ) -> Receipt | None:
-    """Close a session. Return None if it was closed before, and there is no message to append."""
+    """Close a session. Return None if the session was closed already and there is no message to append."""
     try:
         return await session.close(*last, reason=reason, key=key, expected=expected)
     except SessionClosed:

@@ -26,7 +26,7 @@ from lanebus.handlers.transcripts.lines import read_lines
 __all__ = ("command",)
 
 _LINES_WITH_HEADER = 100
-"""number of first lines that are searched for a header, as damaged lines may precede the header"""
+"""number of first lines that are searched for a header, because damaged lines may precede the header"""
 
 
 @click.command("import", cls=ViewCommand)
@@ -45,9 +45,9 @@ _LINES_WITH_HEADER = 100
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None, agent: str | None) -> int:
-    """Read a transcript FILE into a session; "-" is stdin. These formats are detected: session files of pi, Claude Code
-    and the coding-agent format, a conversation for OpenAI's Chat Completions (one JSON document), and files of `lanebus
-    export`.
+    """Read a transcript FILE into a session; "-" is stdin. The format is detected. It may be a session file of pi, of
+    Claude Code or in the coding-agent format, or a file of `lanebus export`. It may also be one JSON document: a
+    conversation for OpenAI's Chat Completions.
 
     A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
     reason; the other lines are imported, and the exit code is 7.

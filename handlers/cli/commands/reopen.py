@@ -42,7 +42,7 @@ def command(ctx: click.Context, session: str, messages: tuple[str, ...], *, reas
 
 
 async def _reopen(first: Sequence[UserMessage], session: Session, *, reason: str, key: str | None) -> Receipt | None:
-    """Reopen a session. Return None if it is open, and there is no message to append."""
+    """Reopen a session. Return None if the session is open already and there is no message to append."""
     if (await session.head()).is_closed:
         return await session.reopen(*first, reason=reason, key=key)
     if key is not None:

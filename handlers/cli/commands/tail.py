@@ -159,7 +159,7 @@ async def _last(session: Session, query: _Query, end: int, count: int) -> list[E
 
 
 class _Show:
-    """Print envelopes, as rows or as JSON."""
+    """Prints envelopes as rows or as JSON."""
 
     def __init__(self, output: Output, *, flush: bool) -> None:
         self._output, self._flush = output, flush

@@ -63,8 +63,8 @@ def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:
     As JSON, each line is a turn. prompts, message and the results of tools are positions of entries; times are seconds
     UTC by the server's clock.
 
-    With --loops, each line is a loop: its parent and the chain of loops before it, its children, its siblings, its
-    number of turns, the positions of its messages, and its usage.
+    With --loops, each line is a loop with its parent, number of turns and usage. As JSON, it also has the chain of its
+    ancestors, its children, its siblings (which ran in parallel), and the positions of its messages.
 
     \b
     Example: lanebus turns support-42

@@ -69,7 +69,7 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
 
 
 def _user(url: str | None) -> str:
-    """Return the user that a URL names; the server's own name for the user without one is "default"."""
+    """Return the user that a URL names; "default" if the URL names no user, because the server uses this name."""
     return unquote((url and urlsplit(url).username) or "default")
 
 

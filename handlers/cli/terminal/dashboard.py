@@ -175,7 +175,7 @@ def _session(session: SessionStatus, gone: Container[tuple[str, str]]) -> tuple[
 
 
 def _worker_of(session: SessionStatus, gone: Container[tuple[str, str]]) -> str:
-    """Return the name of the worker, and that it is gone: another one claims the session soon."""
+    """Return the name of the worker, marked if the worker is gone: then another worker claims the session soon."""
     is_gone = (session.worker or "", session.group or "") in gone
     return (session.worker or session.owner or "-") + (" (gone)" if is_gone else "")
 

@@ -30,7 +30,7 @@ class _Lines(logging.Formatter):
     def __init__(self, frames: int = 20) -> None:
         """
         Args:
-            frames: most stack frames to show of an error, the innermost ones.
+            frames: maximum number of stack frames to show of an error; the innermost frames are shown.
         """
         super().__init__()
         self._frames = frames
@@ -43,7 +43,7 @@ class _Lines(logging.Formatter):
         return record.msg % arguments if isinstance(record.msg, str) else str(record.msg)
 
     def _fields(self, record: logging.LogRecord) -> Mapping[str, object]:
-        """Return the fields of an event, or those that the task's lines have in common."""
+        """Return the fields of an event; for other records, the common fields of the task."""
         values = cast("dict[str, object]", record.__dict__)
         if "event" in values:
             known = values.keys() - _STANDARD
@@ -51,7 +51,7 @@ class _Lines(logging.Formatter):
         return common_fields()
 
     def _stack(self, record: logging.LogRecord) -> Sequence[str]:
-        """Return the error of a record and where it was raised; empty without one."""
+        """Return the error of a record and the lines that raised it; empty if the record has no error."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return ()

@@ -89,7 +89,8 @@ def _written_custom(data: Object) -> JsonValue | None:
 
 
 def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
-    """Return the message's id and timestamp. If one is missing, the `coding-agent` system generates it when reading."""
+    """Return the message's id and timestamp. The `coding-agent` system generates a missing id or timestamp when
+    reading."""
     own_id: Object = {} if message.id is None else {"id": message.id}
     return {**own_id, **_seconds(message.timestamp)}
 

@@ -97,7 +97,8 @@ def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLane
 
 
 def line_metadata(line: Object, parent: str | None) -> Object:
-    """Return the fields of a line that do not become fields of the message, and `parentUuid` if it is not `parent`."""
+    """Return the fields of a line for which the message has no field. Include `parentUuid` if it differs from
+    `parent`."""
     rest = {key: item for key, item in line.items() if key not in _TREE}
     own_parent = line.get("parentUuid")
     return {**rest, "parentUuid": own_parent} if own_parent is not None and own_parent != parent else rest
