@@ -71,7 +71,7 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     assert shown == {"publish": "async def", "fork": "async def", "lease": "def", "read": "async def"}
     internal = ("Bus.leases", "Bus.inspector", "Session.resources")
     assert [name for name in internal if f'id="lanebus.{name}"' in page] == []
-    assert _signature(page, "open", of="Bus") == "@classmethod @asynccontextmanager async def"
+    assert _signature(page, "open", of="Bus") == "@classmethod def"
 
 
 def _signature(page: str, name: str, *, of: str = "Session") -> str:
