@@ -24,7 +24,7 @@ __all__ = ("Bounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Sizes, counts, periods and time-outs of one bus, in one field for each part."""
+    """Sizes, counts, periods and time-outs of one bus. Each field has the bounds of one of its components."""
 
     connection: ConnectionBounds = field(default_factory=ConnectionBounds)
     """time-outs, retries and connection counts, for all servers"""

@@ -322,7 +322,7 @@ class Bus:
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
         """Return which worker owns the lease of each session, for monitoring.
 
-        Only a publish with the lease's epoch proves the lease.
+        A lease may be lost after this call. To be sure that a worker still has it, publish with the lease's epoch.
 
         Args:
             sessions: the ids of the sessions. A session that does not exist has no owner.

@@ -28,7 +28,7 @@ __all__ = ("Inspector",)
 
 
 class Inspector:
-    """Reads a namespace's keys on the server and its archive, in their stored form. Writes nothing."""
+    """Reads the keys and the archive of a namespace in their stored form. Writes nothing."""
 
     def __init__(self, pool: Pool, log: Log, archive: Archive | None = None) -> None:
         self._pool, self._log, self._archive = pool, log, archive

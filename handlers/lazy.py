@@ -9,8 +9,7 @@ T = TypeVar("T")
 
 
 class Lazy(Mapping[str, T]):
-    """A mapping from names to values. A value is made once, at its first access; `name in table` and iteration make no
-    values."""
+    """A mapping from names to values. A value is made once, at its first access. Iteration and `in` make no values."""
 
     def __init__(self, makers: Mapping[str, Callable[[], T]]) -> None:
         self._makers = dict(makers)

@@ -13,8 +13,8 @@ __all__ = ("TargetNotFound", "load_object")
 
 
 class TargetNotFound(Exception):
-    """The target names no object. Callers of `load_object` raise an error of their own instead. Fields: `reason`, what
-    is missing."""
+    """`load_object` found no object. Its callers catch this error and raise their own. Fields: `reason`, what is
+    missing."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -24,7 +24,7 @@ chunks of this size."""
 class PersistentList(Sequence[T]):
     """An immutable sequence. `appended` and `replaced` return a new sequence; a slice is a tuple.
 
-    In a pydantic model, such a field is stored as a list of chunks.
+    A pydantic model stores a field of this type as a list of chunks.
     """
 
     __hash__ = None  # type: ignore[assignment]  # like a list: compared by its items, which need not be hashable

@@ -6,7 +6,10 @@ __all__ = ("trace_id",)
 
 
 def trace_id() -> str:
-    """Return the id of the current OpenTelemetry trace, 32 hexadecimal digits; "" if there is none. Imports nothing."""
+    """Return the id of the current OpenTelemetry trace, 32 hexadecimal digits; "" if there is none.
+
+    Never imports OpenTelemetry.
+    """
     api = sys.modules.get("opentelemetry.trace")
     if api is None:  # without it, no span can be current
         return ""

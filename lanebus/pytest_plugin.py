@@ -24,7 +24,7 @@ __all__ = ("lanebus_model", "pytest_configure")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register `lanebus_bus` in the form that the installed plugin for async tests understands."""
+    """Register the async fixture `lanebus_bus` for pytest-asyncio if that plugin is installed, otherwise for anyio."""
     decorate: Callable[..., Callable[[Callable[..., object]], object]] = pytest.fixture
     if config.pluginmanager.hasplugin("asyncio"):
         decorate = import_module("pytest_asyncio").fixture

@@ -164,7 +164,7 @@ class Archive:
         """Delete everything in a session's folder, including segments that are in no chain.
 
         Erase the session before this call, or an archiver may add segments during the call. If the call is cancelled,
-        some files remain; a repeat deletes them.
+        some files remain; call this method again to delete them.
 
         Raises:
             Unavailable: as for `ArchiveStore.clear`.
@@ -226,7 +226,7 @@ def previous_of(segment: Segment) -> SegmentName | None:
     """Return the name of the previous segment in the chain, or None if `segment` is the first.
 
     Raises:
-        ArchiveDamaged: the name in the header is not a segment name, or that segment overlaps this segment.
+        ArchiveDamaged: the previous name that `segment` stores is not a segment name, or the two segments overlap.
     """
     header = segment.header
     if not header.previous:

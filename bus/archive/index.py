@@ -53,8 +53,8 @@ async def extend_archive(
         segments: the last position and the name of each segment.
 
     Returns:
-        "moved" if the chain has the segments now; "behind", "lost" or "erased" if nothing was written. See
-        `scripts/archive.lua`.
+        "moved" if the chain has the segments now. If nothing was written: "behind" if the chain no longer ends at
+        `tip` or the entries were trimmed, "lost" if the log lost the entries, "erased" if the session was erased.
     """
     names = (
         log.keys.head(session),

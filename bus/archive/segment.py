@@ -93,7 +93,7 @@ def line_of(lane: Lane, entry: Entry) -> bytes:
 
 
 def sealed(header: Header, lines: Sequence[bytes]) -> tuple[SegmentName, bytes]:
-    """Return a segment's name and file. The same entries give the same bytes."""
+    """Return a segment's name and the bytes of its compressed file. The same arguments give the same bytes."""
     text = _line({"format": FORMAT, "version": VERSION, **header._asdict()}) + b"".join(lines)
     text += _line({"count": len(lines), "sha256": sha256(text).hexdigest()})
     compressor = zlib.compressobj(6, zlib.DEFLATED, _GZIP)  # the module gzip would write the time into its header

@@ -235,8 +235,14 @@ def _is_at(descriptor: int, path: str) -> bool:
 def keep(data_dir: str, binary: str, keeper: int) -> bytes:
     """Start the server or adopt a running server, and wait until it has ended.
 
+    Args:
+        data_dir: path of the server's data directory.
+        binary: path of the server binary.
+        keeper: file descriptor of the keeper's lock, which this process holds.
+
     Returns:
-        `adopted`, `exit <code>` or `signal <number>`, then a line feed, then the end of the server's output.
+        How the server ended: `exit <code>`, `signal <number>`, or `adopted` if this process did not start it. Then a
+        line feed, and the last output of a server that this process started.
     """
     openers, lock = open_lock(data_dir, OPENERS_LOCK), open_lock(data_dir, SERVER_LOCK)
     os.ftruncate(keeper, 0)

@@ -82,7 +82,7 @@ class Launch:
             os.close(lock)  # the child's copy keeps the lock; LOCK_UN here would release it for both
 
     def ending(self) -> str | None:
-        """Return the keeper's report. None means that the keeper runs, and "" that it died without a report."""
+        """Return the keeper's report of how its server ended. None: the keeper runs; "": it died without one."""
         try:
             return os.read(self._report, 65536).decode(errors="replace")
         except BlockingIOError:

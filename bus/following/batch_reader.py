@@ -31,7 +31,7 @@ __all__ = ("BatchReader",)
 
 
 class BatchReader:
-    """Reads the sessions that a hub has marked."""
+    """Reads the followed sessions that a hub has marked, because they may have new entries."""
 
     def __init__(self, log: Log, keys: Keys, sessions: FollowedSessions, delivery: Delivery, bounds: HubBounds) -> None:
         self._log, self._keys, self._sessions, self._delivery, self._bounds = log, keys, sessions, delivery, bounds

@@ -168,7 +168,7 @@ class FollowedSession:
     def falls_short_of(self, head: SessionHead) -> bool:
         """Return whether the log has entries that the hub has not read. If so, set `counted` to the head position.
 
-        There are such entries if a change notice was lost, or if no subscription reads a lane.
+        This happens if a change notice was lost, or if no subscription reads the lane of the new entries.
         """
         if head.position <= self.position:
             return False

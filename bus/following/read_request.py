@@ -18,7 +18,7 @@ _LAST = 2**64 - 1
 
 
 class ReadRequest:
-    """The streams of one session that a read covers. For each stream, the request has the id to read after.
+    """The streams of one session to read, each with the id to read after.
 
     The values are copied from the followed session, because subscriptions may join during the read.
     """

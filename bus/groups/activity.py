@@ -36,9 +36,9 @@ class Span(NamedTuple):
     """The publishes to one session since the previous reading."""
 
     first: int
-    """last position of the first publish"""
+    """position of the last message of the earliest publish"""
     last: int
-    """last position of the last publish"""
+    """position of the last message of the latest publish"""
     publishes: int
     """number of publishes"""
 
@@ -53,12 +53,12 @@ class Activity:
     """number of all publishes so far. Publishes of one process to one session that were sent in one batch count once. A
     wake-up without a message also counts once"""
     named: int
-    """number of publishes since the previous reading that `sessions` covers; 0 in the first reading"""
+    """number of publishes that are counted in `sessions`; 0 in the first reading"""
     sessions: Mapping[str, Span]
-    """the publishes since the previous reading, by session. Covers at most `ActivityBounds.publishes` publishes of each
+    """the publishes since the previous reading, by session; at most `ActivityBounds.publishes` publishes of each
     bucket"""
     ends: tuple[str, ...]
-    """for each bucket, the id after which the next reading begins"""
+    """for each bucket, the id of the last change notice. The next reading begins after it"""
 
     @classmethod
     def recent(cls, buckets: int) -> Self:

@@ -38,7 +38,7 @@ class AgentStatus:
     """number of sessions that belong to the agent"""
     waiting: int
     """number of the agent's sessions that wait for a worker. If no worker ever served the agent, all sessions that ever
-    woke a worker are counted. If several groups serve the agent, the group for which most sessions wait is counted"""
+    woke a worker are counted. If several groups serve the agent, this is the largest of their numbers"""
     is_waiting_more: bool
     """whether more sessions may wait than `waiting`: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int

@@ -24,7 +24,7 @@ __all__ = ("Backlog",)
 
 
 class Backlog:
-    """The known number of work items that wait in some buckets, and the times of the next sweeps."""
+    """Counts the waiting work items of some buckets from sweeps and wake-ups, and schedules the sweeps."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Backlog:
             named[session] = None
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Schedule the next sweep of `places` for `moment`, unless it is due earlier. None means all places."""
+        """Sweep `places`, pairs of agent and bucket, no later than `moment`. None means all pairs."""
         for place, at in self._sweep_at.items():
             if moment < at and (places is None or place in places):
                 self._sweep_at[place] = moment

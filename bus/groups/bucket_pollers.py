@@ -38,8 +38,8 @@ class BucketPollers:
     async def take(self, limit: int, seconds: float) -> list[Work]:
         """Wait at most `seconds` for work items that readers fetch, and return at most `limit` work items.
 
-        If a fetch is still in flight when the call returns, the next call returns the work items of this fetch, and
-        counts the fetch against `limit`. Raises the error that ended the task of a reader, if there is one.
+        If a fetch is still in flight when the call returns, the next call returns its work items as part of its own
+        `limit`. If an error ended the task of a reader, raises this error.
         """
         self._is_taking = True
         self._set_room(limit - len(self._found) - self._in_flight)

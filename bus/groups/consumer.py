@@ -156,11 +156,11 @@ class Consumer:
                 Only an entry after this position makes the session available again.
             traces: session id → the trace context of the work, from the context manager that `Tracing.processing`
                 returned.
-            is_repeated: True promises that the caller will call `ack` again if the server refuses. After a `Refused`
-                with `is_of_server`, this consumer then keeps the work items, and `fetch` does not return them.
+            is_repeated: True promises that the caller will call `ack` again if the server refuses. So `fetch` does not
+                return the work items if the server refuses other sessions too (`Refused.is_of_server`).
 
         Raises:
-            Refused: the server refused. The work items may be delivered again, unless `is_repeated` is True.
+            Refused: the server refused. The work items may be delivered again, unless `is_repeated` prevents this.
             Unavailable: the server did not answer. The work items may be delivered again.
         """
         _require_works(works)
@@ -171,8 +171,8 @@ class Consumer:
     async def heartbeat(self, *works: Work) -> list[Work]:
         """Report that this consumer is alive, and return the work items that it has lost.
 
-        For another `heartbeat` seconds no other consumer claims this consumer's work items. Call this method three
-        times in this period. `fetch` also sends heartbeats while it waits.
+        For another `heartbeat` seconds no other consumer claims this consumer's work items. Call this method at least
+        three times in this period. `fetch` also sends heartbeats while it waits.
 
         Args:
             works: work items to check. By default, all work items that were fetched and not finished.
@@ -192,7 +192,7 @@ class Consumer:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the server answered the last heartbeat that ended; True before the first."""
+        """Whether the server answered the latest heartbeat, not counting one in flight. True if none was sent yet."""
         return self._fetcher.is_answered
 
     @property

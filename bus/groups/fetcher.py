@@ -98,7 +98,7 @@ class Fetcher:
             )
 
     def sweep_by(self, moment: float, places: Collection[AgentBucket] | None = None) -> None:
-        """Schedule the next sweep of `places` for `moment`, unless it is due earlier. None means all places."""
+        """Sweep `places`, pairs of agent and bucket, no later than `moment`. None means all pairs."""
         for reader in self._readers:
             reader.backlog.sweep_by(moment, places)
 

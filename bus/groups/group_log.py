@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ("Fetched", "GroupLog", "Mode", "Start")
 
 Mode = Literal["", "own", "sweep"]
-"""What a fetch covers.
+"""The work items that a fetch looks for.
 
 - "": work items of silent consumers, due work items and new work items
 - "own": only work items that the server has assigned to this consumer but that the consumer does not hold
@@ -114,7 +114,7 @@ class GroupLog:
             limits: for each agent and bucket, the maximum number of work items to fetch. 0 only counts work items.
             held: for each agent and bucket, the sessions that this consumer holds. Needed for the modes "own" and
                 "sweep".
-            mode: what the fetch covers.
+            mode: the work items to look for.
             silent: for each agent and bucket, the consumers whose work items may be claimed.
             named: for each agent and bucket, the sessions that wake-ups named. The fetch acquires the leases of these
                 sessions. If there is only one session, the fetch also reads its first page. The first pages of several

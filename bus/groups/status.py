@@ -46,7 +46,7 @@ class ConsumerStatus:
     name: str
     seen: float | None
     """seconds since the consumer's last heartbeat, by the server's clock. None if it sent no heartbeat for
-    `WorkBounds.forget_seconds`. A consumer sends a heartbeat four times in `heartbeat` seconds"""
+    `WorkBounds.forget_seconds`. A live consumer sends three or more heartbeats in `heartbeat` seconds"""
     heartbeat: float
     """seconds without a heartbeat after which other consumers claim this consumer's work; 0 if it never sent a
     heartbeat"""
@@ -106,7 +106,7 @@ class GroupStatus:
     longest_wait: float | None = None
     """seconds since the last append to the session that has waited longest for a consumer; None if no session waits"""
     agents: tuple[AgentWork, ...] = ()
-    """the same counts by agent, sorted by name; only agents whose work the group has ever fetched"""
+    """the group's counts for each agent, sorted by name; only agents whose work the group has ever fetched"""
     is_away: bool = False
     """whether no consumer sent a heartbeat for `WorkBounds.away_seconds`. The group's open work still blocks trims: see
     `Bus.remove_group`"""

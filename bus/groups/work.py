@@ -95,7 +95,7 @@ class InFlight:
 
 
 def by_place(works: Sequence[Work]) -> list[tuple[AgentBucket, list[Work]]]:
-    """Group work items by bucket and agent. Each group needs one script call. Pure."""
+    """Divide work items by bucket and agent. One script call can handle all work items of a pair. Pure."""
     shares: dict[AgentBucket, list[Work]] = defaultdict(list)
     for work in works:
         shares[work.place].append(work)

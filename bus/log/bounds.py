@@ -14,9 +14,10 @@ class LogBounds:
     """Bounds of replies, and of what a session stores besides its entries."""
 
     page_bytes: int = 32 * 1_048_576
-    """Maximum number of bytes of JSON in a reply; at most half of the server's `client-output-buffer-limit`. A reader
-    that does not know the entries' sizes assumes the largest allowed size, and requests few enough entries for this
-    bound."""
+    """Maximum number of bytes of JSON in a reply. Set at most half of the server's `client-output-buffer-limit`.
+
+    A reader that does not know the entries' sizes assumes the largest allowed size, and requests few enough entries for
+    this bound."""
     page_entries: int = 500
     """Maximum number of entries of one stream in a reply."""
     heads: int = 500

@@ -44,10 +44,11 @@ class _Shared(NamedTuple):
 async def begin_fork(
     log: Log, parent: str, child: str, at: int | None, archive: ArchiveReader | None = None, *, agent: str | None = None
 ) -> None:
-    """Start a session as a fork of another session. A repeat with the same arguments changes nothing.
+    """Start a session as a fork of another session. Another call with the same arguments changes nothing.
 
-    Parent and child may be on different servers of a cluster. So the shared entries are first pinned at the parent, and
-    then the child is created. If the call is cancelled in between, the pin stays; a retry uses it again.
+    Parent and child may be on different servers of a cluster. So the call first pins the shared entries at the parent,
+    which protects them from trims, and then creates the child. If it is cancelled in between, the pin stays; another
+    call uses the pin.
 
     Args:
         log: the log of both sessions.
@@ -103,7 +104,7 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
 
 
 async def unpin(log: Log, parent: str, child: str) -> None:
-    """Remove the pin of a fork from its parent."""
+    """Remove the pin that protects a fork's shared entries from trims of the parent."""
     await log.call("HDEL", log.keys.checkpoints(parent), f"f:{child}")
 
 

@@ -101,7 +101,7 @@ class SessionHead(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """A text that changes when the session changes. `Log.fingerprints` reads it from the server."""
+        """A text that changes with an append, a new incarnation, a close and an erasure, but not with a trim."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()

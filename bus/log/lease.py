@@ -50,7 +50,7 @@ class LeaseAnswer(NamedTuple):
     """seconds until another owner's lease expires; 0.0 if no other owner has a lease. A release of that lease wakes the
     workers"""
     rests_seconds: float = 0.0
-    """seconds until the session's next attempt is due"""
+    """seconds until the session may be run again, if `Leases.release` delayed its next run; otherwise 0.0"""
 
 
 class Leases:
@@ -75,7 +75,7 @@ class Leases:
             session: the session to run.
             owner: the name of the worker.
             seconds: how long the lease lasts without a renewal.
-            also_resting: whether to take the lease even if the session rests until its next attempt.
+            also_resting: whether to take the lease even if `release` delayed the next run and the delay is not over.
             page: a page of the session to read in the same round trip, after the lease was taken. None reads no page.
             agent: take the lease only if the session belongs to this agent; "" means any.
 
@@ -107,7 +107,7 @@ class Leases:
         Args:
             leases: the leases to release.
             wake: whether to wake the workers in any case, because there is more work.
-            rest: seconds until the session's next attempt; 0.0 means that it is due now.
+            rest: seconds to delay the session's next run, such as after a failure; 0.0 means no delay.
 
         Raises:
             Unavailable: the server cannot be reached; the leases then expire.

@@ -34,7 +34,7 @@ class SessionAppend:
     number: int
     publishes: list[PendingPublish]
     agent: str = ""
-    """the agent that the session is believed to belong to"""
+    """the agent that the session belongs to, as far as this process knows"""
 
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
         """Give the caller of each publish its outcome. Return the session's position after this append.

@@ -20,7 +20,8 @@ class PublishBounds:
     batch_bytes: int = 4 * 1_048_576
     """maximum number of bytes of JSON in a batch, so that no batch blocks the server for long"""
     small_batch_count: int = 16
-    """up to this many publishes are sent as one batch. More publishes are divided into two batches that take turns"""
+    """up to this many publishes are sent as one batch. More are divided into two batches, so that one is prepared while
+    the server handles the other"""
     sessions: int = 10_000
     """maximum number of sessions for which this process remembers the number of its last append. For a forgotten
     session the process starts a new term, and does not notice if the log lost the process's earlier publishes"""
@@ -28,7 +29,7 @@ class PublishBounds:
     """maximum number of callers that are admitted to the queue, or time out, in one turn of the event loop. Ten
     thousand callers in one turn blocked the loop for 0.1 s"""
     recovery_sessions: int = 64
-    """maximum number of sessions that the recovery handles in one round trip"""
+    """maximum number of sessions to recover in one round trip, such as after lost replies"""
     quarantine_attempts: int = 3
     """how often an append is retried after foreign entries were quarantined"""
     first_pause_seconds: float = 0.01

@@ -58,8 +58,8 @@ class EncodedPublish(NamedTuple):
     """A publish in the form that scripts/publish.lua takes."""
 
     text: str
-    """the flags, then one letter for the lane of each message. With conditions: a JSON object that holds this text and
-    the conditions"""
+    """flags, then one letter for the lane of each message, as scripts/publish.lua describes. With conditions, a JSON
+    object that holds these letters and the conditions"""
     parts: Sequence[bytes]
     """checksum and JSON of each message, alternating"""
     size_bytes: int

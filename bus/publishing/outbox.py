@@ -36,7 +36,7 @@ class Outbox:
     term: int
     """current term of the producer"""
     answered: int = 0
-    """highest number of the term that the server has answered or settled"""
+    """highest number of an append in this term whose outcome is known"""
     position: int = 0
     """position of the session after the last answered append"""
     incarnation: str = ""
@@ -127,9 +127,10 @@ class Outbox:
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
-        """Return the first and the last number to settle, and whether to force the last number.
+        """Return the first and the last append number to settle with scripts/settle.lua, and whether to force the last.
 
-        A forced number is marked as used even if earlier numbers are missing.
+        Settling finds the outcome of each append. If an append did not arrive, its number is marked as used, so that
+        late copies are refused. A forced number is marked as used even if earlier numbers are missing.
         """
         trouble = self._begin_trouble()
         last = max([self.answered, *(append.number for append in trouble.doubtful)])

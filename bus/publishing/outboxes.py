@@ -43,7 +43,7 @@ class Outboxes:
         return len(self._outboxes)
 
     def of(self, session: str, parked: Callable[[int], None]) -> Outbox:
-        """Return the outbox of a session. A new outbox is created with `parked`."""
+        """Return the outbox of a session. `parked` is a field of a new outbox."""
         outbox = self._outboxes.get(session)
         if outbox is None:
             outbox = self._outboxes[session] = Outbox(session, parked, self._term)
@@ -57,7 +57,7 @@ class Outboxes:
         return self._term
 
     def forget(self, count: int) -> None:
-        """Forget idle sessions if there are more than the bound.
+        """Forget idle sessions if there are more than `PublishBounds.sessions`.
 
         Args:
             count: number of sessions in the last batch. At most twice as many sessions are examined, so that the cost

@@ -44,12 +44,12 @@ class PublishCounts:
         """the number of publishes in each round trip"""
 
     def note_receipt(self, seconds: float, *, is_duplicate: bool) -> None:
-        """Count a publish with a receipt."""
+        """Count a publish that returned a receipt after `seconds`."""
         self.outcomes["duplicate" if is_duplicate else "appended"] += 1
         self.seconds.add(seconds)
 
     def note_error(self, seconds: float, error: BaseException) -> None:
-        """Count a publish that raised."""
+        """Count a publish that raised `error` after `seconds`."""
         self.outcomes[_outcome(error)] += 1
         self.seconds.add(seconds)
 

@@ -47,7 +47,7 @@ class _Step(NamedTuple):
 
 
 class Recovery:
-    """Recovers the sessions of one publisher while `run` runs, if a session's outbox is in trouble."""
+    """Recovers a publisher's sessions after lost replies, refusals and rollbacks. Works only while `run` runs."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Recovery:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a caller waits for a publish to a session in trouble."""
+        """Whether a caller waits for a publish to a session that is being recovered."""
         return any(not publish.future.done() for publish in self.publishes())
 
     def publishes(self) -> Iterator[PendingPublish]:
-        """Yield all publishes to sessions in trouble."""
+        """Yield all publishes to sessions that are being recovered."""
         for step in self._sent:
             if step.append is not None:
                 yield from step.append.publishes

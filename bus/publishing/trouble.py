@@ -29,7 +29,7 @@ class Trouble:
     waiting_bytes: int = 0
     """size of the waiting publishes"""
     is_rolled_back: bool = False
-    """whether the log lost its end, so that the next number has to be forced, see `Outbox.to_settle`"""
+    """whether the log lost its last entries. The next append number then has to be forced, see `Outbox.to_settle`"""
     is_single: bool = False
     """whether each waiting publish is sent alone, to find the publish that the server refuses for good"""
     floor: int | None = None
@@ -41,5 +41,5 @@ class Trouble:
 
     @property
     def needs_settling(self) -> bool:
-        """Whether numbers have to be settled before anything else is sent."""
+        """Whether append numbers have to be settled before anything else is sent, see `Outbox.to_settle`."""
         return bool(self.doubtful) or self.is_rolled_back

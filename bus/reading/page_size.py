@@ -11,8 +11,8 @@ GROWTH = 4
 
 
 LARGE_SHARE = 16
-"""If a session is larger than the budget, a page has about the budget divided by this number. Larger pages are not
-faster."""
+"""If a session does not fit into one reply, a page has about the maximum size of a reply divided by this number.
+Larger pages are not faster."""
 
 
 class Pager:
@@ -20,7 +20,7 @@ class Pager:
 
     A server closes the connection of a client whose replies exceed `client-output-buffer-limit`, and would do so again
     for the same request. The first page assumes that each entry has the largest allowed size; later pages use the sizes
-    read so far. After a lost reply the budget is halved, down to one entry of one stream.
+    read so far. After a lost reply the next page is at most half as large, down to one entry of one stream.
     """
 
     def __init__(self, budget_bytes: int, most: int, streams: int = 1) -> None:

@@ -25,8 +25,9 @@ _LOOPS = Selection.of({Lane.EXTENSION}, {AgentStarted.KIND})
 
 
 async def context_holder(log: Log, session: str, before: int) -> Mapping[str, int]:
-    """Return a mapping from the holder `a:<agent>` to the position after which the agent's workers need entries. The
-    mapping is empty if the workers need no entries.
+    """Return the entries that the workers of a session's agent still need, as `{"a:<agent>": position}`.
+
+    The workers need the entries after this position. The mapping is empty if they need no entries.
 
     A worker without the session in memory reads the LLM lane from its first entry. The workers need no entry if no
     worker has run a loop in the session, or if the context is already incomplete.

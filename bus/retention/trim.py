@@ -42,10 +42,10 @@ class Trimmed(NamedTuple):
     size_bytes: int
     """bytes of JSON of the trimmed messages"""
     first_kept: int
-    """the first position that is kept. It is below `before` if a new holder stopped the trim half-way"""
+    """the first position that is kept. It is below `before` if a new holder, such as a fork, ended the trim early"""
     holders: Mapping[str, int]
-    """holder → the position up to which the holder needs no entries. Contains the holders that need some of the trimmed
-    entries; `TrimRefused` describes the names. With `force`, the entries are trimmed nevertheless"""
+    """the readers, forks and other holders that need some of the trimmed entries; `force` trims these entries
+    nevertheless. Name, see `TrimRefused` → the position up to which the holder needs no entries"""
 
 
 class _Answer(NamedTuple):

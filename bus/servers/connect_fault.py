@@ -50,8 +50,8 @@ def silence_remedy(*, is_tls: bool) -> str:
     """Return what to do about a server that accepts connections and does not answer.
 
     Args:
-        is_tls: whether the connection was to use TLS. Redis before 7.2 waits for more bytes of a TLS greeting on a port
-            without TLS.
+        is_tls: whether the connection was to use TLS. If the port has no TLS, Redis before 7.2 does not answer,
+            because it waits for more bytes.
     """
     return "check that it runs; if this port does not speak TLS, use redis://" if is_tls else "check that it runs"
 

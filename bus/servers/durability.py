@@ -56,7 +56,8 @@ class ServerVersion(NamedTuple):
 
     @property
     def keeps_torn_groups(self) -> bool:
-        """Whether this version keeps the beginning of a torn group of commands when it loads the append-only file."""
+        """Whether this version, when it loads the append-only file, keeps the beginning of a transaction whose end is
+        missing."""
         fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
         return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
 

@@ -97,7 +97,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     """Return the servers that a URL names. Does no I/O.
 
     Args:
-        url: the URL, in one of the forms that this module describes.
+        url: the URL, in one of the forms that `Bus.open` describes.
         bounds: timeouts of connections; None means the defaults.
 
     Raises:

@@ -85,7 +85,7 @@ Entry = tuple[bytes, Sequence[bytes]]
 
 
 def encode(message: Publishable | Delta) -> bytes:
-    """Return a message's JSON in UTF-8, for field `m`.
+    """Return a message's JSON in UTF-8, as stored in the field `m` of an entry.
 
     Raises:
         DecodeError: free JSON, such as a tool's arguments, is nested too deep or has a number with too many digits, or

@@ -13,7 +13,7 @@ NoticeKind = Literal["caughtUp", "fellBehind", "scanned", "closed", "reopened"]
 
 
 class Notice(NamedTuple):
-    """A notice to a follower. A new follower after `cursor` repeats nothing and loses nothing.
+    """A notice to a follower. If a new follower starts after `cursor`, it repeats nothing and loses nothing.
 
     caughtUp     the follower has received all entries that existed when it started, or when it fell behind
     fellBehind   the follower's buffer was full; the next entries are read from the log again, so nothing is lost

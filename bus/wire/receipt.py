@@ -23,8 +23,8 @@ class Receipt(NamedTuple):
     positions: tuple[int, ...]
     """one position for each message, in order"""
     is_duplicate: bool = False
-    """whether nothing was appended, because the key was used before. `positions` are then the first publish's
-    positions"""
+    """whether nothing was appended, because an earlier publish had the same key. `positions` are then those of the
+    earlier publish"""
     incarnation: str = ""
     """incarnation of the log to which the messages were appended, see `Cursor`"""
 

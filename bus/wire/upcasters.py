@@ -24,14 +24,14 @@ Upcaster = Callable[[Lane | None, MessageJson], MessageJson]
 None."""
 
 UPCASTERS: dict[int, Upcaster] = {}
-"""version -> the step from that version to the next"""
+"""The upcasters by version: each converts a message from its version to the next."""
 
 
 def require_steps(newest: int, steps: Mapping[int, Upcaster] = UPCASTERS) -> None:
-    """Check that every version before `newest` has a step to the next version. Called at import.
+    """Check that `steps` has an upcaster for every version before `newest`. Called at import.
 
     Raises:
-        MissingUpcaster: a step is missing.
+        MissingUpcaster: a version has no upcaster.
     """
     for version in range(1, newest):
         if version not in steps:
@@ -48,7 +48,7 @@ def lift(version: int, newest: int, lane: Lane | None, body: bytes) -> bytes:
         body: the stored JSON.
 
     Raises:
-        DecodeError: `body` is not a JSON object, or a step failed.
+        DecodeError: `body` is not a JSON object, or an upcaster failed.
     """
     value = parse_json(body)
     for step in range(version, newest):
