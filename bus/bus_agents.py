@@ -19,7 +19,7 @@ __all__ = ("agents", "live_workers", "set_default_agent", "unfetched_work")
 
 
 class HasLog(Protocol):
-    """The type of `self` in the functions of this module, which `Bus` has as methods."""
+    """The type of `self` in functions that `Bus` has as methods."""
 
     default_agent: str
     log: Log

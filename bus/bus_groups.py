@@ -32,7 +32,7 @@ async def groups(self: HasLog) -> tuple[str, ...]:
 
 
 async def group_status(self: HasLog, group: str) -> GroupStatus:
-    """Return a group's consumers, their work, and the waiting work. If there is no such group, all numbers are 0.
+    """Return a group's consumers, how much work they have, and how much waits. All zeros if the group does not exist.
 
     Args:
         group: name of the group.

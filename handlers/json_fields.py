@@ -57,7 +57,7 @@ def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: st
         wants: description of the expected value, for the error.
 
     Raises:
-        DecodeError: the value is not such an integer.
+        DecodeError: the value is not an integer from 0, or is not less than `limit`.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0 or (limit is not None and value >= limit):
         raise DecodeError(path, f"wants {wants}")

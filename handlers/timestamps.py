@@ -10,10 +10,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_datetime(text: str, path: str, standard: str = "ISO 8601") -> datetime:
-    """Return the moment in a text. The result has a time zone only if the text names one.
+    """Parse a date and time in ISO 8601. The result has a time zone only if the text names one.
+
+    Args:
+        text: the text to parse.
+        path: path of the value, for the error.
+        standard: name of the expected form, for the error.
 
     Raises:
-        DecodeError: the text is not a moment; the reason contains `standard`.
+        DecodeError: the text is not a date and time in ISO 8601.
     """
     try:
         return datetime.fromisoformat(text)

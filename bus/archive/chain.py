@@ -26,8 +26,8 @@ class ArchiveProblem(NamedTuple):
         missing: a segment is not in the store.
         damaged: a segment has changed, or the next segment names another previous segment.
         hole: positions between two segments are in no segment, because they were trimmed before they were archived.
-        log: a segment was written from another log than the server's.
-        names: the server's index differs from the chain.
+        log: the server's log lost entries that a segment holds.
+        names: the session's head or the index of segments on the server does not match the chain.
     """
 
     session: str

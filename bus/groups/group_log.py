@@ -60,10 +60,10 @@ class Fetched(NamedTuple):
     due: float | None
     """seconds until the next delayed work item is due; None if no work item is delayed"""
     holders: tuple[str, ...]
-    """consumers that have work. Filled only by a sweep, or if the fetch got consumers in `silent`"""
+    """consumers that have work. Always empty if the fetch had the mode "" and no silent consumers"""
     has_unheld: bool = False
-    """whether the server has assigned work items to this consumer that this consumer does not hold. Known only after a
-    sweep"""
+    """whether the server has assigned work items to this consumer that this consumer does not hold. Always False if
+    `holders` is always empty"""
 
 
 class GroupLog:

@@ -68,8 +68,8 @@ class Liveness:
                 self._holders.setdefault(name, _Observed(self._unknown, now))
 
     def restart(self, now: float) -> None:
-        """Count every consumer's silence from now, because no consumer could send heartbeats to an unreachable
-        server."""
+        """Measure every consumer's silence from `now` on. For use after the server was unreachable, when no consumer
+        could send a heartbeat."""
         for observed in (*self._observed.values(), *self._holders.values()):
             observed.since = now
 

@@ -90,7 +90,7 @@ async def send_scripts(
     Args:
         server: a connection or pool.
         commands: each script with its command.
-        page: a page to read in the same round trip, after the scripts. After a second round trip it stays empty.
+        page: a page to read in the same round trip, after the scripts. It stays empty if a second one is needed.
 
     Returns:
         The replies, in the order of the commands. A refused command has its error as its reply.

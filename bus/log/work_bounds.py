@@ -22,8 +22,8 @@ class WorkBounds:
     """maximum number of entries of a bucket's stream of change notices. A follower that missed a notice finds the
     change when it next compares its cursor with the session's head"""
     sweep_seconds: float = 5.0
-    """period of sweeps over all buckets, both by a consumer and for `Session.wait_for_wake_up`. A consumer with a
-    shorter heartbeat sweeps more often"""
+    """seconds between two sweeps, which find work in all buckets even if a wake-up was lost. Consumers and
+    `Session.wait_for_wake_up` use sweeps. A consumer with a shorter heartbeat sweeps more often"""
     block_seconds: float = 5.0
     """longest time that a read for wake-ups blocks. A shorter `sweep_seconds` shortens this time"""
     silence_seconds: float = 3.0
@@ -31,8 +31,8 @@ class WorkBounds:
     read_wake_ups: int = 100
     """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
     watched_wake_ups: int = 1_000
-    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. A read that returns this
-    number may have missed wake-ups"""
+    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. After a read
+    that returns this number, all waiting calls wake up, because wake-ups may have been missed"""
     watch_pause_seconds: float = 0.008
     """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
     this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""

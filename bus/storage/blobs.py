@@ -21,8 +21,8 @@ class BlobHead(NamedTuple):
 class BlobStore(Protocol):
     """A store of blobs. Several processes may write the same blob at once; a reader never gets a partial blob.
 
-    A name identifies the content. So a stored blob with the size of the new bytes is assumed to have the same bytes. A
-    stored blob of another size is damaged and is replaced.
+    A name identifies the content. So a blob is not stored again if a blob with its name and size exists. An existing
+    blob of another size is damaged and is replaced.
 
     Every method raises Unavailable if the store cannot be reached or fails, and SetupError if the store denies access
     or does not exist.

@@ -294,8 +294,8 @@ class Keys:
         return f"{self.namespace}:{{{bucket}}}:groups"
 
     def open(self, bucket: int, agent: str, group: str) -> str:
-        """Return the key of the hash of a group's open work for an agent: assigned, waiting for a retry, or
-        released."""
+        """Return the key of the hash of a group's open work for an agent. A consumer may have the work, or it
+        waits for one."""
         return f"{self.namespace}:{{{bucket}}}:open:{agent}:{group}"
 
     def due(self, bucket: int, agent: str, group: str) -> str:
@@ -311,7 +311,7 @@ class Keys:
         return f"{self.namespace}:group:{{{group}}}:consumers"
 
     def work(self, bucket: int, agent: str) -> tuple[str, str, str]:
-        """Return the keys of an agent's work in a bucket that all groups share: order, woken, wake-ups."""
+        """Return the keys of an agent's work in a bucket, which all groups share: order, woken, wake-ups."""
         return self.order(bucket, agent), self.woken(bucket), self.wake_ups(bucket)
 
     def group_work(self, bucket: int, agent: str, group: str) -> tuple[str, ...]:
