@@ -20,8 +20,8 @@ class PublishBounds:
     batch_bytes: int = 4 * 1_048_576
     """maximum number of bytes of JSON in a batch, so that no batch blocks the server for long"""
     small_batch_count: int = 16
-    """up to this many publishes are sent as one batch. More are divided into two batches, so that one is prepared while
-    the server handles the other"""
+    """up to this many publishes are sent as one batch. More are divided into two batches of about the same
+    size, which can both be in flight"""
     sessions: int = 10_000
     """maximum number of sessions for which this process remembers the number of its last append. For a forgotten
     session the process starts a new term, and does not notice if the log lost the process's earlier publishes"""
