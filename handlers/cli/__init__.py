@@ -14,7 +14,7 @@ __all__ = ("main",)
 
 
 def main() -> NoReturn:
-    """Run the command line with the arguments of this process, and exit with its code."""
+    """Run the command that this process's arguments name, and exit with the command's exit code."""
     try:
         from lanebus.handlers.cli.entry import run_command_line  # noqa: PLC0415  # Ctrl-C during the import exits with 130 too
 

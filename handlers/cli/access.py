@@ -98,7 +98,14 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
 
 
 async def existing(bus: Bus, session_id: str) -> Session:
-    """Return a session that has entries. Raises the errors of `open_session` that concern the session."""
+    """Return a session of an open bus.
+
+    Raises:
+        InvalidSessionId: `session_id` is not a session id.
+        SessionEmpty: the session has no entries.
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached.
+    """
     session = bus.session(session_id)
     head = await session.head()
     if head.is_erased:

@@ -26,7 +26,8 @@ _PARAMETERS = {"allow_host": "allowed", "monitor_allow_host": "monitor_allowed",
 
 
 def configured(ctx: click.Context) -> "Configuration | None":
-    """Return the settings from the file and the environment; None if there is no file and `gives_settings` is False.
+    """Return the settings from the file and the environment; None if there is no file
+    and no variable sets a setting of the file.
 
     Raises:
         SettingsRefused: as for `load_configuration`.
@@ -36,7 +37,11 @@ def configured(ctx: click.Context) -> "Configuration | None":
 
 
 def configured_settings(ctx: click.Context) -> "list[Setting]":
-    """Return each setting with its source. Raises SettingsRefused."""
+    """Return each setting with its source.
+
+    Raises:
+        SettingsRefused: the file cannot be read, has an unknown key, or a value is not allowed.
+    """
     found = _load(ctx, always=True)
     assert found is not None  # noqa: S101  # only for the type checker
     return found[1]

@@ -29,7 +29,7 @@ TARGETS = (*CODECS, NATIVE.name, *PROVIDERS)
 
 
 def codec_of(name: str) -> Codec:
-    """Return the codec of this name. The source `pi` and the providers have no codec."""
+    """Return the codec of a format. Raises KeyError for `pi` and for the providers, which have no codec."""
     return NATIVE if name == NATIVE.name else CODECS[name]
 
 
@@ -49,9 +49,9 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
 
 
 def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
-    """Set the provider and model of assistant messages that have neither.
+    """Return the messages, with `provider` and `model` as the author of each assistant message that names no author.
 
-    A request sends signed thinking only to the provider and model that the message names as its author.
+    Requests leave out signed thinking unless the message names the request's provider and model as its author.
     """
     author = {"provider": provider, "model": model}
     return [

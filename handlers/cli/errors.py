@@ -57,7 +57,7 @@ class NoSuchLetter(StreamError):
 class NoSuchGroup(StreamError):
     """There is no consumer group of this name.
 
-    Fields: `group`; `known`, the names of all groups. The text lists at most `most` of them.
+    Fields: `group`, the name; `known`, the names of all groups. The error's text lists only the first `most` groups.
     """
 
     def __init__(self, group: str, known: tuple[str, ...] = (), *, most: int = 5) -> None:

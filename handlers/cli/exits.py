@@ -16,7 +16,7 @@ __all__ = ("ExitCode", "Terminated", "exit_code", "print_error", "silence")
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `lanebus`. The reference and `lanebus help exit-codes` print this table."""
+    """The exit codes of `lanebus`. The reference and `lanebus help exit-codes` list them with their meanings."""
 
     def __new__(cls, code: int, meaning: str) -> "ExitCode":
         self = int.__new__(cls, code)
@@ -54,8 +54,7 @@ class Terminated(Exception):
 def exit_code(error: BaseException) -> int | None:
     """Print an expected error to stderr, and return its exit code. None means that the error is unexpected.
 
-    This function imports `bus`, because an import at the top would take most of the start time. If an error comes from
-    the bus, `bus` is already imported.
+    `lanebus.bus` is imported inside the function: an import at the top of the module would take most of the start time.
     """
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
@@ -117,8 +116,8 @@ def code_of(error: "BusError") -> ExitCode:
 
 
 def silence() -> None:
-    """Discard the rest of the output to stdout. Otherwise Python reports the failed output again when the process
-    ends."""
+    """Discard further output to stdout. Call it after a write to stdout failed: otherwise Python writes again when the
+    process ends, and reports a second error."""
     with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

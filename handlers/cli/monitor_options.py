@@ -88,8 +88,14 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
 
 @asynccontextmanager
 async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
-    """Check during the block that the bus's server answers, and serve the page's monitor if there is an address. Raises
-    the errors of `worker_monitor`."""
+    """Serve the monitor of `lanebus serve` during the block, if there is an address.
+
+    Outages of the bus's server are logged during the block, even without an address.
+
+    Raises:
+        MissingExtra: the packages of the extra `metrics` are not installed.
+        SetupError: the process cannot listen on the address.
+    """
     health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
 
     async def watch() -> None:

@@ -57,7 +57,7 @@ class SharedOption(NamedTuple):
 
     name: str
     metavar: str
-    """"" for a flag"""
+    """name of the option's value in the help, such as URL; "" for a flag"""
     help: str
     variable: str = ""
     """the environment variable that sets the option; empty if there is none"""
@@ -161,9 +161,9 @@ class Settings(NamedTuple):
     data_dir: Path | None
     namespace: str
     media: str | None = None
-    """a directory or a URL; None stores media on the server"""
+    """directory or URL where media are stored; None means on the server"""
     archive: str | None = None
-    """a directory or a URL; None means no archive"""
+    """directory or URL of the archive; None means no archive"""
     bounds: "Bounds | None" = None
     """bounds of the bus; None means the defaults"""
     is_traced: bool = False
@@ -173,11 +173,11 @@ class Settings(NamedTuple):
     def of(cls, ctx: click.Context) -> "Settings":
         """Read the settings from the command line, else from the environment, else from the settings file.
 
-        If both a URL and a directory are set, the setting from the place that comes first in this order is used. If
-        both come from the same place, the URL is used, so that a container image can set a default directory.
+        `url` and `data_dir` exclude each other. If both are set, the one from the earlier source is used. If the
+        environment, or the file, sets both, the URL is used: a container image can set a default directory.
 
         Raises:
-            WrongUsage: both a URL and a directory were typed.
+            WrongUsage: the command line has both `--url` and `--data-dir`.
             SettingsRefused: the settings file cannot be read, or a setting is wrong.
         """
         configuration = configured(ctx)
@@ -213,7 +213,7 @@ class WithBusOptions(click.Command):
         return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Each usage error names the command, even if click does not set it."""
+        """Parse the arguments. If click raises a usage error without a context, set the error's context to `ctx`."""
         apply_defaults(ctx, args)
         try:
             return super().parse_args(ctx, args)
@@ -246,8 +246,8 @@ def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 class ViewCommand(BusCommand):
-    """A command that prints a table or JSON, with `--json`, `--table` and `--wide`. `Output.of` chooses between the
-    two."""
+    """A command that prints a table or JSON, with the options `--json`, `--table` and `--wide`, which `Output.of`
+    reads."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

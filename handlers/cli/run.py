@@ -36,7 +36,8 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
 
 @contextmanager
 def on_sigterm(callback: Callable[[], object]) -> Generator[None]:
-    """In this block, SIGTERM only calls `callback`. In nested blocks, only the innermost callback is called."""
+    """Call `callback` on SIGTERM during the block, instead of ending the process. In nested blocks, only the innermost
+    callback is called. Does nothing on Windows."""
     if sys.platform == "win32":  # Windows has no SIGTERM handlers
         yield
         return

@@ -26,7 +26,7 @@ class CompletionBounds:
     seconds: float = 1.0
     """longest time for one word; if the server is slower, nothing is completed"""
     ids: int = 100
-    """maximum number of names"""
+    """maximum number of names to suggest"""
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -48,24 +48,24 @@ class SessionId(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem[str]]":
-        """Return ids that begin with a text."""
+        """Return the session ids that begin with `incomplete`, as suggestions for the shell."""
         del param
         return complete_session(ctx, incomplete)
 
 
 def complete_session(ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
-    """Return the first session ids that begin with a text."""
+    """Return the session ids that begin with `incomplete`, in alphabetical order, at most 100."""
     return _complete(ctx, incomplete, lambda bus: bus.catalog.names(incomplete, _BOUNDS.ids))
 
 
 def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
-    """Return the consumer groups whose names begin with a text."""
+    """Return the consumer groups whose names begin with `incomplete`, at most 100."""
     del param
     return _complete(ctx, incomplete, lambda bus: bus.groups())
 
 
 def complete_agent(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
-    """Return the agents whose names begin with a text."""
+    """Return the agents whose names begin with `incomplete`, at most 100."""
     del param
 
     async def names(bus: "Bus") -> list[str]:

@@ -31,4 +31,4 @@ TOPICS: Mapping[str, Topic] = {
         exit_codes,
     ),
 }
-"""name of a topic → the topic's introduction and table"""
+"""introduction and table of each topic, by the topic's name"""

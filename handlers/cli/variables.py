@@ -22,7 +22,7 @@ __all__ = (
 PREFIX = "LANEBUS_"
 
 CONFIG = "LANEBUS_CONFIG"
-"""names the settings file, as `--config` does"""
+"""variable that names the settings file, as `--config` does"""
 
 SHORT: Mapping[str, tuple[str, ...]] = {
     "LANEBUS_TOKEN": ("serve.token",),
@@ -31,8 +31,8 @@ SHORT: Mapping[str, tuple[str, ...]] = {
     "LANEBUS_LOG_LEVEL": ("worker.log_level", "serve.log_level"),
     "LANEBUS_LOG_FORMAT": ("worker.log_format", "serve.log_format"),
 }
-"""short variable → keys of the settings that the variable sets. The long variable of a key has precedence over the
-short variable."""
+"""keys of the settings that each short variable sets. A long variable, such as LANEBUS_SERVE__TOKEN, has precedence
+over the short variable for the same key."""
 
 _BUS = ("LANEBUS_URL", "LANEBUS_DATA_DIR", "LANEBUS_NAMESPACE", "LANEBUS_MEDIA", "LANEBUS_ARCHIVE", "LANEBUS_TRACES")
 
@@ -61,10 +61,9 @@ def is_foreign(name: str, value: str) -> bool:
 
 
 def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the `LANEBUS_…` variables that are either settings or mistakes. The caller compares them with the
-    settings.
+    """Return the `LANEBUS_…` variables that are either settings or mistakes. The caller must check which they are.
 
-    Usually the list is empty, and a command does not need to import the settings.
+    Usually the list is empty. Then the caller need not import the settings, which is slow.
     """
     return [
         name
@@ -74,12 +73,13 @@ def unexplained_variables(environment: Mapping[str, str] = os.environ) -> list[s
 
 
 def gives_settings(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether any variable sets a setting. Variables that options read, such as LANEBUS_URL, do not count."""
+    """Return whether a variable sets a setting of the settings file. Ignores variables that only options read, such as
+    LANEBUS_URL."""
     return any(name in SHORT or "__" in name for name in environment if name.startswith(PREFIX))
 
 
 def short_settings(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, object]]:
-    """Return the settings in short variables, as the tables of a settings file. Empty variables are ignored."""
+    """Return the settings that short variables set, by table and key as in a settings file. Ignores empty variables."""
     found = dict[str, dict[str, object]]()
     for name, keys in SHORT.items():
         if value := environment.get(name):

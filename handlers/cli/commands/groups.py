@@ -68,8 +68,8 @@ def status(ctx: click.Context) -> None:
 @yes_option
 @click.pass_context
 def remove(ctx: click.Context, group: str, *, force: bool, yes: bool) -> None:
-    """Remove a group with its pending work, its dead letters and its position. Sessions do not change. A worker that
-    uses the name again creates a new group. The exit code is 3 if there is no such group.
+    """Remove a group with its pending work, its dead letters, and its position in the log. Sessions do not change. A
+    worker that uses the name again creates a new group. The exit code is 3 if there is no such group.
 
     \b
     Example: lanebus groups remove agents --yes

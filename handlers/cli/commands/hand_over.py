@@ -29,7 +29,7 @@ def command(
     ctx: click.Context, session: str, agent: str, *, by: str | None, reason: str | None, expected: int | None
 ) -> None:
     """Hand SESSION over to the agent named AGENT. A worker that serves AGENT continues its loop from the log. The
-    worker that runs the session now stops, and can append nothing more to it. A repeat changes nothing.
+    worker that runs the session now stops, and can append nothing more to it. Repeating the command changes nothing.
 
     \b
     Example: lanebus hand-over support-42 billing --by anna

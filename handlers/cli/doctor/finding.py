@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 __all__ = ("Finding", "Level", "error", "ok", "warning")
 
 Level = Literal["ok", "warning", "error"]
-"""`error`: messages are lost, or commands fail. `warning`: this happens under a condition that the text names."""
+"""`error`: messages are lost, or commands fail. `warning`: this can happen, and the finding's text says when."""
 
 
 class Finding(NamedTuple):
@@ -21,15 +21,15 @@ class Finding(NamedTuple):
 
 
 def ok(check: str, text: str) -> Finding:
-    """Return a finding that reports no problem."""
+    """Return a finding of level `ok`: the check found no problem."""
     return Finding("ok", check, text)
 
 
 def warning(check: str, text: str, remedy: str) -> Finding:
-    """Return a finding that reports something that may do harm."""
+    """Return a finding of level `warning`: messages can be lost, or commands can fail."""
     return Finding("warning", check, text, remedy)
 
 
 def error(check: str, text: str, remedy: str) -> Finding:
-    """Return a finding that reports something that does harm."""
+    """Return a finding of level `error`: messages are lost, or commands fail."""
     return Finding("error", check, text, remedy)

@@ -17,10 +17,12 @@ __all__ = ("check_rights", "needed_commands")
 
 
 async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Finding]:
-    """Return a finding with the commands that the connection's user may not run.
+    """Check that the connection's user may run the commands that the bus needs. Return one finding.
+
+    The commands are queued in a transaction and discarded, so they change nothing.
 
     Args:
-        connection: to the server that holds `keys.sessions(0)`. It is not in a transaction.
+        connection: a connection to the server that holds `keys.sessions(0)`. No transaction is open on it.
         keys: names of the keys of the namespace.
         user: the name of the connection's user.
 
@@ -41,7 +43,7 @@ async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Fi
 
 
 def needed_commands(keys: Keys) -> Sequence[tuple[Argument, ...]]:
-    """Return an example of each command that the bus sends or that its scripts call, with keys of one bucket."""
+    """Return an example of each command that the bus sends or that its scripts call. All keys are in bucket 0."""
     key = keys.sessions(0)
     return (
         *_reads(key),

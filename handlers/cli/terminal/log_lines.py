@@ -21,7 +21,8 @@ _WITH_TEXT: tuple[type[BusError], ...] = (Closed, MediaDamaged, MediaMissing, Se
 
 
 def shown_error(error: BaseException) -> str:
-    """Return the type of an error; for errors of the bus that quote no message, also the text."""
+    """Return the name of an error's type. The error's text is added only for types of the bus whose text never quotes
+    a session's messages."""
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, _WITH_TEXT) else name
 

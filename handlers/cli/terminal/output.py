@@ -24,7 +24,7 @@ _NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 class Output:
-    """Prints the answer of a command to stdout."""
+    """Prints the output of a command to stdout, as JSON or as tables and text."""
 
     def __init__(self, *, is_json: bool, fit: int | None) -> None:
         self.is_json = is_json
@@ -45,7 +45,7 @@ class Output:
         )
 
     def line(self, text: str, *, flush: bool = False) -> None:
-        """Print a line. Text from messages must be passed through `plain` first. `flush` writes the line at once."""
+        """Print a line. Pass text from a session's messages through `plain` first. `flush` writes the line at once."""
         print(text, flush=flush)
 
     def json(self, value: object, *, flush: bool = False) -> None:
@@ -58,7 +58,7 @@ class Output:
         print((_UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
 
     def answer(self, value: object, text: str) -> None:
-        """Print a value as JSON, or the text that describes it."""
+        """Print `value` if the output is JSON, else `text`, which says the same to people."""
         if self.is_json:
             self.json(value)
         else:

@@ -16,7 +16,7 @@ _CLEAR = "\r\x1b[2K"
 
 
 class ProgressBar:
-    """Draws a progress line on stderr during the block and removes it at the end. Prints nothing without a terminal."""
+    """Draws a progress line on stderr during the block, then removes it. Draws nothing if stderr is no terminal."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()

@@ -7,13 +7,20 @@ __all__ = ("receipt_json", "show_state")
 
 
 def receipt_json(session: str, receipt: Receipt) -> dict[str, object]:
-    """Return a receipt as JSON, the same for every command that publishes."""
+    """Return the JSON object that every publishing command prints for a receipt."""
     return {"session": session, "positions": receipt.positions, "is_duplicate": receipt.is_duplicate}
 
 
 def show_state(output: Output, session: str, receipt: Receipt | None, *, is_closed: bool) -> None:
-    """Print that the session was closed or reopened. Without a receipt, the session was closed or open already, and
-    nothing was appended."""
+    """Print that a session is closed or open.
+
+    Args:
+        output: prints the text or JSON.
+        session: id of the session.
+        receipt: receipt of the close or reopen. None means that nothing was appended, because the session was already
+            closed or open.
+        is_closed: whether the session is closed.
+    """
     what = "closed" if is_closed else "open"
     again = ", already done under this key" if receipt is not None and receipt.is_duplicate else ""
     output.answer(

@@ -21,9 +21,9 @@ class Column:
     is_flexible: bool = False
     """whether cells are shortened if the table is too wide"""
     is_indented: bool = False
-    """whether leading spaces of cells are kept; only for text that the program itself wrote"""
+    """whether leading spaces of cells are kept, as in a tree. Use it only for text that lanebus itself wrote"""
     columns: int = 0
-    """least width in columns of the terminal"""
+    """minimum width, in character columns of the terminal"""
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | None) -> Iterator[str]:
@@ -43,7 +43,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], fit: int | N
 
 
 def line(columns: Sequence[Column], row: Sequence[str], fit: int | None) -> str:
-    """Lay out one row when the other rows are unknown. Rows are aligned if each column has its width in
+    """Return one row as text, without knowing the other rows. Rows align only if no cell is wider than its column's
     `Column.columns`."""
     cells = _cells(columns, row)
     widths = [max(column.columns, width(cell)) for column, cell in zip(columns, cells, strict=True)]

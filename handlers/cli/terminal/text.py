@@ -41,7 +41,7 @@ def count(number: int) -> str:
 
 
 def about(estimated: bool | None) -> str:
-    """Return the mark in front of a number that is an estimate, "≈"; "" for other numbers."""
+    """Return "≈", to print before a number, if the number is an estimate; else ""."""
     return "≈" if estimated else ""
 
 

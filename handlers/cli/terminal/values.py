@@ -21,7 +21,7 @@ _UNIT = {"list": "message", "lines": "line"}
 class BadInput(MessageError):
     """The input cannot be decoded. Nothing was written.
 
-    Fields: `where`, such as "line 3", counted from 1, or "" for the whole input; `reason`, with the path in the value.
+    Fields: `where`, such as "line 3", counted from 1, or "" for the whole input; `reason`, with the path to the fault.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -38,19 +38,19 @@ class InputTooLarge(MessageError):
 
 
 class Values(NamedTuple):
-    """The values of the input, and the form of the input."""
+    """The JSON values of the input, and whether the input was one value, a list, or a value per line."""
 
     form: Form
     values: tuple[tuple[int, JsonValue], ...]
-    """pairs of number and value; the number, from 1, is the value's line or its place in the list"""
+    """pairs of number and value. The number, counted from 1, is the value's line or its index in the list"""
 
     def where(self, number: int) -> str:
-        """Return the place of a value, such as "line 3"; "" if the input is a single value."""
+        """Return where the value with this number is in the input, such as "line 3"; "" if the input is one value."""
         return f"{_UNIT[self.form]} {number}" if self.form in _UNIT else ""
 
 
 def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
-    """Decode the input.
+    """Decode JSON: one value, a list, or a value per line.
 
     Raises:
         BadInput: the input, or a line of the input, is not JSON.
@@ -72,7 +72,8 @@ def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
 
 
 def written_values(form: Form, values: Sequence[JsonValue]) -> str:
-    """Encode values in the form of the input. If a single input value became several values, write a list."""
+    """Encode values as JSON in the given form. With the form "one", several values are written
+    as a list."""
     if form == "lines":
         return "\n".join(map(compact, values))
     return compact(values[0] if form == "one" and len(values) == 1 else list(values))
