@@ -16,7 +16,7 @@ class McpBounds:
     first_pause_seconds: float = 0.25
     """pause before the second attempt; each further pause is four times as long as the previous one"""
     quiet_seconds: float = 5.0
-    """time after failed attempts during which calls fail at once, without a new attempt to connect"""
+    """time after the last failed attempt to connect during which calls fail at once, without a new attempt"""
     idle_seconds: float = 60.0
     """time without a call after which the connection is checked before the next call, because its loss may go
     unnoticed"""

@@ -10,7 +10,7 @@ __all__ = ("McpToolMissing", "McpUnavailable")
 class McpToolMissing(SetupError):
     """`only` names a tool that the server does not list.
 
-    Fields: `names`, the missing names; `server`, see `McpUnavailable`.
+    Fields: `names`, the missing names; `server`, the server's program or address, without parts that may be secret.
     """
 
     def __init__(self, server: str, names: Iterable[str]) -> None:
@@ -22,7 +22,8 @@ class McpToolMissing(SetupError):
 class McpUnavailable(Unavailable):
     """An MCP server could not be started or reached, or did not list its tools.
 
-    Fields: `server`, its program or address, without parts that may be secret; `reason`, why the last attempt failed.
+    Fields: `server`, the server's program or address, without parts that may be secret; `reason`, why the last attempt
+    failed.
     """
 
     def __init__(self, server: str, reason: str) -> None:

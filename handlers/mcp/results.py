@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ("METADATA", "result_message")
 
 METADATA = "mcp"
-"""the key in a result's private metadata"""
+"""key in the private metadata of a tool's result, for what MCP returned besides content, such as `_meta`"""
 
 _SERVER = "io.modelcontextprotocol/"
 """prefix of the protocol's own keys in `_meta`"""

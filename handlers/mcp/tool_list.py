@@ -40,9 +40,10 @@ class ListFollower:
         self._changed = anyio.Event()
 
     def handler(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
-        """Return a handler of the server's notifications that also calls `then`.
+        """Return a message handler for the SDK's client. It passes each message on to `then`.
 
-        Servers with older protocol versions send change notifications without a subscription.
+        After a change notification, `run` lists the tools again. Only servers with older protocol versions send these
+        notifications to the handler; `run` subscribes to those of other servers.
         """
 
         async def handle(message: types.ServerNotification | Exception) -> None:
@@ -54,7 +55,7 @@ class ListFollower:
         return handle
 
     async def run(self, client: Client, doubt: Callable[[], None]) -> None:
-        """Follow the list until cancelled.
+        """Wait for change notifications until cancelled, and list the tools after each.
 
         Args:
             client: the connected client.

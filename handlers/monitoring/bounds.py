@@ -12,9 +12,9 @@ class MonitorBounds:
     """Bounds of one monitor."""
 
     ping_pause_seconds: float = 1.0
-    """pause between two requests to the server, for `/readyz` of `lanebus serve`"""
+    """pause between two checks of whether the bus's server answers, for `/readyz` of `lanebus serve`"""
     ping_seconds: float = 3.0
-    """longest wait for the answer"""
+    """longest wait for the server's answer to one check, for `/readyz` of `lanebus serve`"""
     read_seconds: float = 3.0
     """longest time to read the server's state for one scrape; after that, the scrape has only this process's metrics"""
     cached_seconds: float = 1.0

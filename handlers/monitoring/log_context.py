@@ -27,7 +27,7 @@ class LogContext:
     worker: str = ""
     """name of the worker"""
     trace_id: str = ""
-    """id of the trace of the agent's newest run; "" means the trace of the task that writes the line"""
+    """id of the trace of the agent's newest run; "" means the current trace of the task that logs the event"""
 
 
 _current: ContextVar[LogContext | None] = ContextVar("lanebus_log_context", default=None)

@@ -79,4 +79,4 @@ METRICS: Mapping[str, MetricRow] = {
         "counter", "Failed model calls by HTTP status; empty if there is none", ("model", "status")
     ),
 }
-"""name → row, in the order of a scrape"""
+"""all metrics by name, in the order in which a scrape prints them"""

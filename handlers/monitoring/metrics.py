@@ -29,7 +29,7 @@ class ObservedWorker(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What one scrape shows."""
+    """The state of the process and the server that one scrape of `/metrics` shows."""
 
     bus: BusCounts
     reading: Reading
@@ -40,7 +40,7 @@ class Observed(NamedTuple):
 
 
 class MetricsCollector(Collector):
-    """Turns what was observed into metrics."""
+    """Turns an `Observed` into metrics of the package `prometheus_client`."""
 
     def __init__(self, observed: Observed) -> None:
         self._observed = observed

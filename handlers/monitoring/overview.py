@@ -11,10 +11,10 @@ __all__ = ("Overview", "Pace", "SessionStatus", "overview_json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The rates over the last seconds."""
+    """Rates of publishes, turns, tokens and cost, averaged over the last `seconds`."""
 
     seconds: float
-    """length of the period in seconds"""
+    """length of the period that the rates are averaged over, in seconds"""
     publishes: float
     """publishes per second"""
     turns: float
@@ -24,7 +24,7 @@ class Pace:
     dollars: Decimal | None
     """US dollars per minute; None if no turn has a known cost"""
     is_estimate: bool
-    """whether turns, tokens and dollars are extrapolated, because not all sessions with publishes were read"""
+    """whether `turns`, `tokens` and `dollars` are extrapolated, because some sessions with publishes were not read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The result of one look at a bus."""
+    """The state of a bus's groups and sessions at one time, as `Watcher.look` returns it."""
 
     time: float
     """seconds UTC, by the server's clock"""
@@ -64,7 +64,7 @@ class Overview:
     left_out: int
     """number of sessions that are not in `sessions`, because of `WatcherBounds.sessions`"""
     pace: Pace | None
-    """the rates since earlier looks; None at the first look"""
+    """the rates over the last seconds; None in the first overview of a `Watcher`"""
 
 
 def overview_json(overview: Overview) -> dict[str, object]:

@@ -15,23 +15,23 @@ WINDOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The publishes and ended turns between two looks."""
+    """The publishes and ended turns between two calls of `Watcher.look`."""
 
     seconds: float
     publishes: int
     looked_into: int
-    """number of publishes in the sessions whose entries were read; `turns` comes from these sessions"""
+    """number of those `publishes` that belong to sessions whose entries were read. Only these sessions give `turns`"""
     turns: tuple[Usage, ...]
-    """usage of each turn that ended"""
+    """usage of each ended turn, in the sessions whose entries were read"""
 
     @property
     def factor(self) -> float:
-        """`publishes` divided by `looked_into`, at least 1. This factor extrapolates `turns` to all sessions."""
+        """`publishes / looked_into`, at least 1. Multiply `turns` by it to estimate the turns of all sessions."""
         return max(self.publishes / self.looked_into, 1.0) if self.looked_into else 1.0
 
 
 class Pacer:
-    """Computes the rates over the steps of the last `WINDOW_SECONDS`."""
+    """Averages the rates over the steps that cover the last `WINDOW_SECONDS`."""
 
     def __init__(self) -> None:
         self._steps: deque[Step] = deque()

@@ -23,15 +23,18 @@ class Reading:
     unfetched: tuple[AgentWork, ...] = ()
     """waiting sessions of agents that no worker has ever served"""
     sessions: Mapping[str, int] = field(default_factory=dict[str, int])
-    """agent → number of its sessions. Contains the agents with the most sessions"""
+    """number of sessions by agent, for the `MonitorBounds.agents` agents with the most sessions"""
     workers: Mapping[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
-    """group and agent → number of live workers"""
+    """number of live workers by group, then by agent"""
     servers: tuple[PrimaryStatus, ...] = ()
     is_answered: bool = False
 
 
 class ServerReader:
-    """Reads the state of the server, at most once in `MonitorBounds.cached_seconds`. Callers share the last reading."""
+    """Reads the state of the server, at most once in `MonitorBounds.cached_seconds`.
+
+    Calls within this time share one reading.
+    """
 
     def __init__(self, bus: Bus, groups: Sequence[str], bounds: MonitorBounds) -> None:
         """

@@ -16,13 +16,16 @@ from lanebus.handlers.monitoring.log_events import ServerFound, ServerLost, writ
 __all__ = ("ACK", "UNREACHABLE", "WORK", "ServerHealth", "watch_server")
 
 UNREACHABLE = "unreachable"
-"""The fault of a request without an answer. A refused request has the server's code as its fault, such as NOPERM."""
+"""The value in `ServerHealth.faults` for a request without an answer. For a refused request, the value is the server's
+error code, such as NOPERM."""
 
 ACK = "ack"
-"""The name of the requests by which a worker finishes work. Only a refusal is noted."""
+"""The name in `ServerHealth.faults` of the requests by which a worker finishes work. The worker reports
+refusals and successes, not missing answers."""
 
 WORK = "work"
-"""The name of all requests by which a worker reads sessions and appends to them. Only a refusal is noted."""
+"""The name in `ServerHealth.faults` of all requests by which a worker reads sessions and appends to them. The worker
+reports refusals and successes, not missing answers."""
 
 _PROBE = "probe"
 """The session that is read to find missing rights. It is never written."""
@@ -48,7 +51,7 @@ class _Fault(NamedTuple):
 
 
 class ServerHealth:
-    """Notes the outcome of repeated requests. Logs each kind of fault once per outage, and the end of the outage."""
+    """Stores which repeated requests to the server fail. Logs each kind of fault once per outage, and the end."""
 
     def __init__(self, context: LogContext | None = None, found: Callable[[], None] | None = None) -> None:
         """
@@ -63,7 +66,7 @@ class ServerHealth:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """The fault of each request that failed last time: `UNREACHABLE`, or the server's code."""
+        """The fault of each request that failed last time, by request: `UNREACHABLE`, or the server's code."""
         return {what: fault.code for what, fault in self._faults.items()}
 
     @property
@@ -74,7 +77,7 @@ class ServerHealth:
         return None
 
     def note(self, what: str, error: Exception | None) -> None:
-        """Note the outcome of a request.
+        """Store the outcome of a request. Logs the first fault of an outage, and the end of the outage.
 
         Args:
             what: a short name of the request, such as "heartbeat".
@@ -101,11 +104,11 @@ class ServerHealth:
 async def watch_server(bus: Bus, health: ServerHealth, *, pause: float, seconds: float) -> None:
     """Check repeatedly, until cancelled, that the bus's servers answer and that the bus's user may read sessions.
 
-    The outcomes are noted as "ping" and "read". The session that is read does not need to exist.
+    `health` receives the outcomes under the names "ping" and "read". The check reads a session that need not exist.
 
     Args:
         bus: the bus.
-        health: notes the outcomes.
+        health: receives the outcomes.
         pause: seconds between two requests.
         seconds: longest time to wait for an answer.
     """

@@ -34,23 +34,23 @@ _KINDS = STATUS_KINDS | {TurnEnded.KIND}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatcherBounds:
-    """How much one look reads."""
+    """How much one call of `Watcher.look` reads, and how much the watcher keeps in memory."""
 
     sessions: int = 100
     """maximum number of sessions in an overview"""
     changed_sessions: int = 64
-    """maximum number of sessions with new publishes that one look reads"""
+    """maximum number of sessions with new publishes that one call reads"""
     reads_at_once: int = 8
     """maximum number of sessions that are read concurrently"""
     entries_before_end: int = 400
     """number of positions to read before the session's last position, when a session is read for the first time"""
     entries_before_publish: int = 32
-    """number of positions to read before the first new pointer in a bucket's index. A pointer names only the last entry
-    of a publish, which may have several"""
+    """number of positions to read before a session's first new position in the bucket's index. The index names only the
+    last entry of a publish, which may have several"""
     agents: int = 20
     """maximum number of agents that no worker has ever served; agents with the most sessions come first"""
     cached_sessions: int = 500
-    """maximum number of sessions whose status is kept between looks"""
+    """maximum number of sessions whose status the watcher keeps in memory between two calls"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("entries_before_end", "entries_before_publish"))
@@ -89,11 +89,11 @@ class Watcher:
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
 
     async def look(self) -> Overview:
-        """Return the current overview, with the rates since the previous looks.
+        """Return the current overview, with the rates over the last seconds.
 
         Raises:
             InvalidName: a group's name does not match `[A-Za-z0-9_.-]{1,64}`.
-            Unavailable: the server cannot be reached. The next look continues from the previous one.
+            Unavailable: the server cannot be reached. The next call covers the missed time too.
         """
         groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
         unfetched = () if self._groups else await self._bus.unfetched_work(self._bounds.agents)

@@ -12,8 +12,8 @@ _OTHER = "other"
 
 
 class LabelledCounts:
-    """Sums by labels, such as tokens by model. The number of combinations of labels is bounded, and so is the
-    memory."""
+    """Sums by labels, such as tokens by model. Only a limited number of combinations have a sum; all others share one,
+    whose labels are "other"."""
 
     def __init__(self, *names: str, most: int = 200) -> None:
         """

@@ -19,19 +19,19 @@ _SYSTEM = (SystemMessage, DeveloperMessage)
 
 
 def system_json(messages: Iterable[LlmMessage]) -> str | None:
-    """Return the parts of the system and developer messages as JSON; None if there are none."""
+    """Return the content of all system and developer messages as one JSON list; None if there are none."""
     parts = [part for message in messages if isinstance(message, _SYSTEM) for part in _parts(message.content)]
     return _json(parts) if parts else None
 
 
 def input_json(messages: Iterable[LlmMessage]) -> str | None:
-    """Return the messages that are not system or developer messages as JSON; None if there are none."""
+    """Return all messages except system and developer messages as one JSON list; None if there are none."""
     found: list[JsonValue] = [_message(message) for message in messages if not isinstance(message, _SYSTEM)]
     return _json(found) if found else None
 
 
 def output_json(message: AssistantMessage) -> str:
-    """Return an answer as JSON: a list of one message."""
+    """Return a model's answer as JSON: a list that contains only this message."""
     return _json([_message(message)])
 
 

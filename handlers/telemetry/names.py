@@ -105,11 +105,11 @@ MESSAGE_ID = "messaging.message.id"
 MESSAGE_CONVERSATION_ID = "messaging.message.conversation_id"
 
 ATTEMPT = "lanebus.attempt"
-"""how often the work was delivered, this time included; above 1 after a worker died or the agent failed"""
+"""number of deliveries of the work, including this delivery; above 1 after a worker died or the agent failed"""
 DUPLICATE = "lanebus.duplicate"
-"""true: the key was published before, and nothing was added"""
+"""true if the publish appended nothing, because its key was already published"""
 CANCELLED = "lanebus.cancelled"
-"""true: the operation was cancelled, such as by a worker that stops. It did not fail"""
+"""true if the operation was cancelled, such as when a worker stops. A cancellation is not an error"""
 
 # --- generative AI ------------------------------------------------------------------------------------------------
 
@@ -157,13 +157,13 @@ SAMPLING: Mapping[str, str] = {
     "presence_penalty": "gen_ai.request.presence_penalty",
     "seed": "gen_ai.request.seed",
 }
-"""option of a model → attribute"""
+"""the span's attribute for each option of a model"""
 
 PROVIDER: Mapping[str, str] = {"google": "gcp.gemini"}
-"""provider in the log → value of `gen_ai.provider.name`. Contains the providers for which the two differ"""
+"""value of `gen_ai.provider.name` for each provider whose name in the log differs from that value"""
 
 FINISH_REASON: Mapping[str, str] = {"stop": "stop", "length": "length", "toolUse": "tool_call", "error": "error"}
-"""stop reason in the log → value in `gen_ai.response.finish_reasons`; an aborted answer has none"""
+"""value in `gen_ai.response.finish_reasons` for each stop reason of the log, except for an aborted answer"""
 
 # --- HTTP and errors ----------------------------------------------------------------------------------------------
 

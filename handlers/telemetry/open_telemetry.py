@@ -39,7 +39,7 @@ class OpenTelemetry:
         self._agent = AgentSpans(tracer, captures_content=captures_content)
 
     def is_recording(self) -> bool:
-        """See `Tracing.is_recording`: a program without an SDK only passes on the traces that others began."""
+        """Return whether a publish can be recorded or pass on a trace: an SDK is set up, or a span is current."""
         return self._has_sdk or get_current_span() is not INVALID_SPAN
 
     def sending(self, session: str, messages: Sequence[Publishable]) -> AbstractContextManager[Sending]:

@@ -45,6 +45,6 @@ def otel_tracing(
 
 
 def is_sdk_set_up() -> bool:
-    """Return whether the program, or `opentelemetry-instrument`, has set up an SDK. Imports nothing."""
+    """Return whether the program, or `opentelemetry-instrument`, has set up an SDK. Does not import OpenTelemetry."""
     api = sys.modules.get("opentelemetry.trace")
     return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)

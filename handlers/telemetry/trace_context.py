@@ -17,14 +17,14 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def context_of(carrier: Mapping[str, str]) -> Context:
-    """Return a context whose current span is the span that `carrier` names; an empty context if `carrier` names no
-    span."""
+    """Return a context in which the span that the headers in `carrier` name is current. The context is empty if there
+    is no such span."""
     return _W3C.extract(carrier, Context())
 
 
 def context_in(text: str) -> Context:
-    """Return a context whose current span is the span that `text` names; an empty context if `text` is not a
-    `traceparent`."""
+    """Return a context in which the span that `text`, a `traceparent`, names is current. The context is empty if `text`
+    is invalid."""
     return context_of({TRACEPARENT: text})
 
 

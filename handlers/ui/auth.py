@@ -45,12 +45,15 @@ def cookie_name(host: str) -> str:
 
 
 def may_write(scope: Scope) -> bool:
-    """Return whether a request that the guard accepted carried the start token, which allows writing."""
+    """Return whether a request that `Guard` accepted has the token that allows everything, not the reader's token."""
     return scope.get(_MAY_WRITE) is True
 
 
 class Guard:
-    """ASGI middleware that passes a request on or refuses it, and adds `headers` to every response."""
+    """ASGI middleware that refuses requests without a valid token, from other sites, or with a foreign `Host` header.
+
+    The reader's token allows only GET and HEAD. `headers` are added to every response.
+    """
 
     def __init__(
         self,

@@ -29,12 +29,12 @@ class UiBounds:
     """A body over `body_bytes` that announces at most this many bytes is read to its end, so that the client gets the
     response."""
     page_entries: int = 1_000
-    """maximum number of entries in one answer of `entries`"""
+    """maximum number of entries in one response of `Api.entries`"""
     sessions: int = 500
-    """maximum number of sessions in one answer. The answer has the most recently active sessions"""
+    """maximum number of sessions in one response, which has the most recently active sessions"""
     turns: int = 200
-    """maximum number of turns in one answer. The answer has the newest turns. A long session has thousands, and the
-    page requests them after each turn."""
+    """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
+    the page requests them whenever a turn ends."""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
 

@@ -105,7 +105,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def shown_host(host: str) -> str:
-    """Return the host for a URL that this machine can open."""
+    """Return a host for URLs: 127.0.0.1 if `host` means all addresses, else `host`, with brackets around IPv6."""
     if host in {"0.0.0.0", "::"}:  # noqa: S104  # it is compared, not listened on
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

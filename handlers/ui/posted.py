@@ -59,7 +59,7 @@ def read_posted_message(body: JsonValue) -> PostedMessage:
     """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}`.
 
     Raises:
-        DecodeError: the body is not a message, or its fields do not fit.
+        DecodeError: the body is not a message, has other fields, or a field's value is not allowed.
     """
     if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp", "agent"}:
         raise DecodeError("", 'post a message as {"text": …}, with an optional "key", "followUp" and "agent"')
@@ -74,7 +74,7 @@ def read_handover(body: JsonValue) -> PostedHandover:
     """Decode a handover `{"agent": …, "by"?: …, "reason"?: …}`.
 
     Raises:
-        DecodeError: the body is not a handover, or its fields do not fit.
+        DecodeError: the body is not a handover, has other fields, or a field's value is not allowed.
     """
     if not isinstance(body, dict) or not set(body) <= {"agent", "by", "reason"} or "agent" not in body:
         raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "by" and "reason"')
@@ -87,8 +87,8 @@ def read_handover(body: JsonValue) -> PostedHandover:
 def read_command(body: JsonValue, session: str) -> PostedCommand:
     """Decode a command `{"command": "abort", "key"?: …, "by"?: …, …}`.
 
-    The other fields are the fields of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead
-    of a position. A "turnId" may also be a text, such as "main.3#0".
+    Further fields are those of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead of a
+    "position". A "turnId" may be written as a string, such as "main.3#0".
 
     Args:
         body: the JSON.

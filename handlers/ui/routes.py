@@ -98,7 +98,7 @@ class Api:
         return answer({"count": len(heads), "sessions": [_head_json(head, served) for head in shown]})
 
     async def head(self, request: Request) -> Response:
-        """Return the head of one session. The position is 0 if the session has no entries. 409 if it was erased."""
+        """Return the head of a session. The position is 0 if the session has no entries. 409 if it was erased."""
         head = await self._session(request).head()
         if head.is_erased:
             raise SessionErased(head.session)
@@ -129,10 +129,10 @@ class Api:
     async def post_message(self, request: Request) -> Response:
         """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
 
-        201 with positions. A new session belongs to this agent; 409 if the session belongs to another agent.
+        201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent.
 
         A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
-        same key: a published message is not published again, and the status is 200.
+        same key. If the message was already published, it is not published again, and the status is 200.
         """
         session = self._session(request)
         posted = read_posted_message(await read_json(request, self._bounds))
@@ -142,10 +142,11 @@ class Api:
         return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
 
     async def post_command(self, request: Request) -> Response:
-        """Publish a command, `{"command": "abort", "key"?: …, "by"?: …, …}`, see [Commands](#commands). 201.
+        """Publish a command, `{"command": "abort", "key"?: …, "by"?: …, …}`. 201 with positions. [Commands](#commands)
+        lists the commands and their fields.
 
-        The last position is the command's. A worker answers the command with a `ControlAnswered` event that names this
-        position. A repeat with the same key adds nothing, as with messages.
+        The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
+        position. If a request is repeated with the same key, nothing is published, and the status is 200.
         """
         session = self._session(request)
         posted = read_command(await read_json(request, self._bounds), session.id)
@@ -154,7 +155,7 @@ class Api:
     async def post_agent(self, request: Request) -> Response:
         """Hand the session over with `{"agent": …, "by"?: …, "reason"?: …}`. 201 with the position of the event.
 
-        A repeat changes nothing; the status is then 200.
+        A repeated request changes nothing, and its status is 200.
         """
         session = self._session(request)
         posted = read_handover(await read_json(request, self._bounds))

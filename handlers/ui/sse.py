@@ -11,7 +11,7 @@ import re
 __all__ = ("HEARTBEAT", "encode_frame", "encode_retry")
 
 HEARTBEAT = b": hb\n\n"
-"""A comment. Clients ignore it, and sending it detects a dead connection."""
+"""A comment in the format of server-sent events. Clients ignore it, and sending it detects a dead connection."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NOT_IN_FIELD = re.compile(r"[\r\n\0]")

@@ -27,15 +27,15 @@ async def session_frames(
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
     entry        an envelope of a lane
-    delta        a live delta, between the newest position and the next. With `isSnapshot` it holds all text of its
-                 block up to this frame's cursor and replaces what the client has of the block.
+    delta        a live delta: a piece of a block that the model is still writing. With `isSnapshot`, it holds all text
+                 of the block up to this frame's cursor, and replaces what the client has of the block.
     gap          entries after the cursor were trimmed. `firstKept` is the position of the next entry, which follows.
     caughtup     all stored entries were sent; new entries follow
     fellbehind   the client was slow and is switched back to reading the log; nothing is lost
     closed       the session accepts no more messages, and all its entries were sent; the stream stays open
     reopened     the session accepts messages again
-    rolledback   the log lost its end, so entries after position `found` may not exist any more. The stream ends. The
-                 client starts again, or drops these entries and continues after this frame's id.
+    rolledback   the log lost its last entries: those after position `found` may not exist any more. The stream ends.
+                 The client starts again, or drops these entries and continues after this frame's id.
     failed       the bus failed. The stream ends, and the client reconnects.
 
     Args:

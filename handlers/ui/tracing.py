@@ -42,7 +42,8 @@ class HttpTracing(Protocol):
 
 
 class TracedRoute:
-    """ASGI middleware of one route. It runs after the guard, so only clients with a token add to traces."""
+    """ASGI middleware that records the requests to one route. `Guard` runs first, so only requests with a token are
+    recorded."""
 
     def __init__(self, app: ASGIApp, *, route: str, tracing: Tracing) -> None:
         self._app, self._route = app, route

@@ -37,7 +37,8 @@ async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOU
 async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
     """Return the tokens and the cost in US dollars of a session.
 
-    `cost` is null if no call has a known cost. `countedFrom` is as in `turns_view`.
+    `cost` is null if no call has a known cost. `countedFrom` is the first counted position if earlier entries were
+    trimmed before they were counted, else null.
 
     Raises:
         BusError: the log could not be read.

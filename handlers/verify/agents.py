@@ -12,10 +12,10 @@ __all__ = ("check_agent", "check_agent_counts")
 
 
 async def check_agent(inspector: Inspector, session: str, findings: Findings) -> None:
-    """Check that the list of sessions names the agent that the session's head names. One step writes both.
+    """Check that the list of sessions and the session's head name the same agent. The bus writes both in one step.
 
-    Workers and `lanebus agents` read the list; appends read the head. The check is repeated if the session is handed
-    over meanwhile.
+    Workers and `lanebus agents` read the agent from the list; appends read it from the head. The check is repeated if
+    the session is handed over meanwhile.
 
     Raises:
         Refused: a key has the wrong type.

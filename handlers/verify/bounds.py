@@ -9,10 +9,10 @@ __all__ = ("DEFAULT_VERIFY_BOUNDS", "VerifyBounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyBounds:
-    """Bounds on the problems that are kept, and on the attempts to read values that change during the check."""
+    """Limits on the problems in a report, and on the attempts to read values that change during the check."""
 
     problems: int = 1_000
-    """problems and notes kept per session; further problems are only counted, which bounds memory"""
+    """maximum number of problems in a session's report, and of notes. Further problems are only counted"""
     session_attempts: int = 3
     """attempts to check a session that is trimmed, rolled back or handed over during the check"""
     byte_attempts: int = 5

@@ -45,7 +45,7 @@ class EntryCheck:
         """size in bytes of these entries' JSON messages, counted since `begin` was called"""
 
     def begin(self, first: int) -> None:
-        """Report missing positions before `first`, and set `size_bytes` to 0."""
+        """Begin with the entries in the lanes: report missing positions before `first`, and count bytes from 0."""
         self._require_up_to(first - 1)
         self.size_bytes = 0
 

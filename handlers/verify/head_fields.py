@@ -22,7 +22,7 @@ _INCARNATION = re.compile(r"([0-9]{1,18})_[A-Za-z0-9_-]{1,13}")
 
 
 class HeadFields(NamedTuple):
-    """The fields of a head. An invalid field is 0 or empty."""
+    """The fields of a session's head. A field whose stored value is invalid is 0 or empty."""
 
     is_there: bool
     position: int
@@ -68,7 +68,7 @@ async def look_at_head(inspector: Inspector, session: str, findings: Findings | 
 
 
 def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
-    """Parse the fields of a head, and add invalid fields to the findings as problems. Pure."""
+    """Parse the fields of a session's head. Add a problem to `findings` for each invalid field. Pure."""
     numbers = {name: _number(fields, name, findings) for name in _NUMBERS}
     position, trimmed = numbers["position"], numbers["trimmed"]
     state = fields.get("state", b"")

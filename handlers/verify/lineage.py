@@ -12,8 +12,8 @@ __all__ = ("check_lineage",)
 
 
 async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
-    """Check that the parent exists, is the log that was forked, and keeps the shared entries. Check also that these
-    entries can be read.
+    """Check that a fork's parent exists, did not lose the shared entries, and has a checkpoint that trims respect.
+    Check also that the fork can read these entries. Do nothing if the session shares no entries.
 
     Raises:
         Unavailable: the server cannot be reached.

@@ -14,7 +14,9 @@ _WOKEN = re.compile(r"([0-9]{1,18})(?: .*)?", re.DOTALL)
 
 
 async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -> None:
-    """Check that every record of work belongs to a session that exists. The sessions are read after the records.
+    """Check that every record of work in a bucket belongs to a session that exists.
+
+    The sessions are read after the records, so a session that is created meanwhile is not reported.
 
     Raises:
         Refused: a key has the wrong type.

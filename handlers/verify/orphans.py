@@ -20,7 +20,7 @@ _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 
 
 async def find_orphans(inspector: Inspector, findings: Findings) -> None:
-    """Check that every key of the namespace is a shared key, or belongs to a listed session.
+    """Report each key of the namespace that is neither a shared key of the bus nor a key of a listed session.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -49,7 +49,7 @@ async def find_orphans(inspector: Inspector, findings: Findings) -> None:
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
     """Split a key's name into (bucket, session, part). Return None if the bus writes no key with this name. Pure.
 
-    The session is "" for shared keys. Keys of the whole namespace have bucket 0.
+    The session is "" for keys of a whole bucket or of the whole namespace. Keys of the whole namespace have bucket 0.
     """
     rest = name.removeprefix(f"{namespace}:")
     if rest == "config" or rest.startswith("media:") or _GROUP.fullmatch(rest):

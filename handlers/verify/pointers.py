@@ -20,14 +20,15 @@ class Pointers:
     """The contents of a bucket's index and of the bucket's stream of quarantined entries, by session."""
 
     highest: dict[str, int] = field(default_factory=dict[str, int])
-    """session id → the highest position that a pointer names in this session"""
+    """the highest position that a pointer names, by session id"""
     quarantined: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """session id → descriptions of the session's quarantined entries"""
+    """descriptions of quarantined entries, by session id"""
     bad: list[str] = field(default_factory=list[str])
     """descriptions of invalid pointers"""
 
     def add_to(self, findings: Findings) -> None:
-        """Add the highest pointer and the quarantined entries of the session of `findings` to `findings`."""
+        """Add to `findings` what concerns its session: a note for each quarantined entry, and the highest pointer as a
+        suspected problem."""
         session = findings.session
         if session in self.highest:
             findings.suspect("pointer", self.highest[session], "a pointer of the index names it")
@@ -36,7 +37,7 @@ class Pointers:
 
 
 async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, only: str | None = None) -> None:
-    """Read a bucket's shared streams.
+    """Read a bucket's index and its stream of quarantined entries.
 
     Args:
         inspector: the bus's inspector.

@@ -81,9 +81,9 @@ class Report(NamedTuple):
 class Findings:
     """Collects the problems of one session.
 
-    The log may grow during the check. A record that refers to a position is written together with the entry at that
-    position, or later. So if a record refers to a position after the last known entry, the problem is only suspected
-    until the last position is read again.
+    The log may grow during the check, so a record may refer to an entry that is newer than the last position read. Such
+    a problem is only suspected until the last position is read again. The entry exists by then, because records are
+    written with their entry or later.
     """
 
     def __init__(self, session: str, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> None:
@@ -151,7 +151,7 @@ def look(raw: bytes) -> str:
 
 
 async def typed(step: Awaitable[None], findings: Findings, what: str) -> None:
-    """Run one check. If a key has the wrong type, add a problem that names `what`, and end only this check."""
+    """Run one check. If the check finds a key of the wrong type, add a problem that names `what`, and do not raise."""
     try:
         await step
     except Refused as refusal:

@@ -25,7 +25,7 @@ _CHECKPOINT = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
 
 
 class Claimant(NamedTuple):
-    """The arguments of a check of records that refer to positions."""
+    """The arguments of the functions in `CLAIMS`."""
 
     inspector: Inspector
     session: str
@@ -136,4 +136,4 @@ CLAIMS: Mapping[str, Callable[[Claimant], Awaitable[None]]] = {
     "live deltas": _live,
     "lanes": _above,
 }
-"""kind of record → function that checks records of this kind"""
+"""function that checks all records of a kind, by the kind's name"""

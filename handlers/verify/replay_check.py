@@ -90,10 +90,10 @@ _FOLDS: Mapping[str, BeginFold] = {
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
-"""The names of the projections that `replay` knows."""
+"""names of lanebus's own projections, which `replay` accepts by name"""
 
 PROJECTION_KEYS = frozenset(each.key for each in (USAGE, TURNS, SESSIONS, STATUS))
-"""The name and version of the same projections, each as `<name>@<version>`."""
+"""name and version of each of lanebus's own projections, as `<name>@<version>`"""
 
 
 class Replayed(NamedTuple):
@@ -190,7 +190,7 @@ async def replay(
 
 
 def differs(session: str, key: str) -> str:
-    """Return the text, with the remedy, for a problem: a stored state differs from a fold of the log."""
+    """Return the text and remedy of the problem that a stored state differs from a fold of the log."""
     return (
         f"the stored state of projection {key} differs from a fold of the log; "
         f"remove it with: lanebus projections remove {session} {key}"

@@ -29,12 +29,12 @@ async def verify_session(
 ) -> Report | None:
     """Check a session, and report the session's problems. Producers may publish to the session during the check.
 
-    The log is read twice: as raw entries, and through a reader.
+    The log is read up to twice: as raw entries, to check each, and through a reader, to fold the stored projections.
 
     Args:
         bus: the bus.
         session: id of the session.
-        pointers: pointers of the session's bucket. None reads the pointers of this session.
+        pointers: result of `read_pointers` for the session's bucket. None reads the session's pointers.
         risks: result of `Inspector.loss_risks`. None calls this method.
         bounds: bounds on the problems that are kept, and on attempts.
 
