@@ -124,7 +124,7 @@ class Configuration(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Give the environment precedence over the file. `load_configuration` passes the values of the file."""
+        """Give the environment precedence over the file, whose values `load_configuration` passes as arguments."""
         del dotenv_settings, file_secret_settings
         return env_settings, InitSettingsSource(settings_cls, dict(short_settings())), init_settings
 

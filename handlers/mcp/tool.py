@@ -26,7 +26,7 @@ KEY = "lanebus/key"
 
 
 class Trust(NamedTuple):
-    """How to treat a server's claims; see `mcp_tools`."""
+    """Whether to trust a server's claims about its tools, and when to ask a person; see `mcp_tools`."""
 
     hints: bool = False
     approve_destructive: bool = False

@@ -33,7 +33,7 @@ class SessionStatus:
 
     session: str
     group: str | None
-    """group of `worker`"""
+    """consumer group of `worker`; None if no consumer has the session's work"""
     worker: str | None
     """the consumer that has the session's work; None if no consumer has it"""
     owner: str | None

@@ -51,7 +51,7 @@ class _Fault(NamedTuple):
 
 
 class ServerHealth:
-    """Stores which repeated requests to the server fail. Logs each kind of fault once per outage, and the end."""
+    """Stores which repeated requests fail. Logs each kind of fault once per outage, and the end of the outage."""
 
     def __init__(self, context: LogContext | None = None, found: Callable[[], None] | None = None) -> None:
         """
@@ -77,7 +77,7 @@ class ServerHealth:
         return None
 
     def note(self, what: str, error: Exception | None) -> None:
-        """Store the outcome of a request. Logs the first fault of an outage, and the end of the outage.
+        """Store the outcome of a request. Log a kind of fault once per outage, and the end of the outage.
 
         Args:
             what: a short name of the request, such as "heartbeat".

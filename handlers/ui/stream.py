@@ -27,8 +27,8 @@ async def session_frames(
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
     entry        an envelope of a lane
-    delta        a live delta: a piece of a block that the model is still writing. With `isSnapshot`, it holds all text
-                 of the block up to this frame's cursor, and replaces what the client has of the block.
+    delta        a live delta: a piece of the message that a model is writing. With `isSnapshot`, it holds all text of
+                 its block up to this frame's cursor, and replaces what the client has of the block.
     gap          entries after the cursor were trimmed. `firstKept` is the position of the next entry, which follows.
     caughtup     all stored entries were sent; new entries follow
     fellbehind   the client was slow and is switched back to reading the log; nothing is lost

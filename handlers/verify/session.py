@@ -34,7 +34,7 @@ async def verify_session(
     Args:
         bus: the bus.
         session: id of the session.
-        pointers: result of `read_pointers` for the session's bucket. None reads the session's pointers.
+        pointers: the pointers of the session's bucket, filled by `read_pointers`. None reads those of this session.
         risks: result of `Inspector.loss_risks`. None calls this method.
         bounds: bounds on the problems that are kept, and on attempts.
 

@@ -34,8 +34,8 @@ def show(ctx: click.Context) -> None:
     """Show each setting with its value and its source: argument, environment, the settings file, or default. Passwords
     and tokens are masked.
 
-    A setting of the file is written under its key, such as group in [worker]. Its environment variable is LANEBUS_ and
-    the key in capitals, with __ for the dot, such as LANEBUS_WORKER__GROUP.
+    In the file, worker.group is the key group in the table [worker]. Its environment variable is LANEBUS_WORKER__GROUP:
+    LANEBUS_ and the key in capitals, with __ for the dot.
 
     \b
     Example: lanebus config show --config ./lanebus.toml

@@ -51,7 +51,7 @@ def command(
     max_tokens: int | None,
 ) -> int:
     """Read messages as JSON from stdin, and write them to stdout in another system's format. The format native is
-    lanebus's own; 000 to 004 are short names of the first five formats.
+    lanebus's own; 000 to 004 are short names of the first five formats in the list of --from.
 
     Stdin holds one message, a JSON list, or one message per line; stdout has the same form. For a provider, stdout is
     one request body. If the target format cannot express something, nothing is written unless --lossy is given.

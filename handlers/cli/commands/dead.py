@@ -46,9 +46,9 @@ _session_option = click.option(
 
 @click.group("dead", cls=BusGroup)
 def command() -> None:
-    """List, show and redrive dead letters. A dead letter is work that failed in its last attempt, or that no retry can
-    help. The reason is stored with it. A group keeps a limited number and drops the oldest. Logs of sessions do not
-    change.
+    """List, show and redrive dead letters. A dead letter is work that failed in every allowed attempt, or that a retry
+    cannot help. The reason is stored with it. A group keeps a limited number and drops the oldest. Logs of sessions do
+    not change.
 
     \b
     Example: lanebus dead list

@@ -34,8 +34,8 @@ def command(ctx: click.Context, session: str, *, at: int | None, name: str | Non
     """Start a session that shares the entries of SESSION up to a position. After this position, the two sessions
     continue independently. Entries are not copied.
 
-    Prints the new session's id. If the command is repeated with the same --id and --at, it
-    prints the same id and starts no second fork.
+    Prints the new session's id. If the command is repeated with the same --id and --at, it prints the same id and
+    starts no second fork.
 
     \b
     Example: lanebus fork support-42 --at 12 --id support-42-again
