@@ -51,7 +51,7 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
 def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
     """Return the messages, with `provider` and `model` as the author of each assistant message that names no author.
 
-    Requests leave out signed thinking unless the message names the request's provider and model as its author.
+    A request contains signed thinking only if the message names the request's provider and model as its author.
     """
     author = {"provider": provider, "model": model}
     return [
