@@ -134,7 +134,8 @@ class ServerFailed(Unavailable):
 class ServerInUse(Unavailable):
     """The embedded server was not stopped, because other processes use its data directory and would restart the server.
 
-    Fields: `path`, the data directory; `openers`, the ids of the known processes that use the directory.
+    Fields: `path`, the data directory; `openers`, the ids of these processes, as far as known;
+    may be empty.
     """
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ __all__ = ("DEFAULT_MEDIA_BOUNDS", "MediaBounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaBounds:
-    """Bounds of the store on the bus's own server, and of `resolve_media` with any store."""
+    """Bounds of the media store on the bus's own server, and of `resolve_media` with any media store."""
 
     slowest_bytes_a_second: int = 1_048_576
     """slowest transfer of media, in bytes a second. A slower connection to the bus's own server is treated as dead"""

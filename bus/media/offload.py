@@ -78,7 +78,7 @@ class Offload:
 async def offloaded(message: M, store: MediaStore, *, limit_bytes: int = INLINE_LIMIT_BYTES) -> M:
     """Store the large inline media of a message, and return the message with references in place of these media.
 
-    This covers images, audio, videos and video thumbnails, documents and data blocks, also nested in tool results at
+    Media are images, audio, videos and video thumbnails, documents and data blocks, also nested in tool results at
     any depth. A reference has the exact size and SHA-256 of the media, and keeps the other fields of the inline media.
 
     Args:

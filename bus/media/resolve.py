@@ -26,7 +26,7 @@ from lanebus.bus.messages.message import LlmMessage
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
-"""Maximum number of decoded bytes of inline media in one request. Providers accept no more."""
+"""Default limit on the decoded bytes of inline media in one provider request. Providers accept no more."""
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ class MediaHead(NamedTuple):
 
     size_bytes: int
     mime_type: str | None = None
-    """MIME type of the media; None if the store does not keep types. The reference in the entry also has the type"""
+    """MIME type of the media; None if the store does not keep types. The `MediaRef` in a message also has the type"""
 
 
 class MediaStore(Protocol):

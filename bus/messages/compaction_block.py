@@ -54,9 +54,9 @@ class CompactionBlock(Frozen):
     """
 
     keep_first: TurnRange | None = None
-    """the first turns, unchanged; only for the latest loop"""
+    """range of the first turns, which stay unchanged; None for earlier loops"""
     keep_recent: CompactedSection | None = None
-    """the latest turns, with long tool outputs shortened; only for the latest loop"""
+    """the latest turns, with long tool outputs shortened; None for earlier loops"""
     keep_compacted: CompactedSection | None = None
     """summary of the turns between `keep_first` and `keep_recent`, or of a whole earlier loop"""
     created_at: Annotated[Moment, Field(validation_alias="createdAt", serialization_alias="createdAt")]

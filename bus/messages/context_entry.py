@@ -40,7 +40,7 @@ class ContextEntry(Wire):
     id: str | None = None
     """the entry's id in the system that it was imported from"""
     timestamp: int | None = None
-    """milliseconds UTC"""
+    """time of the entry by the author's clock, in milliseconds since 1970 UTC"""
     metadata: Metadata | None = None
 
 

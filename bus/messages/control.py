@@ -30,7 +30,7 @@ __all__ = (
 
 
 class Control(ExtensionData):
-    """The base class of all commands. `KIND` is the kind of the extension message."""
+    """The base class of all commands. `KIND` is the kind of the extension message that contains the command."""
 
     by: str | None = None
     """the person or program that sent the command, for readers of the log"""
@@ -113,7 +113,7 @@ CONTROLS: Mapping[str, type[Control]] = {
     control.KIND.removeprefix(CONTROL): control
     for control in (Abort, Steer, Approve, Deny, Pause, Handoff, Resume, Compact)
 }
-"""verb → the class for kind `control.<verb>`"""
+"""classes of the commands by verb: "abort" is the verb of the kind `control.abort`"""
 
 
 def parse_control(message: ExtensionMessage) -> Control | None:

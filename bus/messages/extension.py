@@ -39,11 +39,12 @@ class ExtensionMessage(Wire):
     def of(cls, kind: str, data: JsonValue = None) -> Self:
         """Return a message of any kind.
 
-        Some kinds have a meaning for lanebus, whoever publishes them. Make these messages with their classes instead:
+        lanebus gives a meaning to kinds with these prefixes:
 
-        - `agent.…`: an agent event, such as `Progress(…).as_extension()`. Readers skip an event that they cannot read.
-        - `control.…`: a command to the session's worker, such as `Abort().as_extension()`.
-        - `session.…`: a note of the bus itself, such as `session.closed`. Publishing it does not close the session.
+        - `agent.…`: an agent event. Use its class instead, as in `Progress(…).as_extension()`. Readers skip an
+          unreadable event.
+        - `control.…`: a command to the session's worker. Use its class instead, as in `Abort().as_extension()`.
+        - `session.…`: a note of the bus, such as `session.closed`. Publishing this note does not close the session.
 
         Args:
             kind: the kind, such as "progress"; not empty.
@@ -92,7 +93,7 @@ class ExtensionData(Wire):
     """The typed data of an extension message: the base class of commands and agent events."""
 
     KIND: ClassVar[str]
-    """the kind of the extension message"""
+    """the kind of the extension message that `as_extension` returns"""
 
     def as_extension(self) -> ExtensionMessage:
         """Return the extension message to publish."""

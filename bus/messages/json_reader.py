@@ -81,7 +81,7 @@ def read_extension(data: bytes | str) -> ExtensionMessage:
     """Read a message of the extension lane from its JSON.
 
     Raises:
-        UnknownRole: the role does not belong to this lane. A message never changes its lane.
+        UnknownRole: the role is not "extension", the only role of this lane.
         DecodeError: the data is not JSON, or `kind` or `data` is missing.
     """
     try:

@@ -42,7 +42,7 @@ class LlmMessage(Wire):
 
     content: Blocks = ()
     timestamp: int | None = None
-    """milliseconds UTC by the author's clock"""
+    """time of the message by the author's clock, in milliseconds since 1970 UTC"""
     turn_id: TurnId | None = None
     """the turn that the message belongs to. None for imported history, and until a loop processes the message"""
     id: str | None = None
@@ -87,7 +87,7 @@ class LlmMessage(Wire):
         return blocks_text(self.content)
 
     def as_llm(self) -> "LlmMessage":
-        """Return this message. An extension message returns None."""
+        """Return this message. For a message that is not for a model, `ExtensionMessage.as_llm` returns None."""
         return self
 
     def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:

@@ -76,7 +76,7 @@ class MediaRef(Wire):
     file_id: str | None = None
     """id of a file that the provider stores"""
     data: str | None = None
-    """base64, standard alphabet, with padding"""
+    """the content in base64, with the standard alphabet and padding"""
     sha256: str | None = None
     """64 lower-case hex digits. For kind sha256 they are the address in the media store, for other kinds the content's
     checksum"""

@@ -36,7 +36,7 @@ SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f\\]|^\s|\s$")
 
 Signature = tuple[tuple[int, bytes], ...]
-"""Offsets, each with the bytes that are expected there. All of them must match."""
+"""The first bytes of a file type: offsets in the file, each with the bytes expected there. All must match."""
 
 # The first bytes that a type may have. A type that is missing here cannot be checked by its first bytes.
 _SIGNATURES: dict[str, tuple[Signature, ...]] = {
@@ -77,7 +77,7 @@ def check_url(url: str) -> str:
     Such characters are control characters, backslashes and surrounding spaces.
 
     Raises:
-        ValueError: a condition is not met; the text names it.
+        ValueError: the URL has another scheme, no host, or such a character.
     """
     parts = urlsplit(url)
     if (scheme := parts.scheme.lower()) not in SCHEMES:

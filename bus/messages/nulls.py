@@ -26,10 +26,10 @@ def has_null_arguments(blocks: Iterable[Block]) -> bool:
 
 
 def with_null_arguments(data: bytes, blocks: Iterable[Block]) -> bytes:
-    """Return a message's JSON with the null arguments of its content added.
+    """Return a message's JSON with `"arguments":null` added to each tool call whose arguments are None.
 
     Args:
-        data: the message's JSON without the null arguments.
+        data: the message's JSON, which leaves out fields that are None.
         blocks: the message's content.
     """
     message: JsonValue = json.loads(data)

@@ -25,7 +25,7 @@ class ToolResultMessage(LlmMessage):
     status: Literal["completed", "failed"] | None = None
     terminate: bool | None = None
     """whether the loop may end without another model call; None means no. The loop ends only if `terminate` is True in
-    all results of the batch"""
+    the results of all tool calls of the answer"""
     terminate_message: str | None = None
     """the text that replaces the model's answer if `terminate` ends the loop"""
     batch_id: str | None = None

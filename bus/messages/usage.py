@@ -114,10 +114,10 @@ class Usage(Frozen):
         )
 
     def with_total(self) -> Self:
-        """Return this usage. If `total_tokens` is 0, it becomes the sum of input, output and cached tokens.
+        """Return this usage; without a total, a copy whose total is the sum of input, output and cached tokens.
 
-        Call this method only when an answer is recorded. A replay adds up the recorded totals, so the result is the
-        same.
+        Call this method only when an answer is recorded. A replay adds up the recorded totals, so its sums do not
+        change.
         """
         if self.total_tokens:
             return self

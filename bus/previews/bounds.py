@@ -19,7 +19,7 @@ class LiveBounds:
     """Minimum time in seconds for which a delta of kind "cut" is kept. Readers that have seen the beginning of the cut
     message need this delta."""
     endings: int = 1_000
-    """Maximum number of ended messages that a follower remembers."""
+    """Maximum number of ended messages that a follower remembers, to drop live deltas that arrive after the end."""
     first_pause_seconds: float = 0.05
     """Seconds between the first two attempts to reach the server. Each further pause is twice as long."""
     longest_pause_seconds: float = 1.0

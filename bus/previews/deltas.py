@@ -28,7 +28,8 @@ class Previewed(NamedTuple):
     bytes_before: int
     """size of the session's live deltas before the call"""
     bytes_after: int
-    """size of the session's live deltas after the call; equal to `bytes_before` if the call was a repeat"""
+    """size of the session's live deltas after the call; equal to `bytes_before` if an earlier call had appended the
+    deltas"""
 
 
 async def show_deltas(
@@ -42,7 +43,7 @@ async def show_deltas(
     is_end: bool,
     shown: int = 0,
 ) -> Previewed:
-    """Append live deltas at the session's last position. A repeat with the same `number` adds nothing.
+    """Append live deltas to a session. A second call with the same `number` adds nothing.
 
     Args:
         log: the log to append to.

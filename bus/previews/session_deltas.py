@@ -161,8 +161,8 @@ class SessionDeltas:
     def silent(self, seconds: float) -> set[str]:
         """Return the ids of the messages whose last delta is more than `seconds` older than the newest delta.
 
-        With `LogBounds.live_seconds`, these messages count as ended: the server keeps their deltas only because the
-        session has streamed another message since.
+        A message without a delta for `LogBounds.live_seconds` counts as ended. The server still keeps its deltas only
+        because the session has streamed another message since.
         """
         last = self.deltas[-1].time if self.deltas else 0.0
         return {id for id, message_deltas in self.messages.items() if message_deltas.last_time < last - seconds}

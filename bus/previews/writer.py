@@ -27,7 +27,7 @@ __all__ = ("PreviewWriter",)
 
 
 class PreviewWriter:
-    """Publishes the live deltas of one process to all its sessions."""
+    """Publishes the live deltas that one process sends, for any number of sessions."""
 
     def __init__(self, log: Log, producer: str, previews: Previews) -> None:
         self._log, self._producer, self._previews, self._bounds = log, producer, previews, previews.bounds

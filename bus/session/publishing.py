@@ -179,7 +179,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     """Reopen the session and append its first messages, in one step.
 
     An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. If the
-    session is already open, it stays open. All these messages are appended nevertheless.
+    session is already open, all these messages are appended too.
 
     Args:
         *messages: the first messages; may be empty.

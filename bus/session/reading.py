@@ -112,7 +112,8 @@ async def pages(
 def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor | str = START) -> FirstPage:
     """Return a request for the first page of `pages`. Does no I/O.
 
-    The request is sent together with another command, for example with the `fetch` of `Bus.consumer`.
+    To save a round trip, another call sends the request with its own command, such as `fetch` of `Bus.consumer`. Then
+    pass the request to `pages`.
 
     Args:
         lanes: lanes to read, at least one.

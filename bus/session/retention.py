@@ -60,7 +60,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
 
     Holders, and the entries that each holder needs:
 
-    - A consumer group needs the entries that it has not handled.
+    - A consumer group needs the entries that it has not acknowledged.
     - A reader or projection needs the entries after its checkpoint, unless the archive has these entries.
     - A fork needs the entries that it shares with this session, unless the archive has these entries.
     - The workers of the session's agent need all entries of the LLM lane, unless the archive has these entries. Workers
@@ -120,8 +120,8 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
     Args:
         media: also delete media that no other session refers to. This reads every log, which is slow. Media that
             another session publishes at the same moment may be lost.
-        force: erase even if forks share the session's entries; the forks can then not read them. Also erase if the
-            archive of this bus holds none of the session's archived entries.
+        force: erase even if forks share the session's entries; the forks can then no longer read these entries. Also
+            erase if the archive of this bus holds none of the session's archived entries.
         rewrite: have the server start to rewrite its append-only file. The call does not wait until the file is
             rewritten.
 

@@ -15,7 +15,7 @@ __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "requ
 
 
 class OpenSession(Protocol):
-    """Opens another session of the same bus, as `Bus.session` does."""
+    """A function that returns a session of the bus by its id, such as `Bus.session`."""
 
     def __call__(self, session_id: str, *, agent: str | None = None) -> "Session": ...
 

@@ -91,7 +91,7 @@ class SessionLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether a block of this object is open and the lease is not known to be lost."""
+        """Whether a block of this object is open, and this process has not noticed a loss of the lease."""
         return self._lease is not None and not self._lost.is_set()
 
     @property

@@ -14,7 +14,7 @@ __all__ = ("apply_command", "refuse", "refused")
 
 
 async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -> None:
-    """Answer the oldest command and apply it.
+    """Answer the session's oldest unanswered command, which is `command`, and apply it.
 
     Raises:
         Fenced: the lease was lost.

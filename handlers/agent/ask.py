@@ -48,7 +48,7 @@ async def ask(
     Raises:
         InvalidArgument: `said` is neither a text nor a user message. Nothing was published.
         LoopFailed: the model or the agent failed, a limit was reached, or a guard rejected the message.
-        LoopAborted: the message was aborted by a command.
+        LoopAborted: a command aborted the loop, so the message is not answered.
         PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
         AnswerTimeout: no answer within `seconds`.
         SessionClosed: the session is closed, or was closed before an answer.

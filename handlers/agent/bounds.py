@@ -50,12 +50,12 @@ class RunBounds:
     publish_seconds: float = 60.0
     """longest time that an append waits for a server. The default is long: an unrecorded answer wastes its cost"""
     publish_attempts: int = 1_000
-    """attempts to append at an expected position while other clients append too"""
+    """maximum number of attempts to append at an expected position while other clients append too"""
     watch_after_seconds: float = 0.02
     """delay before a step starts the tasks that watch for commands and the step's deadline; shorter steps start no such
     task"""
     watch_pause_seconds: float = 0.25
-    """delay before listening again after the server could not be reached; the step continues meanwhile"""
+    """pause before listening for commands again if the server could not be reached; the step continues meanwhile"""
     partial_answer_seconds: float = 5.0
     """longest time that a cancelled step takes to record its partial answer"""
     clean_up_seconds: float = 2.0

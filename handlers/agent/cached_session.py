@@ -54,7 +54,7 @@ class CachedSession:
 
     @property
     def snapshot(self) -> SessionSnapshot:
-        """The session as of the last refresh; empty before the first."""
+        """The session's state as of the latest refresh; an empty state if there was no refresh yet."""
         if self._snapshot is None:
             status = self._status
             # A request definition that was trimmed has to be appended again.
@@ -65,18 +65,21 @@ class CachedSession:
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor after the last entry that was read."""
+        """The cursor up to which the session was read."""
         return self._cursor
 
     def first_page(self) -> FirstPage | None:
-        """Return the first page of the next refresh, to request with another command; None before the first refresh."""
+        """Return a request for the first page of the next refresh; None if there was no refresh yet.
+
+        To save a round trip, another command sends the request. Then pass it to `refresh`.
+        """
         return self.session.first_page(after=self._cursor) if self._is_loaded else None
 
     async def refresh(self, first: FirstPage | None = None) -> SessionSnapshot:
         """Read the new entries, and return the session as of now. A cancelled refresh keeps the entries read so far.
 
         Args:
-            first: the page that `first_page` returned, if it was requested.
+            first: the result of `first_page`, after another command sent it. None reads the first page.
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.

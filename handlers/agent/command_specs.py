@@ -25,13 +25,13 @@ class CommandSpec(NamedTuple):
 
     @property
     def options(self) -> frozenset[str]:
-        """Names of the message's optional fields."""
+        """Names of the optional fields of the command's message."""
         fields = {} if self.control is None else self.control.model_fields
         return frozenset(name for name, field in fields.items() if not field.is_required())
 
     @property
     def when_choices(self) -> tuple[str, ...]:
-        """Values of the field `when`, the default first; empty if the message has no such field."""
+        """Values of the field `when`, the default first; empty if the command has no such field."""
         field = None if self.control is None else self.control.model_fields.get("when")
         return () if field is None else tuple(map(str, get_args(field.annotation)))
 
@@ -53,7 +53,7 @@ _SPECS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 COMMAND_SPECS: Mapping[str, CommandSpec] = {
     name: CommandSpec(text, CONTROLS.get(name), arguments) for name, (text, arguments) in _SPECS.items()
 }
-"""specs by command name, in the order in which the help lists them"""
+"""specs by command name, in the order in which `lanebus control --help` lists them"""
 
 
 def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:

@@ -20,7 +20,7 @@ _WITH_NOTE = frozenset({"guardRail", "maxTurns"})
 
 @dataclass
 class LastAnswer:
-    """Keeps the last answer so far, and the loop's final note if the note came after that answer."""
+    """Keeps the latest answer and, if it came later, the loop's final note, which says why the loop ended."""
 
     message: AssistantMessage | None = None
     note: UserMessage | None = None

@@ -167,7 +167,7 @@ class AgentLoop:
         await self._work_off(run, None)
 
     async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Work like `__call__`, starting from the worker's snapshot; see `SnapshotAgent`."""
+        """Do the same as a call of the agent, but start from the worker's snapshot. See `SnapshotAgent.work_from`."""
         return await self._work_off(run, snapshot)
 
     async def _work_off(self, run: Run, snapshot: SessionSnapshot | None) -> int | None:

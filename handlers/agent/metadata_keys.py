@@ -6,25 +6,26 @@ from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 __all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "OUTCOME", "READ_UP_TO", "WARNING")
 
 CUT = "lanebus.cut"
-"""marks an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn
-answers the same messages"""
+"""metadata key that marks an answer that was cut because its worker stopped or the user steered. The loop stays open,
+and its next turn answers the same messages"""
 
 AGAIN = "lanebus.again"
-"""marks an answer whose model failed transiently. The loop stays open, and its next turn calls the model again"""
+"""metadata key that marks an answer whose model failed transiently. The loop stays open, and its next turn calls the
+model again"""
 
 FOLLOW_UP = "lanebus.followUp"
-"""marks a user message that waits until the running loop has ended"""
+"""metadata key that marks a user message that waits until the running loop has ended"""
 
 HANDOFF = "lanebus.handoff"
-"""key in a tool result. Its value is the reason why the tool hands the session to a person"""
+"""key in a tool result's metadata. Its value is the reason why the tool hands the session to a person"""
 
 CHILD_LOOP = "lanebus.childLoop"
-"""key in a tool result. Its value is the id of the sub-agent's loop that produced the result"""
+"""key in a tool result's metadata. Its value is the id of the sub-agent's loop that produced the result"""
 
 OUTCOME = "lanebus.outcome"
-"""key in a tool result that is not appended yet. Its value is the `ToolOutcome` for the call's `ToolEnded`. The key is
-removed before the result is appended"""
+"""key in the metadata of a tool result before it is appended. Its value is the `ToolOutcome` for the call's
+`ToolEnded`. The key is removed when the result is appended"""
 
 WARNING = "lanebus.warning"
-"""key in a guard's warning, which is a note to the model. Its value is the positions of the user messages that the
-guard checked"""
+"""key in the metadata of a guard's warning, which is a note to the model. Its value is the positions of the user
+messages that the guard checked"""

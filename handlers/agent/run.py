@@ -68,7 +68,7 @@ class Run:
 
     @property
     def snapshot(self) -> SessionSnapshot:
-        """The session as of the last refresh; empty before the first."""
+        """The session's state as of the latest refresh; an empty state if there was no refresh yet."""
         return self._cache.snapshot
 
     @property

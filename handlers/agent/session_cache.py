@@ -53,7 +53,7 @@ class SessionCache:
                 self._keep(session, warm)
 
     def first_page(self, session: str) -> FirstPage | None:
-        """Return the first page of the next refresh of a cached session; None if the session is not in the cache."""
+        """Return `CachedSession.first_page` of a cached session; None if the session is not in the cache."""
         idle = self._idle.get(session)
         return None if idle is None else idle.warm.first_page()
 

@@ -71,7 +71,7 @@ class RevertApplied(AgentEvent):
     category: RevertCategory
     target: Position | None = None
     target_node: NodeId | None = None
-    """the node of the target in the author's tree"""
+    """node of the entry at `target` in the conversation tree of the author's system"""
     abandoned_nodes: Annotated[tuple[NodeId, ...], Field(strict=False)] = ()
     summary: Position | None = None
     """position of the entry that summarizes the abandoned branch"""

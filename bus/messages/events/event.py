@@ -14,7 +14,7 @@ Positions = Annotated[tuple[Position, ...], Field(strict=False)]
 
 
 class AgentEvent(ExtensionData):
-    """The base class of all agent events. `KIND` is the kind of the extension message."""
+    """The base class of all agent events. `KIND` is the kind of the extension message that contains the event."""
 
     timestamp: int | None = None
     """time of the event in milliseconds UTC, if the event is published later than it happened. None means the time of

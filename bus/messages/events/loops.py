@@ -20,10 +20,10 @@ class AgentStarted(AgentEvent):
     parent_loop_id: str | None = None
     continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
     continuation_tag: str | None = None
-    """a name for the rerun or branch, if `continuation` is one of these"""
+    """name of the rerun or branch; None if `continuation` names neither"""
     config: JsonValue = None
     metadata: JsonValue = None
-    """the caller's own data"""
+    """data of the program that published the event"""
 
 
 class AgentEnded(AgentEvent):

@@ -37,7 +37,7 @@ class CompactionStep:
     writer: Model
     """the model that writes the summary"""
     first_kept: int
-    """position of the first entry that stays"""
+    """position of the first entry that stays in the context"""
     decision: CompactContext
 
     @property
@@ -77,10 +77,14 @@ class CompactionStep:
         return CompactionStarted(loop_id=self._loop_id, estimated_tokens=tokens, message_count=len(context.messages))
 
     def batch(self, context: Context, summary: AssistantMessage, position: int) -> list[Publishable]:
-        """Return one batch: the compaction, its end event, the end of an open loop, and the answer to a command.
+        """Return the messages to append in one batch: the compaction and its end event.
+
+        If a loop is open, the end of this loop follows. If a command asked for the compaction, its answer follows.
 
         Args:
             context: the context as of the entry before `position`.
+            summary: the model's answer with the summary.
+            position: position that the compaction will have.
         """
         tokens = context_tokens(context, self.policy.estimator)
         entry = Compaction(

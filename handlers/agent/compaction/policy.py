@@ -98,7 +98,7 @@ def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> boo
 
 
 def find_cut(context: Context, state: LoopState, policy: CompactionPolicy) -> int | None:
-    """Return the position of the first entry to keep; None if no entry before this position needs a summary.
+    """Return the position of the first entry to keep; None if there is nothing to summarize.
 
     Unanswered messages are kept, and so is an answer that the loop continues.
     """

@@ -29,13 +29,14 @@ from lanebus.handlers.persistent_list import PersistentList
 __all__ = ("summary_request",)
 
 RESULT_CHARACTERS = 2_000
-"""maximum number of characters of one tool result. A longer result is reduced to its beginning and its end"""
+"""maximum number of characters of one tool result in a summary request. A longer result is reduced to its beginning and
+its end"""
 
 LEAST_CHARACTERS = 4_000
-"""limit on the conversation's characters if the window has no room for more"""
+"""limit on the characters of the conversation in a summary request, if the context window is too small for more"""
 
 MOST_CHARACTERS = 400_000
-"""limit on the conversation's characters if the window is unknown"""
+"""limit on the characters of the conversation in a summary request, if the context window is unknown"""
 
 _ROLE = (
     "You write the notes that an agent works on from when its conversation has become too long to be read whole. "
@@ -65,7 +66,7 @@ def summary_request(
     """Return the request for a summary of the context before the entry at position `before`.
 
     Args:
-        before: position of the first entry that stays.
+        before: position of the first entry that stays in the context.
         window: context window of the summary's model in tokens. The middle of a longer conversation is left out.
         max_tokens: maximum number of tokens of the summary.
         instructions: what the summary has to keep, in addition to the built-in instructions.

@@ -46,13 +46,13 @@ def find_interrupt(state: LoopState) -> Interrupt | None:
 
 
 def is_aborted(state: LoopState) -> bool:
-    """Whether an unanswered abort names the open loop, or names no loop and so aborts any."""
+    """Whether an unanswered abort applies to the open loop: the abort names this loop, or no loop."""
     loops = {None, state.loop_id}
     return any(isinstance(each.control, Abort) and each.control.loop_id in loops for each in state.commands)
 
 
 def waits_for_turn(control: Control | MessageError, state: LoopState) -> bool:
-    """Whether the command takes effect after the current turn."""
+    """Whether the command takes effect only after the current turn."""
     match control:
         case Abort(loop_id=loop_id):
             return loop_id in {None, state.loop_id}

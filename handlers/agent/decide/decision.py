@@ -275,5 +275,5 @@ def stop_loop_at(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -
 
 
 def closing_outcome(text: str) -> ToolOutcome:
-    """Return the outcome of tool calls that are closed with this text."""
+    """Return the outcome of open tool calls that get this text as their result: an abort, a skip, or else a failure."""
     return _OUTCOMES.get(text, "failed")

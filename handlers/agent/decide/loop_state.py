@@ -39,7 +39,7 @@ class LoopState:
     """positions of the follow-up messages that wait until the loop has ended"""
     answer: OpenAnswer | None
     """the answer that the next turn continues; None if the next turn starts from prompts. If a loop is open, the
-    `turn_id` of this answer is in the open loop"""
+    `turn_id` of this answer is a turn of the open loop"""
     loop_id: str | None
     """id of the session's open loop"""
     is_stopped: bool
@@ -107,7 +107,7 @@ def derive_loop_state(context: Context, status: Status) -> LoopState:
 
 
 def unread_prompts(path: Sequence[Envelope], end: int) -> tuple[Envelope, ...]:
-    """Return the user messages that were unanswered after the first `end` entries of a path."""
+    """Return the user messages in `path[:end]` that no answer in `path[:end]` answers."""
     return _read(path[:end]).unread
 
 

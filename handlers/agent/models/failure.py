@@ -85,7 +85,7 @@ def failure_of_code(code: str | None, text: str) -> ModelFailure:
 
 
 def failure_of_error(error: Exception) -> ModelFailure:
-    """Return the failure for an error of the Anthropic, OpenAI or Google client, or of the reader of an answer."""
+    """Return the failure for an error of the Anthropic, OpenAI or Google client, or of parsing an answer."""
     body = _first(_field(error, "body"), _field(error, "details"))
     inner = _first(_item(body, "error"), body)
     code = _text(_item(inner, "code")) or _text(_item(inner, "type")) or _text(_item(inner, "status"))

@@ -100,6 +100,6 @@ class Settling(Protocol):
     async def settle(self, message: AssistantMessage) -> Usage | None:
         """Return the actual usage of the call that led to a message; None if the provider has not reported it.
 
-        Errors of the provider are not raised. The call may be repeated.
+        Errors of the provider are not raised. It is safe to call this method again.
         """
         ...

@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
-    """Yield the items, which a separate task reads. Closing or cancelling the generator waits until the source is
-    closed.
+    """Yield the items, which a separate task reads ahead.
 
-    The task is cancelled while it waits for the next item, which also closes generators nested in the source, and the
-    connection. Closing the source between two items would leave these to the garbage collector.
+    Closing or cancelling the generator cancels this task, and waits until `items` is closed. The cancellation is raised
+    inside `items`, so generators nested in it, and their connection, are closed at once. Closing only `items` would
+    leave these to the garbage collector.
 
     Args:
         limit: maximum number of items in the buffer. One more item is read and waits for room in the buffer.

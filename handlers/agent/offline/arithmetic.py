@@ -12,7 +12,7 @@ LONGEST = 200
 """maximum number of characters of an expression"""
 
 LARGEST = 300
-"""maximum number of digits before the point; this also limits the time to compute a power"""
+"""maximum number of digits of a value before the decimal point; this also limits the time to compute a power"""
 
 _SHORT = 50
 """maximum number of digits of a value that is written without an exponent"""

@@ -19,7 +19,7 @@ __all__ = ("NamedModel", "NamedTool", "as_model", "as_tools")
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that the user's loop calls. See `Model`."""
+    """A `Model` that only names a model: the user's own loop calls the model, and `stream` raises an error."""
 
     provider: str
     name: str
@@ -34,7 +34,10 @@ class NamedModel:
 
 @dataclass(frozen=True, slots=True)
 class NamedTool:
-    """A tool that the user's loop runs. See `Tool`. A call that was started and left no result is not run again."""
+    """A `Tool` that only describes a tool: the user's own loop runs the tool, and `run` raises an error.
+
+    A call that was started and left no result is not run again.
+    """
 
     spec: ToolSpec
     idempotent: bool = False

@@ -46,7 +46,7 @@ class TurnStart(NamedTuple):
 
 
 class OpenTurn:
-    """The state of a turn while its block is open."""
+    """The state of a recorded turn while the turn's `async with` block is open."""
 
     def __init__(self, loop: RecordedLoop, settings: LoopSettings, start: TurnStart) -> None:
         """

@@ -82,7 +82,7 @@ class RecordedLoop:
         return self.settings.tools.get(name) or NamedTool(ToolSpec(name, "", {}))
 
     def check_lease(self) -> None:
-        """Raise Fenced if the lease is known to be lost."""
+        """Raise Fenced if this process has noticed that the lease is lost."""
         if self.lease.is_lost:
             raise Fenced(self.run.session.id, self.run.lease.epoch, self.run.lease.epoch + 1)
 

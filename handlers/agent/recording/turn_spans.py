@@ -51,7 +51,7 @@ class TurnSpans:
             self._call.close()
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """End all spans. An error is noted by its type."""
+        """End all spans. If an error ended the turn, the spans record the error's type."""
         try:
             self._call.__exit__(kind, error, trace)
         finally:

@@ -27,11 +27,11 @@ class ChildOutcome(NamedTuple):
 
     stop_reason: StopReason
     text: str
-    """the child's last answer"""
+    """text of the child's last answer"""
     loop_id: str | None
     """id of the child's loop that ended; None if no loop has ended"""
     fault: str | None = None
-    """text of the failure, if known"""
+    """why the child gave no answer; None if it gave one, or if no reason is recorded"""
 
 
 def child_id(parent: str, key: str) -> str:

@@ -29,7 +29,8 @@ class ToolReply:
     is_error: bool = False
     """whether the call failed"""
     terminate: bool = False
-    """whether to end the loop without another model call. All results of the turn must have `terminate` set"""
+    """whether to end the loop without another model call. The loop ends only if all results of the turn have
+    `terminate` set"""
     terminate_message: str | None = None
     """text for this result in the final message of a loop that `terminate` ends; None uses the content"""
     handoff: str | None = None

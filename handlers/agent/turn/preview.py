@@ -102,7 +102,7 @@ class Preview:
             _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
     async def run(self) -> None:
-        """Send pieces until `end`.
+        """Send pieces until `end` is called.
 
         While pieces are in flight, `run` is shielded from cancellation. Otherwise pieces could arrive after the end of
         the message, and the message would count as open again.

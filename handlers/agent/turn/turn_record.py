@@ -52,8 +52,9 @@ class TurnRecord:
         return not receipt.is_duplicate
 
     async def append_cut(self, interrupt: Interrupt) -> bool:
-        """Append a response that a command has cut. If no older command is unanswered, the same append also
-        answers the command.
+        """Append a response that a command has cut.
+
+        The same append also answers the command, unless an older command is still unanswered.
 
         Returns:
             True if the loop is over.

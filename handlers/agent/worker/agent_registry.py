@@ -11,7 +11,7 @@ __all__ = ("AgentRegistry", "agents_below", "name_of")
 
 
 def agents_below(agent: Agent) -> Mapping[str, Agent]:
-    """Return the sub-agents of a loop by name; empty for an agent that is a function."""
+    """Return the sub-agents of an `AgentLoop` by name; empty for an agent that is a function."""
     return cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
 
 

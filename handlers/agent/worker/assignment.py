@@ -90,11 +90,11 @@ class Assignment:
         return Done(lease)
 
     def later(self) -> Later:
-        """Return an outcome with the next pause of the backoff."""
+        """Return the outcome that makes this worker try again after the next pause of the backoff."""
         return Later(self.backoff.advance())
 
     def next_failure(self) -> int:
-        """Count a failure outside the agent, and return the number of failures so far."""
+        """Count a failure that the agent did not raise, and return the number of such failures so far."""
         self._failures += 1
         return self._failures
 
@@ -124,7 +124,7 @@ class Assignment:
         write_event(_log, WorkRetried(attempt=self.attempt, seconds=round(seconds, 3), error=_error_kind(error)))
 
     async def reschedule(self, lease: Lease, delay: float, error: Exception, reason: str, *, attempts: int) -> Left:
-        """Nack the work with a delay, and let the session rest until the delay has passed.
+        """Nack the work with a delay. The session is not due until the delay has passed.
 
         Args:
             lease: the session's lease, which is released.
@@ -145,7 +145,7 @@ class Assignment:
         return Left()
 
     async def postpone(self, seconds: float) -> Left:
-        """Nack the work without counting an attempt: another worker has the lease, or the session rests.
+        """Nack the work without counting an attempt: another worker has the lease, or the session is not due yet.
 
         Args:
             seconds: delay until the next attempt.
