@@ -274,7 +274,7 @@ class InvalidLetterId(MessageError):
 
 
 class ForgedEntry(MessageError):
-    """A stream contains an entry that the bus did not write, or an entry of another stream. The entry is not trusted.
+    """A stream contains an entry that the bus did not write, or an entry of another stream. Its content is not used.
 
     Fields: `stream`, in the form `<session>:<lane>`; `entry_id`; `reason`.
     """

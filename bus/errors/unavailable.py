@@ -79,7 +79,8 @@ class Refused(Unavailable):
 
     @property
     def is_misled(self) -> bool:
-        """Whether the route was wrong: the server does not hold the command's keys, or will soon not hold them."""
+        """Whether the command went to the wrong server: one that does not serve the command's keys, or soon
+        will not."""
         return self.code in _MISLED
 
 
@@ -97,7 +98,8 @@ _TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}
 class LoginRefused(Refused):
     """A server refused the user or password of an open bus.
 
-    The bus keeps trying, because a password may be rotated in steps. `Bus.open` raises a `SetupError` instead.
+    The bus keeps trying, because the server's password may be changed again. While `Bus.open` connects, the error is a
+    `SetupError` instead.
 
     Fields: `code`, see `Refused`.
     """
@@ -134,8 +136,8 @@ class ServerFailed(Unavailable):
 class ServerInUse(Unavailable):
     """The embedded server was not stopped, because other processes use its data directory and would restart the server.
 
-    Fields: `path`, the data directory; `openers`, the ids of these processes, as far as known;
-    may be empty.
+    Fields: `path`, the data directory; `openers`, the ids of those processes that are connected to
+    the server.
     """
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:

@@ -47,7 +47,8 @@ class Frozen(BaseModel):
         """Return the JSON in UTF-8, as it is stored in the log.
 
         Raises:
-            pydantic_core.PydanticSerializationError: a text contains a lone surrogate, or free JSON is nested too deep.
+            pydantic_core.PydanticSerializationError: a text contains a lone surrogate, or the JSON of a field is nested
+                too deep.
         """
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
 

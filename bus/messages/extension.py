@@ -101,7 +101,7 @@ class ExtensionData(Wire):
 
     @classmethod
     def read(cls, data: JsonValue) -> Self:
-        """Read a value from an extension message's `data`.
+        """Return an object of this class, made from the `data` of an extension message.
 
         Raises:
             DecodeError: the data does not fit this class. The error names the path of the fault.

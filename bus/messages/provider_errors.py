@@ -9,7 +9,7 @@ from typing import Literal
 __all__ = ("HttpFault", "classify_http", "says_overflow", "says_rate_limit")
 
 HttpFault = Literal["contextOverflow", "rateLimited", "auth", "api"]
-"""The fault that a provider's HTTP answer reports.
+"""The fault that a provider's HTTP answer reports, with what to do about it.
 
 - "contextOverflow": shorten the context
 - "rateLimited": wait

@@ -63,12 +63,14 @@ class Previews:
         return [preview.open_message(id) for id, preview in found.items()]
 
     async def catch_up(self, session: str, after: Cursor, start: Cursor, until: Cursor) -> PreviewCatchUp:
-        """Return the live deltas after a follower's cursor and before the first delta that the hub delivers.
+        """Return the live deltas that a follower has missed: those after its cursor that the hub will not deliver.
+
+        The hub is the shared reader that delivers new entries and deltas to all followers.
 
         Args:
             session: id of the session.
             after: cursor of the follower.
-            start: cursor of the hub, after which the hub delivers the entries.
+            start: cursor of the hub; the hub delivers the entries after it.
             until: cursor of the last live delta that the hub does not deliver.
 
         Raises:

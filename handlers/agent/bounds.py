@@ -100,9 +100,10 @@ class WorkerBounds:
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. A stored state keeps later entries from being trimmed. To allow trimming, a short session stores no state."""
     first_pause_seconds: float = 0.25
-    """first pause before retrying a session that is held elsewhere or unreadable; the pause doubles each time"""
+    """first pause before retrying a session whose lease another worker has, or that cannot be read. The pause
+    doubles each time"""
     longest_pause_seconds: float = 60.0
-    """longest pause before retrying a session that is held elsewhere or unreadable"""
+    """longest pause before retrying a session whose lease another worker has, or that cannot be read"""
     nack_seconds: float = 3.0
     """longest time to return an unfinished session to the group"""
     ignored_commands: int = 3

@@ -208,9 +208,9 @@ class RequestUnknown(MessageError):
 
 
 class Unanswered(BusError):
-    """`ask` returned no answer. The question stays in the log. Each subclass stands for one reason.
+    """`ask` returned no answer. The user message stays in the log. Each subclass stands for one reason.
 
-    Fields: `session`; `position`, the position of the question.
+    Fields: `session`; `position`, the position of the user message.
     """
 
     def __init__(self, session: str, position: int, text: str, remedy: str) -> None:

@@ -52,7 +52,7 @@ class LoopSettings:
         return self.definitions.offer(self.model, [tool.spec for tool in self.tools.values()], self.max_tokens)
 
     def started(self, loop_id: str, start: LoopStart) -> AgentStarted:
-        """Return the event that begins a loop."""
+        """Return the event that records the beginning of a loop."""
         return AgentStarted(
             loop_id=loop_id,
             agent=self.name,

@@ -16,8 +16,8 @@ class ControlAnswered(AgentEvent):
     control: Position
     """position of the command"""
     outcome: Literal["applied", "late", "repeated", "refused"]
-    """"late": the command's target has already ended. "repeated": the command's effect is already in place. "refused":
-    the command cannot be read, or its target does not exist; see `reason`"""
+    """"applied": the command takes effect. "late": the command's target has already ended. "repeated": the command's
+    effect is already in place. "refused": the command cannot be read, or its target does not exist; see `reason`"""
     reason: str | None = None
 
 

@@ -133,7 +133,7 @@ class CompactionStep:
     def answered(
         self, outcome: Literal["applied", "repeated", "refused"], reason: str | None = None
     ) -> tuple[AgentEvent, ...]:
-        """Return the event that answers the command; empty if the compaction has no command."""
+        """Return the event that answers the command, in a tuple; empty if no command asked for the compaction."""
         command = self.decision.command
         return () if command is None else (ControlAnswered(control=command.position, outcome=outcome, reason=reason),)
 

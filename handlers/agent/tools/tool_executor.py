@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 async def run_tools(
     run: Run, tools: Mapping[str, Tool], answer: OpenAnswer, snapshot: SessionSnapshot, deadline: Deadline | None = None
 ) -> bool:
-    """Run one step of an answer's open calls: the concurrent calls, else the first of the sequential calls.
+    """Run all concurrent calls among an answer's open calls; if there are none, run the first sequential call.
 
     A person is asked about calls that need an approval; the other calls do not wait for this approval.
 

@@ -60,7 +60,7 @@ def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOut
 
 
 def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
-    """Return the return value of a tool's function as a result message.
+    """Convert what a tool's function returned to a result message.
 
     Raises:
         InvalidArgument: the value cannot be written as JSON, for example because it is NaN.

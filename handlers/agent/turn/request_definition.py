@@ -58,7 +58,10 @@ class Definitions:
         self._last: Offer | None = None
 
     def offer(self, model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> Offer:
-        """Return the offer of a request. `model` and `max_tokens` must be the same in each call."""
+        """Return the tools of the next request, with the definition to record.
+
+        `model` and `max_tokens` must be the same in each call.
+        """
         specs = tuple(tools)
         # Most tools return the same spec object each time, so this mostly compares identities.
         if self._last is None or self._last.tools != specs:

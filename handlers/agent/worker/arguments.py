@@ -13,7 +13,7 @@ __all__ = ("WorkerArguments",)
 
 
 class WorkerArguments(NamedTuple):
-    """The arguments of `Worker` that no other part checks."""
+    """The arguments of `Worker` that `check` checks. The other arguments are checked where they are used."""
 
     bus: object
     agent: object
