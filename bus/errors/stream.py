@@ -264,7 +264,7 @@ class TrimRefused(StreamError):
 
     - `session`: the session's id.
     - `before`: the first position that the trim would have kept.
-    - `holders`: name of a holder → the position up to which the holder needs no entries. A holder's name is
+    - `holders`: for each holder's name, the position up to which the holder needs no entries. A holder's name is
       `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, `g:<group>` for a consumer group, or
       `a:<agent>` for the workers of the session's agent.
     """

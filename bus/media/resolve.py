@@ -59,7 +59,7 @@ async def resolve_media(
         bounds: how many media to load at the same time.
 
     Returns:
-        `MediaRef.address` of each medium → the same content, inline or at a URL.
+        The loaded media by `MediaRef.address`, each inline or at a URL.
 
     Raises:
         NoMediaStore: a message refers to stored media, and `store` is None.

@@ -79,7 +79,7 @@ class Prune(ContextEntry):
     kind: Literal["prune"] = "prune"
     pruned: Annotated[tuple[Position, ...], Field(strict=False)]
     memo: str | None = None
-    """text that replaces the pruned entries in the context; None puts nothing in their place"""
+    """text that replaces the pruned entries in the context; None leaves them out without a text"""
 
 
 class BranchSummary(ContextEntry):

@@ -123,7 +123,7 @@ class MediaRef(Wire):
     ) -> Self:
         """Read a local file into inline media.
 
-        The media type is found from the first bytes. If they show no media type, `mime_type` is used, or else the text
+        The first bytes of the file decide the media type. If they show none, the type is `mime_type`, or else the text
         type of the name's extension. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
 
         Args:

@@ -26,7 +26,7 @@ class LastAnswer:
     note: UserMessage | None = None
 
     def add(self, message: Publishable | Delta | DecodeFailure) -> None:
-        """Store the session's next message if it is an answer or a loop's final note."""
+        """Read the session's next message. Messages other than answers and final notes are ignored."""
         match message:
             case AssistantMessage():
                 self.message, self.note = message, None

@@ -89,9 +89,9 @@ class Run:
         return snapshot
 
     def is_unchanged_since(self, position: int) -> bool:
-        """Whether this run appended all entries after `position` that the run knows of.
+        """Whether this run appended all those entries after `position` that it has read or appended.
 
-        True means that no other client changed the session in between. Entries that the run does not know of yet do not
+        True means that no other client changed the session in between. Entries that the run has not read yet do not
         matter, because the appends of such entries wake a worker.
 
         Args:

@@ -43,7 +43,7 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
 
 
 async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
-    """Ask the provider for the usage of a recorded answer, and record it. Return whether the usage is known now.
+    """Ask the provider for the usage of a recorded answer, and record it. Return whether it is recorded now.
 
     Repeated and concurrent calls record the usage once. The recorded answer does not change.
 
@@ -69,7 +69,7 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
 
 
 class UsageReconciler:
-    """Asks for the usage of a session's cut model calls after each run, until the usage is known."""
+    """After each run, asks the provider for the usage of the session's cut calls, until it is reported."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
