@@ -67,6 +67,8 @@ def read_posted_message(body: JsonValue) -> PostedMessage:
     if not isinstance(is_follow_up, bool):
         raise DecodeError("followUp", "must be true or false")
     agent = check_key(body.get("agent"), "agent")
+    if is_follow_up and agent is not None:
+        raise DecodeError("agent", "a follow-up goes to the agent of the session: leave it out")
     return PostedMessage(check_text(body.get("text")), check_key(body.get("key"), "key"), is_follow_up, agent)
 
 

@@ -157,7 +157,12 @@ async def test_a_body_that_is_no_command_is_refused_and_nothing_is_published() -
         for name in ("reboot", "", "abort ", "Abort", "abort.now", "é"):
             reply = await client.post(f"{PATH}/commands", json={"command": name})
             assert (reply.status_code, reply.json()["error"]) == (400, "unknown_kind")
-        for body in ({"text": "x", "followUp": 1}, {"text": "x", "followUp": None}, {"text": "x", "by": "y"}):
+        for body in (
+            {"text": "x", "followUp": 1},
+            {"text": "x", "followUp": None},
+            {"text": "x", "followUp": True, "agent": "a"},
+            {"text": "x", "by": "y"},
+        ):
             assert (await client.post(f"{PATH}/messages", json=body)).status_code == 400
         assert (await bus.session("s1").head()).position == 0
 
