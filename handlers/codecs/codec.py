@@ -44,7 +44,8 @@ class Codec:
     """Reads and writes the JSON of one other system. `read` and `write` are pure functions."""
 
     name: str
-    """Number of the codec, such as "000" for `coding-agent`. Each origin stores the number, so it must never change."""
+    """The codec's number, such as "000" for `coding-agent`. Metadata in logs contain the number, so it must never
+    change."""
     about: str
     """One line about the system."""
     read: Callable[[JsonValue], Sequence[Publishable]]

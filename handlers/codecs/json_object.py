@@ -106,7 +106,7 @@ class JsonObject:
         return as_whole(value, self.at(name), limit=_LIMIT, wants="a whole number from 0 to 2⁶³ - 1")
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a moment in milliseconds since 1970. In the other system's JSON, the moment is in seconds."""
+        """Return a moment in milliseconds since 1970; None if the field is absent. The field holds seconds."""
         value = self.fields.get(name)
         if value is None:
             return None

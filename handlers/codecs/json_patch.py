@@ -51,7 +51,8 @@ def changes(
 
     Args:
         path: prefix of the path of each change.
-        same: returns whether two other values are the same.
+        same: returns whether two values are the same. Called for values that are not compared key by key or item by
+            item.
         removed_first: True yields the removed fields of an object before its other changes; False yields them after.
     """
     if isinstance(before, dict) and isinstance(after, dict):

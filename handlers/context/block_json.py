@@ -18,7 +18,7 @@ _SECTIONS = ("keep_recent", "keep_compacted")
 
 
 class ReadBlock(NamedTuple):
-    """A block, and the parts of its JSON that were left out."""
+    """A compaction block, and the parts of its JSON that were left out."""
 
     block: CompactionBlock
     left_out: tuple[str, ...]
@@ -26,8 +26,8 @@ class ReadBlock(NamedTuple):
 
 
 def read_block(value: JsonValue) -> ReadBlock:
-    """Read a block from JSON in the `two-lane-agent` format. The block's messages may have every spelling that the bus
-    reads.
+    """Read a compaction block from JSON in the `two-lane-agent` format. The messages in the block may have any spelling
+    that the bus reads.
 
     Raises:
         DecodeError: `value` is not a compaction block. The error names the path to the fault.

@@ -35,13 +35,14 @@ class ReserveTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTrigger:
-    """Compact when less than `least_free` of the window is free below `full`. Source: the `two-lane-agent` system.
+    """Compact when the context, with its instructions, fills more than `full` minus `least_free` of the window. Source:
+    the `two-lane-agent` system.
 
     Args:
         window: the model's context window, in tokens.
         system: tokens of the instructions. The argument of `fires` does not include these tokens.
         full: share of the window that counts as full, from 0 to 1.
-        least_free: share of the window to keep free below `full`. By default, `fires` is True above 0.85.
+        least_free: share of the window to keep free below `full`. By default, `fires` is True above 85% of the window.
     """
 
     window: int = 100_000
@@ -67,14 +68,14 @@ def first_to_keep(
 ) -> int | None:
     """Return the position of the first entry to keep, so that about the last `tokens` of the context stay.
 
-    A cut never separates a call from its result. If a cut is not allowed at the computed place, the next allowed place
-    is used. If no allowed place follows, the last allowed place is used.
+    A cut never separates a call from its result. If a cut is not allowed at the place computed from `tokens`, the next
+    allowed place is used. If no allowed place follows, the last allowed place is used.
 
     Args:
         context: the context to cut.
         tokens: size in tokens of the part that stays.
         estimator: measures the messages.
-        is_most: True keeps at most `tokens`, if a cut is allowed there; False keeps at least `tokens`.
+        is_most: True computes a place that keeps at most `tokens`; False computes a place that keeps at least `tokens`.
         up_to: the entry at this position and everything after it stay. None sets no such limit.
 
     Returns:

@@ -17,9 +17,10 @@ class Misplaced(MessageError):
 
 
 class UnknownTarget(MessageError):
-    """A leaf move, compaction or prune names a position at which no earlier entry exists.
+    """A leaf move, compaction or prune names a position to which it cannot refer, such as one without an earlier entry.
 
-    A context records the error and continues. Fields: `target`, the position that was named.
+    If the entry is already in the log, the error is recorded in `Context.faults` and not raised. Fields: `target`, the
+    position that was named.
     """
 
     def __init__(self, target: int, fault: str = "", remedy: str = "") -> None:

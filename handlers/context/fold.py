@@ -52,9 +52,9 @@ class Context:
     position: int = 0
     """Position of the last entry of the LLM lane that was folded in; 0 if no entry was folded in."""
     path: PersistentList[Envelope] = field(default_factory=PersistentList[Envelope])
-    """The entries from root to leaf that are part of the context, in log order.
+    """The entries from root to leaf that are part of the context, in the order of the context.
 
-    If there is a compaction, the last compaction is the first entry. All messages and branch summaries follow, failed
+    The newest compaction, if there is one, comes first. The messages and branch summaries that it keeps follow, failed
     answers included. A loop's compaction or a prune takes the place of the first entry that it covers. Settings and
     labels are not part of the path.
     """

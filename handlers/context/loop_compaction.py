@@ -39,12 +39,12 @@ class BlockSettings:
     keep_recent: int = 10
     """Number of turns at the end of the latest loop that stay, with long tool outputs cut."""
     summary_tokens: int = 2_000
-    """Maximum number of tokens of the summary of all other turns of a loop."""
+    """Maximum number of tokens of a loop's summary. The summary replaces all turns of the loop that do not stay."""
     tool_lines: int = 50
-    """Maximum number of lines of a tool's output in a turn at the end of the latest loop."""
+    """Maximum number of lines of a tool's output in the turns that stay because of `keep_recent`."""
     scope: int | Literal["tokens"] = 3
-    """Number of loops before the latest loop to compact. "tokens" compacts as many of the newest of
-    these loops as fit into `window_tokens` together."""
+    """Number of earlier loops to compact in addition to the latest loop, newest first. "tokens" compacts as many of
+    them as fit into `window_tokens` together."""
     window_tokens: int = 100_000
     """Maximum number of tokens of the loops in scope together, if `scope` is "tokens"."""
 

@@ -8,24 +8,26 @@ from lanebus.bus.wire.envelope import Envelope
 __all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_prompt", "left_over", "read_position")
 
 READ_UP_TO = "lanebus.seen"
-"""Key in the private metadata of an answer, and of the note that ends a loop. Its value is the position up to which the
-model has read all entries, or the loop has handled them.
+"""Key in the private metadata of an answer, and of the note that a loop writes when it ends.
 
-A user message that arrives while the model answers is before the answer in the log. Only this mark shows that the
-message is unanswered.
+The value is a position: the model has read, or the loop has handled, all entries up to it.
+
+A user message that arrives while the model answers is before the answer in the log. Without this key, the message would
+look answered.
 """
 
 DEFERRED = "lanebus.held"
-"""Key in the private metadata of an answer, and of the note that ends a loop.
+"""Key in the private metadata of an answer, and of the note that a loop writes when it ends.
 
-Its value lists the positions of the messages that the model was not shown, up to the position in `READ_UP_TO`.
+The value lists positions: messages up to the position in `READ_UP_TO` that the model was nevertheless not shown.
 """
 
 
 def read_position(envelope: Envelope) -> int | None:
-    """Return the position up to which all entries are read or handled, according to this entry.
+    """Return the position up to which this answer or note says that all entries were read or handled.
 
-    Return None if the entry is neither an answer nor a note that ends a loop.
+    For an answer that does not say so, return its own position. Return None for an entry that is neither an answer nor
+    a note that ends a loop.
     """
     message = envelope.message
     if not isinstance(message, AssistantMessage | UserMessage):

@@ -107,8 +107,8 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
     """Return the size of a context in tokens.
 
     The size is the usage of the last answer that has a usage, plus an estimate of the messages after this answer. The
-    whole context is estimated if no answer has a usage. The same holds if a compaction or prune after the answer makes
-    the usage outdated. Source: pi and the `two-lane-agent` system.
+    whole context is estimated if no answer has a usage, or if a later compaction or prune makes the usage outdated.
+    Source: pi and the `two-lane-agent` system.
 
     Args:
         context: the context to measure.

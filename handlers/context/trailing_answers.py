@@ -14,8 +14,8 @@ __all__ = ("without_empty_answers", "without_unusable_end")
 def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
     """Return the messages up to the last message that a model can continue from.
 
-    Answers at the end are dropped if they were cut, call tools or are blank. The results of calls in such an answer
-    never arrived, because no message follows the answer.
+    An answer at the end is dropped if it was cut short, calls tools or is blank. Its calls have no results, because
+    results would follow the answer.
     """
     end = len(messages)
     while end and isinstance(last := messages[end - 1], AssistantMessage) and not _is_usable(last):

@@ -22,8 +22,8 @@ def find(entries: Sequence[Envelope], position: int) -> int | None:
 def path_to_leaf(entries: Sequence[Envelope]) -> list[Envelope]:
     """Return the entries from the root to the leaf. Leaf moves steer the path but are not part of it.
 
-    A leaf move to another leaf move leads to the target of the other move. A leaf move whose target is not an earlier
-    entry has no effect.
+    If the target of a leaf move is itself a leaf move, the path continues at the target of that second move. A leaf
+    move whose target is not an earlier entry has no effect.
     """
     return list(_towards_root(entries))[::-1]
 

@@ -120,7 +120,7 @@ class Status(Frozen):
     request_position: int = 0
     """position of the newest `RequestDefined`"""
     settled: tuple[int, ...] = ()
-    """positions of the answers whose estimated usage was settled"""
+    """positions of the answers whose estimated usage was replaced by a `UsageSettled`"""
 
     def is_over(self, loop_id: str) -> bool:
         """Return whether `loop_id` is the newest loop and this loop has ended."""

@@ -73,8 +73,9 @@ async def project_all(
 ) -> AllProjected[S]:
     """Return the present state over all sessions. Store the state of each session, as `project` does.
 
-    Memory holds the heads of one bucket's sessions, one merged state for each bucket, and the states of the sessions
-    that are being read. Cancellation keeps the states that were stored; a later call does not fold their entries again.
+    Memory is bounded: it holds the session heads of one bucket, one merged state for each bucket, and the states of the
+    sessions that are being read. Cancellation keeps the states that were stored; a later call does not fold their
+    entries again.
 
     Args:
         bus: the bus whose sessions to read.
@@ -113,8 +114,9 @@ async def follow_all(
     A new entry changes the yielded state within about `poll_seconds`, the erasure of a session within `sweep_seconds`.
     One yielded state may contain several changes. A slow caller misses intermediate states, but no change.
 
-    A change in one session reads the new entries, and the stored states of all sessions in the same bucket. With the
-    default of 64 buckets, this is one 64th of all states. Memory is bounded as for `project_all`.
+    After a change in one session, the iterator reads the session's new entries, and the stored states of all sessions in
+    the same bucket. With the default of 64 buckets, this is one 64th of all states. Memory is bounded as for
+    `project_all`.
 
     The state of each session is stored with its checkpoint. After a crash, call `follow_all` again. The new call folds
     only the entries after the checkpoints.

@@ -35,7 +35,7 @@ def raise_fold_failed(projection: str, envelope: Envelope, error: Exception) -> 
 
 
 class InvalidProjection(SetupError):
-    """The definition of a projection cannot work. The text says what to change.
+    """A projection is defined wrongly, or its state cannot be stored. The error's text says what to change.
 
     Fields: `projection`, the projection's name; and the fields of `BusError`.
     """

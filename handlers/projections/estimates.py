@@ -11,11 +11,11 @@ __all__ = ("Early", "Pending", "added", "settled", "take_early", "with_early")
 _KEPT = 256
 
 Early = Mapping[str, Usage]
-"""message position → settled usage, for settlements that come before their message in the log."""
+"""message position → final usage, from each `UsageSettled` that comes before its message in the log."""
 
 
 class Pending(Frozen):
-    """The estimates in a sum. Usages cannot be subtracted, so the sum without the estimates is kept too."""
+    """The estimated usages in a sum. Usages cannot be subtracted, so `reported` holds the sum without them."""
 
     reported: Usage = Usage()
     """the sum without the estimates"""

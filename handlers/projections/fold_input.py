@@ -18,7 +18,8 @@ __all__ = ("FoldInput", "classes_of")
 
 
 class FoldInput:
-    """The classes in the annotation of a fold's event. `read` reads a value of these classes from an envelope."""
+    """The classes of events that a fold accepts, as its annotation says. `read` reads such an event from an
+    envelope."""
 
     lanes: frozenset[Lane]
     """The lanes that can hold values of these classes."""

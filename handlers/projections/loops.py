@@ -49,7 +49,10 @@ def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
 
 
 def siblings(state: TurnsState, loop_id: str) -> tuple[str, ...]:
-    """Return the ids of the loops that ran in parallel with `loop_id`, including `loop_id`. Empty if there are none."""
+    """Return the ids of the loops that ran in parallel with `loop_id`, and `loop_id` itself.
+
+    Empty if the loop ran alone or is unknown.
+    """
     loop = find_loop(state, loop_id)
     return () if loop is None else tuple(name for name in loop.group if name in state.loop_places)
 

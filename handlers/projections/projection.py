@@ -193,7 +193,7 @@ async def project_from(session: Session, projection: Projection[S], stored: Proj
 
 
 async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
-    """Return the present state, but store no checkpoint. A stored checkpoint could hold back a later trim.
+    """Return the present state, but store no checkpoint, because a checkpoint could hold back a later trim.
 
     If the start of the log can no longer be read and no state is stored, only the rest of the log is folded.
     `Projected.counted_from` is then the first position of the rest.
@@ -250,7 +250,9 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
 
 
 async def start_of(session: Session, projection: Projection[S]) -> Projected[S]:
-    """Return the state before the first entry that is folded.
+    """Return the state from which a fold without a stored state starts: the initial state, at the start of the log.
+
+    For a fork and a projection with `forked`, return the `forked` state, at the start of the fork's own entries.
 
     Raises:
         Unavailable: the server cannot be reached.
@@ -310,7 +312,9 @@ def _own(state: S) -> S:
 
 
 async def store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
-    """Store the state `now`, unless the stored checkpoint is no longer at `expected`.
+    """Store the state `now`, unless another process has stored a checkpoint meanwhile.
+
+    `expected` is the position of the stored checkpoint that the caller knows; 0 if none is stored.
 
     Returns:
         `now`, or the state that another process has stored if that state is later.

@@ -39,7 +39,7 @@ class SessionLine(Frozen):
     pending: Pending | None = None
     """the estimated part of the usage; None if no usage is estimated"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that come before their message in the log"""
+    """message position → final usage, from each `UsageSettled` that comes before its message in the log"""
     title: str | None = None
     """start of the first user message with text, on one line, at most 80 characters; None if no such message exists"""
     first_activity: float | None = None

@@ -146,7 +146,7 @@ class TurnsState(Frozen):
     parallel: tuple[str, ...] = ()
     """ids of the loops of the newest `ParallelLoopsStarted`"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that come before their message in the log"""
+    """message position → final usage, from each `UsageSettled` that comes before its message in the log"""
     problems: int = 0
     """number of events and other entries that could not be decoded"""
 

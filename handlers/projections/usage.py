@@ -109,7 +109,7 @@ class UsageState(Frozen):
     open_loops: Mapping[str, Usage] = {}
     """loop id → usage so far, for loops that have not ended"""
     early: Mapping[str, Usage] = {}
-    """message position → settled usage, for settlements that come before their message in the log"""
+    """message position → final usage, from each `UsageSettled` that comes before its message in the log"""
     has_forgotten: bool = False
     """True if sums of open turns or loops may be missing or incomplete: more than 256 were open at once, or the session
     is a fork. Missing sums are not compared with events."""

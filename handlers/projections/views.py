@@ -20,7 +20,8 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBounds:
-    """Bounds on a `Views` cache. The least recently used session is dropped first, but never the last one left."""
+    """Bounds on a `Views` cache. The least recently used session is dropped first. The most recently used session is
+    never dropped."""
 
     sessions: int = 64
     """maximum number of sessions in the cache"""

@@ -36,7 +36,7 @@ class Provider(NamedTuple):
     """The functions that write requests to one provider's API and read its answers."""
 
     to_request: _ToRequest
-    """Turns a context into the body of a request."""
+    """Turns a context into a request: its body, its warnings, and the ids and names that differ from the log's."""
     from_response: _FromResponse
     """Turns a whole response into a message."""
     answer: _MakeAnswer

@@ -26,7 +26,8 @@ class TranscriptBounds:
     waiting_bytes: int = 8 * 1_048_576
     """Claude Code: maximum number of bytes of the lines held back"""
     recent_answers: int = 64
-    """Claude Code: number of recent answers to which later tool results are still moved"""
+    """Claude Code: number of recent answers that are remembered, so that tool results further down can be moved to
+    them"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("bytes_in_flight", "waiting_lines", "waiting_bytes"))

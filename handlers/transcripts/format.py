@@ -36,9 +36,13 @@ class Unplaced:
     """A message that refers to another entry. Only the import knows the position of that entry."""
 
     kind: Literal["kept", "entry", "leaf", "stand"]
-    """selects the entry whose position `place` gets. entry: the entry that `names` identifies. stand: the same entry,
-    or its nearest ancestor in the LLM lane. kept: for a compaction, the first LLM-lane entry from the same entry on, on
-    the compaction's own branch. leaf: the current leaf"""
+    """whose position `place` gets
+
+    - entry: the entry that `names` identifies
+    - stand: this entry, or its nearest ancestor in the LLM lane
+    - kept: for a compaction, the first LLM-lane entry from this entry on, on the compaction's own branch
+    - leaf: the current leaf; `names` is not used
+    """
     names: str | int | None = None
     """id of the other entry, or its ordinal in the transcript, counted from 0"""
     place: Callable[[int | None], Publishable]

@@ -35,7 +35,7 @@ __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "im
 
 FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
 """The known formats, tried in this order on each of the first lines. The `coding-agent` format comes before pi's
-format: the headers differ only in timestamps, and the header of `coding-agent` is the narrower form."""
+format, because pi's format also recognises a header of `coding-agent`."""
 
 
 class OwnLog(StreamError):

@@ -172,7 +172,9 @@ class _NoGatherer:
 
 
 def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, JsonValue]]:
-    """Yield (number, value to pass to `form.read`) for a transcript whose lines are in memory.
+    """Join the lines of a transcript in memory, or split its JSON document. Yield (number, value for `form.read`).
+
+    The number is that of the first joined line, or of the message in the document, from 1.
 
     Raises:
         MessageError: the format is one JSON document, but the values are not one conversation of the format.

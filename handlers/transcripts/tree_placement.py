@@ -132,7 +132,7 @@ class TreePlacement:
 
         Args:
             ordinal: the entry that refers to another entry.
-            unplaced: the message of that entry.
+            unplaced: the message of the entry `ordinal`.
         """
         if unplaced.kind == "leaf":
             return self._position(self._leaf)
@@ -152,9 +152,9 @@ class TreePlacement:
         return None
 
     def standing_at(self, name: str) -> int:
-        """Return the leaf position of a transcript that ends at the entry with id `name`.
+        """Return the leaf position with which to build the context at the entry with id `name`.
 
-        Position 0 is before the first entry.
+        0 is the place before the first entry.
 
         Raises:
             UnknownEntry: no entry has this id.

@@ -31,9 +31,9 @@ _COST = ("input", "output", "cache_read", "cache_write", "total")
 
 
 def stop_of(message: JsonObject) -> tuple[StopReason, str | None]:
-    """Return lanebus's stop reason, and the original word if neither the `coding-agent` system nor lanebus knows it.
+    """Return lanebus's stop reason and, if the message's word is unknown, this word; otherwise None.
 
-    An unknown word is read as "stop".
+    A word that neither the `coding-agent` system nor lanebus knows is read as "stop".
     """
     word = message.text("stop_reason")
     if word is None:

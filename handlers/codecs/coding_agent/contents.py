@@ -30,10 +30,10 @@ _TYPES = frozenset({*_ITEMS, "text", "thinking", "tool_call", "tool_result"})
 
 
 def read_contents(message: JsonObject) -> tuple[Block, ...]:
-    """Return all blocks of a message, one per image or sound. Contents of an unknown type are kept whole.
+    """Return the blocks of a message's contents. Contents of an unknown type are kept whole.
 
-    The images of one content become adjacent blocks. If the next content also holds images, the blocks' `group_id`
-    tells the two contents apart. The same holds for sounds.
+    Each image or sound becomes a block of its own. If adjacent contents both hold images, or both hold sounds,
+    `group_id` shows which blocks were one content.
 
     Raises:
         DecodeError: a content does not have the form of its type.

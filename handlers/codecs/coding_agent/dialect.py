@@ -23,7 +23,8 @@ def coding_agent_codec(*, provider: str | None = None, model: str | None = None,
     tool message with several results becomes several messages with one `batch_id`.
 
     Args:
-        provider, model: author of answers that name no author, as most do. None leaves the author unknown.
+        provider, model: provider and model to record in answers that do not name them. Most answers do not. None leaves
+        them unknown.
         files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
             `files`.
     """

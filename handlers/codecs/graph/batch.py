@@ -11,9 +11,9 @@ _PREFIX = "batch"
 
 
 def batch_name(results: Sequence[ToolResultMessage]) -> str:
-    """Return the name of a batch whose message has no id.
+    """Return the batch id for the tool results of a graph message that has no id of its own.
 
-    The name includes the number of results, because the next batch may answer the same first call.
+    The id includes the number of results, which shows where a batch ends if the next batch has the same id.
     """
     return f"{_PREFIX}:{len(results)}:{results[0].tool_call_id}"
 

@@ -71,10 +71,10 @@ def renamed(value: Object, aliases: dict[str, str], path: str) -> tuple[Object, 
 
 
 class BlockReader:
-    """Reads the blocks of one message. `spellings` has an entry for each block that is not spelled as in the dialect.
+    """Reads the blocks of one message. Records in `spellings` each block that does not have the dialect's spelling.
 
-    The entry's key is the block's path. Its value is the set of aliases and optional keys that the block had. A block
-    without an entry is written in the dialect's spelling.
+    `spellings` maps the block's path to the set of aliases and optional keys that the block had. A block that is not
+    recorded is written in the dialect's spelling.
     """
 
     def __init__(self, dialect: GraphDialect) -> None:
@@ -117,7 +117,7 @@ class BlockReader:
         return block
 
     def add(self, path: str, kind: str, word: str) -> None:
-        """Add a word to the spelling of the block at this path."""
+        """Add a word to the recorded spelling of the block at this path. `kind` is the block's type."""
         self.spellings[path] = self.spellings.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
 
     def output(self, output: JsonValue, path: str) -> tuple[Output, set[str]]:

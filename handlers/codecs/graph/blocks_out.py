@@ -75,8 +75,7 @@ class BlockWriter:
 
         Args:
             result: the result; its `content` is not used.
-            content: the blocks to write. If `result` is a message, blocks before and after the result itself are left
-                out.
+            content: the blocks inside the result. Other blocks of a message that holds the result must not be included.
             path: path of the block that is written.
         """
         recorded = self._spellings.get(path)

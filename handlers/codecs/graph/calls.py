@@ -14,8 +14,8 @@ __all__ = ("calls_beside", "calls_out")
 def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCallBlock, ...]:
     """Return the calls in `values` whose ids are not in `known`, in order.
 
-    Two forms are read: the form of OpenAI's Chat Completions, and a flat object. Anything else is not a call and stays
-    only in the origin.
+    Two forms are read: the form of OpenAI's Chat Completions, and a flat object. Any other value is not a call. The
+    codec stores it only in the message's metadata.
     """
     ids = set(known)
     found: list[ToolCallBlock] = []

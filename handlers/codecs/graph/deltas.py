@@ -23,9 +23,9 @@ _ANY = GraphDialect(name="", spelling={}, has_document_text=True, has_remote_cal
 
 
 def read_deltas(value: JsonValue) -> tuple[Delta, ...]:
-    """Return the pieces in one graph message with `delta: true`. The delta has the id of the whole message.
+    """Return the live deltas in one graph message with `delta: true`. Each delta has the id of the whole message.
 
-    Text, thinking and the arguments of tool calls have pieces; media arrive with the whole message.
+    Only text, thinking and the arguments of tool calls become deltas. Media arrive with the whole message.
 
     Raises:
         DecodeError: `value` is not a delta, has no id, or does not have the graph format's form.

@@ -29,6 +29,6 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
     "reasoning": {"thinking": "summary"},
     "error": {"error": "message"},
 }
-"""Type of block → alternative name of a key → the key."""
+"""For each type of block: alternative name of a key → the key's usual name."""
 
 MESSAGE_ALIASES: Mapping[str, str] = {"usage": "usages", "tool_calls": "tools_calls"}

@@ -31,9 +31,10 @@ class Plain:
 
     value: Object
     dropped: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
-    """(index of the message, index of the block in that message) → why the block was left out."""
+    """(index of the lanebus message, index of the block in that message) → why the block was left out."""
     inner: tuple[str, ...] = ()
-    """One reason for each block inside a tool result that was left out. The later comparison names the paths."""
+    """One reason for each block that was left out inside a tool result. The reasons have no paths. The codec finds the
+    paths when it reads `value` back and compares."""
 
 
 def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> Plain:

@@ -38,13 +38,12 @@ def read_moment(value: JsonValue, path: str) -> int | None:
 
 
 def seconds(moment: int | None) -> float | None:
-    """Return seconds since 1970, as the second graph format writes them."""
+    """Return a moment in milliseconds UTC as seconds since 1970; None if `moment` is None."""
     return None if moment is None else moment / 1000
 
 
 def iso_time(moment: int | None) -> str | None:
-    """Return ISO 8601 text in UTC, as the first graph format writes it. Return None if `moment` is None or outside the
-    calendar."""
+    """Return a moment in milliseconds UTC as ISO 8601 text; None if `moment` is None or outside the calendar."""
     if moment is None:
         return None
     try:

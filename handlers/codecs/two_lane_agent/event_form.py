@@ -13,7 +13,10 @@ __all__ = ("EventForm",)
 
 
 class EventForm:
-    """Writes the parts of the events of one entry. `losses` lists everything that these parts cannot represent."""
+    """Writes the messages, tool results and times in the two-lane agent's events of one entry.
+
+    `losses` lists everything that the two-lane agent cannot represent.
+    """
 
     def __init__(self, seen: Seen, envelope: Envelope) -> None:
         self.seen = seen
@@ -35,8 +38,9 @@ class EventForm:
         Args:
             message: the message.
             path: path of the message in the event, for losses.
-            has_turn: whether the message names its turn, as in events that end a turn or a loop. If `EventReader` noted
-                in the message whether its event named the turn, the note has priority.
+            has_turn: whether the message names its turn, as in events that end a turn or a loop. `EventReader` may have
+                noted in the message's metadata whether the original event named the turn. Such a note overrides
+                `has_turn`.
         """
         if isinstance(message, LlmMessage):
             message, notes = _without_notes(message)
@@ -46,7 +50,8 @@ class EventForm:
         return self._writer.write(message, path) or {}
 
     def draft(self, message_id: str) -> Object:
-        """Return the streamed part of a message. The message's model and usage are known only when it ends."""
+        """Return the part of a message that was streamed so far. The model and the usage are missing until the message
+        ends."""
         draft = self.seen.drafts.get(message_id) or AssistantMessage()
         if isinstance(draft, AssistantMessage) and draft.timestamp is None:
             return MessageWriter().write(AssistantMessage(content=draft.content, timestamp=self._now), "") or {}

@@ -36,8 +36,8 @@ class EventWriter:
     def write(self, envelope: Envelope) -> Written:
         """Return the events of one entry or live delta. Many entries have no events.
 
-        Each part of a message that the two-lane agent cannot represent is a loss. The end of a turn whose message is
-        unknown is left out, because the two-lane agent's event must contain the message.
+        The result's `losses` list the parts of messages that the two-lane agent cannot represent. A turn's end has no
+        event if the turn's message is unknown, because the event must contain the message.
 
         Args:
             envelope: the next entry or live delta.

@@ -13,7 +13,7 @@ T = TypeVar("T", bound=str)
 CONTINUATION: Mapping[str, Literal["initial", "default", "rerun", "branch", "compaction"]] = MappingProxyType(
     {"Initial": "initial", "Default": "default", "Rerun": "rerun", "Branch": "branch", "Compaction": "compaction"}
 )
-"""The two-lane agent's name → lanebus's name of a way in which a loop continues another loop."""
+"""How a loop continues another loop: the two-lane agent's name → lanebus's name."""
 
 TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = MappingProxyType(
     # FollowUp is the two-lane agent's old name of Continuation. The two-lane agent still reads the old name.
@@ -25,17 +25,17 @@ TRIGGER: Mapping[str, Literal["user", "subAgent", "continuation", "branch"]] = M
         "FollowUp": "continuation",
     }
 )
-"""The two-lane agent's name → lanebus's name of a reason why a turn starts."""
+"""Why a turn starts: the two-lane agent's name → lanebus's name."""
 
 DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}
 )
-"""The two-lane agent's name → lanebus's name of a kind of content that a delta extends."""
+"""Which kind of content a delta extends: the two-lane agent's name → lanebus's name."""
 
 SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
     {"Ephemeral": "ephemeral", "Persistent": "persistent"}
 )
-"""The two-lane agent's name → lanebus's name of how long a session is kept. lanebus keeps every session, so no other
+"""How long a session is kept: the two-lane agent's name → lanebus's name. lanebus keeps every session, so no other
 module uses this map."""
 
 

@@ -34,8 +34,8 @@ _USAGE = {
 def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str | None]:
     """Return lanebus's stop reason, and the provider's own stop reason or None.
 
-    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". The finish reason "other"
-    becomes the provider's own reason if lanebus has that stop reason, such as "aborted", else "stop".
+    Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". For "other", the stop reason is
+    the provider's own reason if lanebus has a stop reason of that name, such as "aborted". Otherwise it is "stop".
     """
     found = answer.value("finish_reason")
     if found is None:
@@ -57,8 +57,8 @@ def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str |
 
 
 def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
-    """Return the finish reason in the form of the `universal-client` system; None if a missing finish reason means the
-    same."""
+    """Return the finish reason in the form of the `universal-client` system. Return None if the message can be written
+    without it, because `finish_of` then reads the same stop reason."""
     reason, raw = message.stop_reason, message.raw_stop_reason
     if raw is None and reason == ("toolUse" if has_calls else "stop"):
         return None

@@ -42,8 +42,8 @@ def universal_client_codec(
     A history of the `universal-client` system does not name the provider and model that wrote an answer. Signed
     thinking may be sent only to the model that wrote it, so pass `provider` and `model` if you know them.
 
-    The client's responses have the fields `provider`, `model`, `usage` and `finish_reason`. An answer that has these
-    fields keeps them.
+    The client's responses, unlike its histories, have the fields `provider`, `model`, `usage` and `finish_reason`. They
+    are read if an answer has them, and written back.
 
     Args:
         provider, model: provider and model to record in answers that do not name them. If the history has signed

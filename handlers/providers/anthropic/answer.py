@@ -96,7 +96,7 @@ class AnthropicAnswer(AnswerState):
         self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """See `Answer.take`."""
+        """Add one event of the stream, and return the model events that it adds; see `Answer.take`."""
         require_json(event)
         match event:
             case {"type": "message_start", "message": dict(message)} if isinstance(message.get("usage"), dict):
@@ -125,7 +125,7 @@ class AnthropicAnswer(AnswerState):
         return []
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`."""
+        """Return the message so far; see `Answer.message`."""
         fault = fault or self._error
         whole = (
             index for index in sorted(self._blocks) if not fault or index not in self._open or not self._is_call(index)

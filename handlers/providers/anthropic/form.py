@@ -42,12 +42,12 @@ PLACEHOLDER = "..."
 def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
     """Return the request that sends the context to a model. The request's warnings include the context's faults.
 
-    Roles alternate and start with the user. Results come first in the turn after their calls. Metadata, raw provider
-    objects, usage and names are not sent.
+    Roles alternate and start with the user. Tool results come first in the user message after their calls. Metadata,
+    raw provider objects, usage and names are not sent.
 
-    With `cache`, the body has three marks, and the API caches the request up to each mark. The marks are at the end of
-    the instructions, at the last tool, and at the second last message. Source of these places: the `two-lane-agent`
-    system.
+    With `cache`, the body has up to three marks, and the API caches the request up to each mark. The marks are at the
+    end of the instructions, at the last tool, and at the second last message. The `two-lane-agent` system has the same
+    marks.
 
     Args:
         context: the context to send.

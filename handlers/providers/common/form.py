@@ -23,7 +23,7 @@ class Form(Protocol):
 
     @property
     def call_ids(self) -> Mapping[str, str]:
-        """See `ProviderRequest.call_ids`."""
+        """Id of a tool call on the wire → the call's id in the log. Has only ids that differ."""
         ...
 
     @property

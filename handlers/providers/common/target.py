@@ -100,8 +100,8 @@ class Target:
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """Return the reference with the content that the option `media` has for its address. Without such content,
-        return the reference unchanged.
+        """Replace a reference to stored media by the media in the option `media`. If the option does not have the
+        reference's address, return the reference unchanged.
 
         The result keeps the reference's own file name and media type, because several references may share one content.
         """

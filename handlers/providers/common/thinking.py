@@ -9,7 +9,7 @@ __all__ = ("as_text", "thinking_left_out")
 
 
 def as_text(block: ThinkingBlock | RedactedThinkingBlock, target: Target) -> str | None:
-    """Return the thinking as text; None leaves it out.
+    """Return the thinking as text with a prefix; None means that the thinking is left out.
 
     Thinking becomes text only if `foreign_thinking` is "text". Redacted and empty thinking never becomes text.
 
@@ -27,7 +27,7 @@ def thinking_left_out(places: Sequence[str]) -> tuple[str, ...]:
     this loss, because `foreign_thinking` decides about it.
 
     Args:
-        places: the messages whose thinking was left out.
+        places: for each message whose thinking was left out, its place, such as "messages.3".
     """
     if not places:
         return ()

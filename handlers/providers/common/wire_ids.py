@@ -46,8 +46,8 @@ class WirePattern(NamedTuple):
         Args:
             text: the id or name.
             taken: ids or names that are already in use.
-            readable: whether to first try the text with only its illegal characters replaced. If a later text equals
-                the result, that text gets a generated name, although it is legal.
+            readable: whether to first try the text with its illegal characters replaced by "_". A later text that
+                equals the result is then taken, and gets a generated name although it is legal.
         """
         return self.chosen(self.candidates(text, readable=readable), taken)
 

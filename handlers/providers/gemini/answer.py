@@ -78,7 +78,10 @@ class GeminiAnswer(AnswerState):
         self.is_counted = False
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """See `Answer.take`. Each usage counts from the beginning of the answer and replaces the previous usage."""
+        """Add one response of the stream, and return the model events that it adds; see `Answer.take`.
+
+        Each usage counts from the beginning of the answer and replaces the previous usage.
+        """
         require_json(event)
         if (error := object_at(event, "error")) is not None:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
@@ -101,7 +104,7 @@ class GeminiAnswer(AnswerState):
         return events
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`. Gemini sends each call whole, so a fault removes no call."""
+        """Return the message so far; see `Answer.message`. Gemini sends each call whole, so a fault removes no call."""
         stop = self._stop_reason()
         return self._message(
             PROVIDER,

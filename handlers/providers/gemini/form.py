@@ -47,9 +47,9 @@ def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRe
     The body names neither the model nor streaming. Both are part of the URL, `models/MODEL:generateContent` and
     `models/MODEL:streamGenerateContent?alt=sse`.
 
-    Roles alternate and start with the user. The results of one batch are the first parts of one content, in the order
-    of their calls. This order matches results with calls, because only calls of this model have an id. Metadata, raw
-    provider objects, usage and names are not sent.
+    Roles alternate and start with the user. The results of an answer's calls are the first parts of one content, in the
+    order of the calls. The order shows which call a result belongs to, because only calls that this model wrote have an
+    id. Metadata, raw provider objects, usage and names are not sent.
 
     If the context ends with an answer of the model, so does the request; newer models refuse such a request. Gemini 3
     refuses calls without a signature in the current turn, for example after a change of provider. Such calls are sent

@@ -35,9 +35,9 @@ class _Cluster:
 
 
 class Gathering:
-    """The `Gatherer` of one file.
+    """Joins the lines of one Claude Code file that form one message; a `Gatherer`.
 
-    A gathered line is an object. `line` is the first of the joined lines, with the content of all of them. `parent` is
+    A joined line is an object. `line` is the first of the joined lines, with the content of all of them. `parent` is
     the uuid of the entry that the line follows in the tree. `lines` holds the other joined lines. A compaction also has
     `boundary`, the data of the boundary line before it.
     """
@@ -57,7 +57,10 @@ class Gathering:
         self._boundary: JsonValue = None
 
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
-        """See `Gatherer`. After an answer, other lines are held back as long as more lines of the answer may follow."""
+        """Add a line, and return the lines that are now complete, in the order to import them.
+
+        After an answer, other lines are held back as long as more lines of the answer may follow.
+        """
         answer = _answer_id(line.value)
         if answer is not None and self._answer and answer == _answer_id(self._answer[0].value):
             self._answer.append(line)

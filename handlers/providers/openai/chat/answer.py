@@ -114,11 +114,14 @@ class OpenAIChatAnswer(AnswerState):
 
     @property
     def is_counted(self) -> bool:
-        """See `Answer.is_counted`. A usage is not enough: some servers with this API send a usage with each chunk."""
+        """Whether a usage and the stop reason have arrived; see `Answer.is_counted`.
+
+        A usage alone may cover only the beginning: some servers with this API send a usage with each chunk.
+        """
         return self._usage is not None and self._stop is not None
 
     def take(self, event: Json, *, content_key: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
-        """See `Answer.take`.
+        """Add one chunk of the stream, and return the model events that it adds; see `Answer.take`.
 
         Args:
             event: the chunk's JSON.
@@ -146,7 +149,7 @@ class OpenAIChatAnswer(AnswerState):
         return [*events, usage] if usage else events
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`."""
+        """Return the message so far; see `Answer.message`."""
         fault = fault or self._error
         parts = (part for part in self._parts.values() if not fault or self._is_whole(part))
         content = tuple(block for part in parts if (block := self._block(part)) is not None)

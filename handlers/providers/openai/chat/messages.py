@@ -23,7 +23,7 @@ def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
 
     Args:
         parts: the parts of the content.
-        is_plain: False if a text replaces other content, such as a document. Then one text is an array, too.
+        is_plain: False returns an array also for one text. Used if a text replaces other content, such as a document.
     """
     if not parts:
         return ""

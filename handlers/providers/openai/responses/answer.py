@@ -74,11 +74,11 @@ class OpenAIResponsesAnswer(AnswerState):
 
     @property
     def is_counted(self) -> bool:
-        """See `Answer.is_counted`."""
+        """Whether the usage has arrived; see `Answer.is_counted`."""
         return self._usage is not None
 
     def take(self, event: Json) -> list[ModelEvent]:
-        """See `Answer.take`."""
+        """Add one event of the stream, and return the model events that it adds; see `Answer.take`."""
         require_json(event)
         kind = event.get("type")
         match kind:
@@ -133,7 +133,7 @@ class OpenAIResponsesAnswer(AnswerState):
         return [self._usage] if self._usage else []
 
     def message(self, fault: str | None = None) -> AssistantMessage:
-        """See `Answer.message`."""
+        """Return the message so far; see `Answer.message`."""
         fault = fault or self._error
         content = tuple(block for index in sorted({*self._whole, *self._growing}) for block in self._blocks(index))
         return self._message(PROVIDER, content, stop=self._stopped(), usage=self._usage, fault=fault)

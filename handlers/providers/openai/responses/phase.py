@@ -18,7 +18,7 @@ _PHASES = frozenset({"commentary", "final_answer"})
 
 
 def phase_signature(item: Json, path: str) -> str | None:
-    """Return the signature for the texts of a message item; None if the item has no phase.
+    """Return the signature that stores a message item's phase, such as "commentary"; None if the item has no phase.
 
     Raises:
         DecodeError: the item's phase is not text.
@@ -28,7 +28,7 @@ def phase_signature(item: Json, path: str) -> str | None:
 
 
 def phase_of(block: TextBlock) -> str | None:
-    """Return the phase of a text; None if the text has no phase that the API accepts."""
+    """Return the phase that a text's signature stores, such as "commentary"; None if the API accepts no such phase."""
     try:
         kept = parse_json(block.signature or "")
     except DecodeError:
