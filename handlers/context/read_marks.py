@@ -48,7 +48,8 @@ def deferred_positions(envelope: Envelope) -> frozenset[int]:
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
     """Return the user messages before `reader` that were unread when the model wrote `reader`, newest first.
 
-    The search goes back only to the position up to which the model had read.
+    The search goes back to the position up to which the model had read, or further to the oldest message that it was
+    not shown.
 
     Args:
         path: the path before `reader`.

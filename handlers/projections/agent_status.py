@@ -51,7 +51,7 @@ STATUS_KINDS = frozenset(
         UsageSettled.KIND,
     }
 )
-"""kinds of the messages that the fold reads; other kinds change nothing"""
+"""kinds of the messages that `STATUS` folds; other kinds change nothing"""
 
 _HALTS: Mapping[str, Literal["paused", "handoff"]] = {"control.pause": "paused", "control.handoff": "handoff"}
 

@@ -114,7 +114,7 @@ async def follow_all(
     A new entry changes the yielded state within about `poll_seconds`, the erasure of a session within `sweep_seconds`.
     One yielded state may contain several changes. A slow caller misses intermediate states, but no change.
 
-    After a change in one session, the iterator reads the session's new entries, and the stored states of all sessions in
+    After a change in a session, the iterator reads the session's new entries, and the stored states of all sessions in
     the same bucket. With the default of 64 buckets, this is one 64th of all states. Memory is bounded as for
     `project_all`.
 

@@ -21,7 +21,7 @@ class Pending(Frozen):
     """the sum without the estimates"""
     estimates: Mapping[str, Usage] = {}
     """message position → estimate; at most 256. If there are more, the oldest estimate is added to `reported` and can
-    no longer be settled."""
+    no longer be replaced by the final usage."""
 
 
 def added(total: Usage, pending: Pending | None, position: int, usage: Usage) -> tuple[Usage, Pending | None]:
@@ -46,11 +46,11 @@ def added(total: Usage, pending: Pending | None, position: int, usage: Usage) ->
 
 
 def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | None]:
-    """Replace the estimate of a message by its settled usage. Return the new sum and the remaining estimates.
+    """Replace the estimate of a message by its final usage. Return the new sum and the remaining estimates.
 
     Args:
         pending: the estimates in the sum. They must contain an estimate for the message of `event`.
-        event: the settlement.
+        event: has the final usage.
     """
     estimates = {at: usage for at, usage in pending.estimates.items() if at != str(event.message)}
     total = reported = pending.reported.combine(event.usage)
@@ -60,14 +60,14 @@ def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | Non
 
 
 def with_early(early: Early, position: int, event: UsageSettled) -> Early:
-    """Return `early` with a settlement whose message comes later.
+    """Return `early` with the final usage of a message that comes later in the log.
 
-    A repeated settlement, or a settlement that comes after its message, changes nothing.
+    A repeated event for a message, or an event that comes after its message, changes nothing.
 
     Args:
-        early: the settlements kept so far. At most 256 are kept; if there are more, the oldest is dropped.
+        early: the final usages so far. At most 256 are kept; if there are more, the oldest is dropped.
         position: position of the event.
-        event: the settlement.
+        event: has the final usage.
     """
     if event.message <= position or str(event.message) in early:
         return early
@@ -78,12 +78,12 @@ def with_early(early: Early, position: int, event: UsageSettled) -> Early:
 
 
 def take_early(early: Early, position: int, usage: Usage | None) -> tuple[Usage | None, Early]:
-    """Return the usage to count for a message, and the settlements of the other messages.
+    """Return the usage to count for a message, and `early` without this message.
 
-    If the message reports an estimate and `early` has its settlement, the settled usage is returned.
+    If the message reports an estimate and `early` has its final usage, the final usage is returned.
 
     Args:
-        early: the settlements kept so far.
+        early: the final usages so far.
         position: position of the message.
         usage: usage that the message reports; None if it reports no usage.
     """

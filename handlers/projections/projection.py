@@ -220,7 +220,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
 
 
 async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
-    """Return the state folded from the remaining entries of a log whose first entries were trimmed. Nothing is stored.
+    """Fold only the entries that remain after a trim, and return the state. Nothing is stored.
 
     Raises:
         BusError: the log could not be read.

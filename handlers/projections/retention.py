@@ -39,8 +39,8 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
         dry_run: True returns the result that a trim would have, and changes nothing.
 
     Returns:
-        The result of `Session.trim`. With `dry_run`, `holders` leaves out the states that this function would store or
-        remove.
+        The result of `Session.trim`. With `dry_run`, `Trimmed.holders` leaves out the states that this function would
+        store or remove.
 
     Raises:
         NoSuchPosition: as for `Session.trim`.

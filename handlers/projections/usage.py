@@ -59,7 +59,8 @@ class Totals(Frozen):
         )
 
     def settle(self, event: UsageSettled) -> "Totals":
-        """Replace the estimate of a call by the settled usage. Return `self` if no estimate of this call is pending."""
+        """Replace the estimate of a call by its final usage. Return `self` if the totals hold no estimate of this
+        call."""
         if self.pending is None or (estimate := self.pending.estimates.get(str(event.message))) is None:
             return self
         total, pending = settled(self.pending, event)

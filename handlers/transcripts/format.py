@@ -107,7 +107,7 @@ class Format:
 
     name: str
     sign: str
-    """describes a line of the format, for error texts"""
+    """description of a line of the format, for error texts"""
     recognizes: Callable[[JsonValue], bool]
     """returns whether a line has this format"""
     read: Callable[[JsonValue], TranscriptEntry]
@@ -121,5 +121,5 @@ class Format:
     """for a format that is one JSON document: returns the messages, given all JSON values of the file. Raises
     MessageError if the values are not one conversation; then nothing is imported. None means one JSON value per line"""
     origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
-    """for an export: returns the exported session's id and `created`, given the first recognised line. Returns None if
-    the line does not name them"""
+    """for an export: returns the exported session's id and creation time, given the first recognised line. Returns None
+    if the line does not have them"""

@@ -34,8 +34,8 @@ from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
 FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""The known formats, tried in this order on each of the first lines. The `coding-agent` format comes before pi's
-format, because pi's format also recognises a header of `coding-agent`."""
+"""The known formats. Each of the first lines is compared with the formats in this order. The `coding-agent` format
+comes before pi's format, because pi's format also recognises a header of `coding-agent`."""
 
 
 class OwnLog(StreamError):

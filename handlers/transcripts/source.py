@@ -56,7 +56,7 @@ class Source:
         self.read_bytes = 0
 
     async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
-        """Return the format, the transcript's identity and, for an export, the exported session's id and `created`.
+        """Return the format, the transcript's identity and, for an export, the exported session's id and creation time.
 
         The identity comes from the first recognised line and not from the file's name. So a moved or copied file has
         the same identity.

@@ -37,7 +37,8 @@ class Put(NamedTuple):
 
     @property
     def has_left_lane(self) -> bool:
-        """Whether a label became an extension message. References to that label are changed to a neighbour."""
+        """Whether a label became an extension message. References to the entry of the label are then
+        changed to a neighbour."""
         return any(isinstance(each, ExtensionMessage) and each.kind == LEFT_LABEL for each in self.messages)
 
 

@@ -11,7 +11,7 @@ from lanebus.handlers.json_fields import Object
 __all__ = ("SOURCE", "stop_of", "usage_of", "written_stop", "written_usage")
 
 SOURCE = "seed-000"
-"""`source` of a cost that was read from a message. The `coding-agent` system computed and stored the cost."""
+"""`Cost.source` of a cost that the `coding-agent` system computed and stored in its message."""
 
 _STOP: dict[str, StopReason] = {
     "stop": "stop",

@@ -29,9 +29,10 @@ def add_messages(existing: Sequence[LlmMessage], new: Iterable[LlmMessage | Delt
 
 
 def without_tools(messages: Iterable[LlmMessage]) -> tuple[LlmMessage, ...]:
-    """Remove tool calls and their results, if the next message after the results is an answer without calls.
+    """Remove messages with tool calls, and their results, if the next message after the results is an answer without
+    calls.
 
-    Calls and results are kept if they are followed by a message that is not an answer, or by no message.
+    They are kept if the next message is not an answer, or if there is no next message.
     """
     kept: list[LlmMessage] = []
     pending: list[LlmMessage] = []

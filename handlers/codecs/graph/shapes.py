@@ -31,7 +31,7 @@ __all__ = (
 )
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""A whole number of at most 64 bits. A larger number is an error, because some languages read it differently."""
+"""A signed whole number of at most 64 bits. A larger number is an error, because some languages read it differently."""
 
 
 class Shape(BaseModel):

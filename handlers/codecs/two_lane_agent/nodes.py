@@ -17,7 +17,7 @@ TAG_OF: Mapping[RevertCategory, TagKind] = MappingProxyType(
         "step-summary": "checkpoint",
     }
 )
-"""Category of a revert → kind of the tag that holds the branch's summary at the target of the revert."""
+"""Category of a revert → kind of the tag at the target of the revert. The tag holds the summary of the branch."""
 
 _TEXT = re.compile(r"n?([0-9]{1,20})")
 

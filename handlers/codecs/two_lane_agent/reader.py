@@ -54,7 +54,7 @@ def read_blocks(fields: Fields) -> tuple[Block, ...]:
 
 
 def read_usage(fields: Fields) -> Usage:
-    """Read the counts of tokens. Only input and output are required. Keys in camelCase are ignored."""
+    """Read the counts of tokens, whose keys are in snake_case. Only `input` and `output` are required."""
     return Usage(
         input=fields.whole("input"),
         output=fields.whole("output"),

@@ -35,7 +35,7 @@ def finish_of(answer: JsonObject, *, has_calls: bool) -> tuple[StopReason, str |
     """Return lanebus's stop reason, and the provider's own stop reason or None.
 
     Without a `finish_reason`, the stop reason is "toolUse" if `has_calls`, else "stop". For "other", the stop reason is
-    the provider's own reason if lanebus has a stop reason of that name, such as "aborted". Otherwise it is "stop".
+    the provider's own reason if that is a stop reason that only lanebus has, such as "aborted". Otherwise it is "stop".
     """
     found = answer.value("finish_reason")
     if found is None:

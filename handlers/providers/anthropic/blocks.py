@@ -58,7 +58,7 @@ After a pause, the API continues from such a block.
 
 
 def system_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
-    """Render instructions. The API accepts only text in instructions."""
+    """Render instructions. Content other than text is a loss, because the API accepts only text in instructions."""
     return _filled(message.content, target, losses, (TextBlock,), "in instructions only text is taken")
 
 
@@ -116,8 +116,8 @@ def assistant_blocks(
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
     """Render a tool's result. One text becomes a bare string, other content an array of blocks.
 
-    A result without content becomes its structured JSON as text. A failed result has only text, because the API
-    refuses anything else beside `is_error`.
+    A result without content becomes its structured JSON as text. A failed result is sent with `is_error` and only its
+    text, because the API refuses other content in it.
     """
     failed = is_failed(message)
     taken = (TextBlock, DocumentBlock) if failed else (TextBlock, ImageBlock, DocumentBlock)

@@ -10,7 +10,7 @@ __all__ = ("field_at", "list_at", "object_at", "text_at")
 
 
 def field_at(value: Json, name: str) -> JsonValue:
-    """Return the field with this camelCase name; None if it is missing."""
+    """Return the field with this camelCase name, or with the same name in snake_case; None if both are missing."""
     return value[name] if name in value else value.get(to_snake(name))
 
 

@@ -38,8 +38,8 @@ def media_part(block: MediaBlock, media: MediaRef, losses: list[str]) -> Json | 
     """Return the part. If the media cannot be sent, return the reason as text.
 
     A document that cannot be sent is replaced by the text extracted from the document. The API requires a media type.
-    The type of inline media is detected or declared. If other media declare no type, it is derived from the file name
-    and reported as a loss.
+    For inline media, the type is detected from the bytes, or else the declared type is used. For other media without a
+    declared type, it is derived from the file name, which is reported as a loss.
     """
     part = _part(block, media, losses)
     if isinstance(part, dict) or not isinstance(block, DocumentBlock):

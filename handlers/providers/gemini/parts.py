@@ -74,7 +74,7 @@ class WireCall(NamedTuple):
 
 
 def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
-    """Return the texts of instructions. The API accepts only text in instructions."""
+    """Return the texts of instructions. Other content is a loss, because the API accepts only text in instructions."""
     losses += [
         f"{name_of(block)} left out: in instructions only text is taken"
         for block in message.content

@@ -37,9 +37,9 @@ class _Cluster:
 class Gathering:
     """Joins the lines of one Claude Code file that form one message; a `Gatherer`.
 
-    A joined line is an object. `line` is the first of the joined lines, with the content of all of them. `parent` is
-    the uuid of the entry that the line follows in the tree. `lines` holds the other joined lines. A compaction also has
-    `boundary`, the data of the boundary line before it.
+    A gathered line, as `take` and `end` return it, holds an object. `line` is the first of the joined lines, with the
+    content of all of them. `parent` is the uuid of the entry that the line follows in the tree. `lines` holds the other
+    joined lines. A compaction also has `boundary`, the data of the boundary line before it.
     """
 
     def __init__(self, bounds: TranscriptBounds) -> None:

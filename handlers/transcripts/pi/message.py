@@ -16,7 +16,7 @@ from lanebus.handlers.transcripts.timestamp import milliseconds
 __all__ = ("CUSTOM_ROLES", "bash_text", "read_custom", "read_custom_as_user", "read_pi_message")
 
 SOURCE = "pi-session"
-"""`source` of an imported cost. pi computed the cost and wrote it to the file."""
+"""`Cost.source` of an imported cost, which pi computed and wrote to the file."""
 
 CUSTOM_ROLES = frozenset({"custom", "hookMessage"})
 """roles of messages of pi's extensions; `hookMessage` is the older name"""
