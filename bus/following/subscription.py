@@ -25,8 +25,8 @@ BUFFER_BYTES = 1_048_576
 again."""
 
 Sized = tuple["Envelope", int, bool]
-"""An envelope, the bytes of its JSON, and whether the envelope is a live delta. The entry's id does not tell a live
-delta from an entry, because a foreign client may have written an id such as 7-5 into a lane."""
+"""An envelope, the bytes of its JSON, and whether the envelope is a live delta. A live delta's id
+looks like 7-5, but a foreign client may have written such an id into a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,8 @@ class LanePages:
         """Return the position up to which the pages are complete, at most `until`.
 
         A foreign client may have written several ids at a position, such as 7-5 after 7-0. So a full page may lack ids
-        of its last position. If a full page has only one position, `fetch_page` has read the position's other ids.
+        of its last position, and this position does not count as complete. It does if it is the page's only one:
+        `fetch_page` has then read all its ids.
         """
         return min([until, *(whole(page) for page in self.pages if len(page) >= self.count)])
 

@@ -89,12 +89,12 @@ class Session:
         position 1 on; shared entries carry the fork's id. The fork has its own producers, publish keys, lease,
         projections and size. It starts open and wakes no worker.
 
-        While the fork exists, trimming the shared entries or erasing this session needs `force`. The same may hold
-        after a cancelled or failed call; a repeat with the same `id` and `at` completes the fork.
+        While the fork exists, trimming the shared entries or erasing this session needs `force`. After a cancelled or
+        failed call the fork may exist, or have only this effect: call again with the same `id` and `at`.
 
         Args:
             at: last position to share. 0 shares nothing; None means this session's last position.
-            id: id of the fork. None generates an id. A repeat with the same `id` and `at` changes nothing.
+            id: id of the fork. None generates an id. A call with the `id` and `at` of a complete fork changes nothing.
             agent: the agent that the fork belongs to; None means this session's agent.
 
         Raises:

@@ -22,9 +22,9 @@ class FoldInput:
     envelope."""
 
     lanes: frozenset[Lane]
-    """The lanes that can hold values of these classes."""
+    """The lanes that can hold values of the fold's classes."""
     kinds: frozenset[str] | None
-    """The kinds of values of these classes, as for `Session.subscribe`; None means all kinds."""
+    """The kinds of messages that can hold values of the fold's classes; None means all kinds."""
     foreign: tuple[str, ...]
     """The names of classes that no entry holds. A fold would never be called with an event of such a class."""
 

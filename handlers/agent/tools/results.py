@@ -33,7 +33,7 @@ class Results:
         self._recorded = {result.tool_call_id: (position, result) for position, result in answer.results}
 
     def place(self, call_id: str) -> int:
-        """Return the index of a call among the calls of its answer."""
+        """Return the index of a call among the calls of the model's answer."""
         return self._places[call_id]
 
     def has(self, call_id: str) -> bool:

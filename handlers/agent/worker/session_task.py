@@ -82,7 +82,7 @@ class SessionTask:
         self._assignment.drop(work)
 
     def stop(self) -> None:
-        """Stop waiting: a task that waits returns its work, and a running session continues."""
+        """If the task still waits, hand its work back to the group and end. A running session continues."""
         self._is_stopping = True
         self._assignment.woken.set()
 
