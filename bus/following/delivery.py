@@ -37,7 +37,7 @@ class Delivery:
     async def deliver(
         self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
     ) -> None:
-        """Offer the entries of one session up to the last position at which the pages of all lanes are complete.
+        """Offer the entries of one session, up to the last position that the read covers in all lanes.
 
         If entries remain, the session is marked to be read again. If the log lost or trimmed entries that subscriptions
         need, all subscriptions of the session fail.
@@ -47,8 +47,8 @@ class Delivery:
             found: the entries of each stream.
             head: the session's head, read after the entries.
             count: maximum number of entries of each stream that the read asked for.
-            is_whole: whether all streams were read at one moment. False for a blocking read: Redis 7.0 answers it with
-                only the stream that ended the wait, even if the same script wrote to other streams.
+            is_whole: whether all streams were read at one moment. False for a blocking read: Redis 7.0 returns only
+                the stream that ended the wait, even if one script wrote to several streams.
         """
         followed, lanes = request.followed, request.lanes
         if followed not in self._sessions:

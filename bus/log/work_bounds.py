@@ -66,7 +66,7 @@ class WorkBounds:
     away_seconds: float = 7 * 86_400.0
     """a group is reported as away if all its consumers were silent for this long"""
     status_sessions: int = 50
-    """maximum number of pending sessions of a bucket that a group's status names"""
+    """maximum number of pending sessions that a group's status lists for each bucket"""
     lag_sessions: int = 2_000
     """maximum number of sessions of a bucket to count for `GroupStatus.lag`"""
 

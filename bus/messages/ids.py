@@ -105,7 +105,7 @@ def short_id() -> str:
 
 
 def default_id() -> str:
-    """Return "". As an `override`, this function selects the default id."""
+    """Return "". As an `override`, this function changes nothing: "" means the default id."""
     return ""
 
 

@@ -62,9 +62,9 @@ class StreamReader:
         self.positions = await last_ids(await self.connected(), self._streams)
 
     async def has_rewound(self) -> bool:
-        """If a stream has lost its end, enter all streams again.
+        """If a stream has lost its last entries, begin to read all streams anew.
 
-        The new ids of such a stream may stay below the known position for a long time.
+        The new entries of such a stream may have ids below the old position for a long time.
 
         Returns:
             Whether a stream has lost its end. If so, entries may have been missed.

@@ -294,8 +294,8 @@ class Keys:
         return f"{self.namespace}:{{{bucket}}}:groups"
 
     def open(self, bucket: int, agent: str, group: str) -> str:
-        """Return the key of the hash of a group's open work for an agent. A consumer may have the work, or it
-        waits for one."""
+        """Return the key of the hash of a group's open work for an agent: work that a consumer has, and
+        work that waits for a consumer."""
         return f"{self.namespace}:{{{bucket}}}:open:{agent}:{group}"
 
     def due(self, bucket: int, agent: str, group: str) -> str:

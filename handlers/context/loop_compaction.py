@@ -37,7 +37,7 @@ class BlockSettings:
     keep_first: int = 2
     """Number of turns at the start of the latest loop that stay unchanged."""
     keep_recent: int = 10
-    """Number of turns at the end of the latest loop that stay, with long tool outputs cut."""
+    """How many last turns of the latest loop to keep. Their long tool outputs are cut."""
     summary_tokens: int = 2_000
     """Maximum number of tokens of a loop's summary. The summary replaces all turns of the loop that do not stay."""
     tool_lines: int = 50

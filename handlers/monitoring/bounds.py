@@ -14,7 +14,7 @@ class MonitorBounds:
     ping_pause_seconds: float = 1.0
     """pause between two checks of whether the bus's server answers, for `/readyz` of `lanebus serve`"""
     ping_seconds: float = 3.0
-    """longest wait for the server's answer to one check, for `/readyz` of `lanebus serve`"""
+    """how long one check for `/readyz` of `lanebus serve` waits for the bus's server"""
     read_seconds: float = 3.0
     """longest time to read the server's state for one scrape; after that, the scrape has only this process's metrics"""
     cached_seconds: float = 1.0

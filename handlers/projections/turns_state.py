@@ -220,13 +220,13 @@ def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsS
 
 
 def change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
-    """Return the state with the fields `changes` of one turn changed."""
+    """Return the state with `changes` set on one turn."""
     turn = changed(state.turn_chunks[index], **changes)
     return changed(state, turn_chunks=state.turn_chunks.replaced(index, turn))
 
 
 def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
-    """Return the state with the fields `changes` of one loop changed, and with `running` updated."""
+    """Return the state with `changes` set on one loop, and with `running` updated."""
     loop = changed(state.loop_chunks[place], **changes)
     running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
     return changed(
@@ -237,5 +237,5 @@ def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
 
 
 def changed(value: F, **changes: object) -> F:
-    """Return a copy of `value` with the fields `changes` changed."""
+    """Return a copy of `value` with `changes` set."""
     return value.model_copy(update=changes)

@@ -36,7 +36,7 @@ class SourcePiece(NamedTuple):
     entry: TranscriptEntry | str
     """the entry, or a text that says why it cannot be imported"""
     content: bytes = b""
-    """identifies the piece: the same piece in another file or at another place has the same content"""
+    """bytes that identify the piece: they are equal for the same piece in another file or at another place"""
 
 
 class Source:

@@ -121,7 +121,7 @@ class SubAgent:
         return failed(call, f"{self.name} only works in an agent's loop")
 
     def bound(self, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> Tool:
-        """Return the tool that starts the child sessions of one answer's calls."""
+        """Return the tool with which the calls of one answer start child sessions."""
         return cast("Tool", _Bound(self, run, snapshot, answer))
 
 

@@ -26,7 +26,7 @@ class ConcurrencyLimiter:
             self._semaphore.release()
 
     def slot(self) -> "Slot":
-        """Return a `Slot` for a session. If the worker has a free slot, the `Slot` takes it at once; see
+        """Return a `Slot` for a session. It takes a place at once if the worker has one free; see
         `Slot.take`."""
         return Slot(self._semaphore)
 

@@ -33,7 +33,7 @@ def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
 
     Args:
         value: the message.
-        dialect: the graph format. Only deviations from its spelling are stored in the origin.
+        dialect: the graph format. The origin stores only how `value` differs from the usual spelling of this format.
 
     Raises:
         DecodeError: the message does not have the graph format's form, or it is a live delta, which no lane stores.

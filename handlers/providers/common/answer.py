@@ -111,7 +111,7 @@ class Answer(Protocol):
 
 
 class AnswerState:
-    """The state of an answer that the readers of all providers share. Each provider's `Answer` derives from this class.
+    """Base class of each provider's `Answer`. Holds what reading an answer needs for any provider.
 
     Args:
         model: the requested model's name; None uses the model name in the response.

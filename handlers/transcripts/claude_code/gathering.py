@@ -37,9 +37,9 @@ class _Cluster:
 class Gathering:
     """Joins the lines of one Claude Code file that form one message; a `Gatherer`.
 
-    A gathered line, as `take` and `end` return it, holds an object. `line` is the first of the joined lines, with the
-    content of all of them. `parent` is the uuid of the entry that the line follows in the tree. `lines` holds the other
-    joined lines. A compaction also has `boundary`, the data of the boundary line before it.
+    `take` and `end` return gathered lines. Each holds an object with these keys. `line`: the first of the joined lines,
+    with the content of all. `parent`: the uuid of the entry that it follows in the tree. `lines`: the other joined
+    lines. `boundary`, only for a compaction: the data of the boundary line before it.
     """
 
     def __init__(self, bounds: TranscriptBounds) -> None:
