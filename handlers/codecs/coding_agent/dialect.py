@@ -24,7 +24,7 @@ def coding_agent_codec(*, provider: str | None = None, model: str | None = None,
 
     Args:
         provider, model: provider and model to record in answers that do not name them. Most answers do not. None leaves
-        them unknown.
+            them unknown.
         files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
             `files`.
     """
