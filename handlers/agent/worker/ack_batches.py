@@ -35,7 +35,7 @@ class AckBatcher:
     ) -> None:
         """
         Args:
-            acknowledged: called by `run` with each batch of acked work.
+            acknowledged: called by `run` with each batch that `flush` returns.
             health: gets the outcomes of "ack"; None makes a new `ServerHealth`.
             pause: seconds between two acks that the server refuses.
         """
@@ -95,8 +95,6 @@ class AckBatcher:
                 # Ack even if the release failed: otherwise the work stays with this worker for as long as the worker
                 # lives.
                 await self._consumer.ack(*works, seen=read_up_to, traces=traces, is_repeated=True)
-                if works:
-                    self._health.note(ACK, None)
             except Unavailable as error:
                 if isinstance(error, Refused) and error.is_of_server:
                     self._health.note(ACK, error)
@@ -107,6 +105,8 @@ class AckBatcher:
                 self._put_back(leases, works, read_up_to, traces)
                 self._some.set()
                 raise
+            # No refused ack is left to repeat, so the worker may fetch: the lost work is delivered to those that do.
+            self._health.note(ACK, None)
             return works
 
     def _put_back(

@@ -1,12 +1,14 @@
-"""Acks on a server without free memory: no work stays with the worker forever."""
+"""Acks that the server refuses or does not answer: no work stays with the worker forever."""
 
 import pytest
 
-from lanebus import UserMessage
+from lanebus import Bounds, UserMessage
+from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
+from lanebus.handlers.monitoring.server_health import ACK, ServerHealth
 from tests.handlers.agent.worker.test_worker_errors import working
 from tests.support.agent.agents import ScriptedModel, answer
 from tests.support.log.groups import pending, take_one
@@ -48,3 +50,21 @@ async def test_work_that_cannot_be_rescheduled_is_done_once_the_server_has_memor
         assert pending(valkey, "agents")
         valkey.do("CONFIG", "SET", "maxmemory", "0")
         await eventually(lambda: not pending(valkey, "agents"))
+
+
+async def test_a_refusal_is_over_once_no_ack_is_left_to_repeat(valkey: RealServer) -> None:
+    """Otherwise the worker would never fetch again: work whose ack is lost is delivered to those that fetch."""
+    bounds = Bounds(connection=ConnectionBounds(retrying_seconds=0.05))
+    async with valkey.bus(bounds=bounds) as bus, bus.consumer("agents", "w") as consumer:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        work = await take_one(consumer)
+        health = ServerHealth()
+        finishing = AckBatcher(bus.leases, consumer, health=health)
+        finishing.ack(work, 0)
+        valkey.do("ACL", "SETUSER", "default", "-hdel")
+        assert await finishing.flush() == ()
+        assert health.faults == {ACK: "NOPERM"}
+        valkey.kill()
+        assert await finishing.flush() == [work]  # lost, so it is delivered again
+        assert health.faults == {}
+        valkey.start()
