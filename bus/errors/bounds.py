@@ -16,8 +16,8 @@ __all__ = ("check_bounds",)
 def check_bounds(bounds: "DataclassInstance", key: str = "", *, zero: Collection[str] = ()) -> None:
     """Check every field of a dataclass of bounds. Call this function in `__post_init__`.
 
-    A field of type int must be an integer of 1 or more, a field of type float a finite number above 0. Any other field
-    must be a dataclass, which checks itself.
+    A field of type int must be an integer of 1 or more. A field of type float must be a finite number above 0. A field
+    of another type must be a dataclass, which checks itself.
 
     Args:
         bounds: the bounds.

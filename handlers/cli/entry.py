@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import TextIO, cast
+from typing import cast
 
 import click
 
@@ -46,14 +46,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     return code or 0
 
 
-def _show_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Print a warning as one line, without the file and line number that Python adds."""
-    del category, filename, lineno, file, line
+    del category
     tell(f"warning: {message}")

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -68,18 +68,10 @@ def logging_to_stderr(level: str, form: str) -> Generator[bool, None, None]:
         own.setLevel(levels[1])
 
 
-def _log_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _log_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Log a warning as JSON: an event, if it is of the server."""
     from lanebus.bus.bus import DurabilityWarning  # noqa: PLC0415  # loads the bus, which --help does not need
 
-    del filename, lineno, file, line
     if issubclass(category, DurabilityWarning):
         write_event(_log, ServerUnsafe(fault=str(message)))
     else:

@@ -68,7 +68,7 @@ class Overview:
 
 
 def overview_json(overview: Overview) -> dict[str, object]:
-    """Return the overview as a JSON object. Money is a number, as in the JSON of other commands."""
+    """Return the overview as a JSON object. US dollars are texts, as in the JSON of other commands."""
     pace = overview.pace
     dollars = None if pace is None or pace.dollars is None else format(pace.dollars, ".6f")
     return {

@@ -53,7 +53,7 @@ class Projection(Generic[S]):
     evolve: Callable[[S, Envelope], S]
     """Pure function that returns the state after one more entry. It is called with the selected entries in position
     order, never with a live delta. If it raises a `MessageError`, the entry is skipped and counted in
-    `Projected.unreadable`. Any other error ends the fold with `FoldFailed`."""
+    `Projected.unreadable`. Another error of lanebus ends the fold as it is, any other as `FoldFailed`."""
     forked: S | None = None
     """The initial state of a fork's own entries. With `forked`, the entries that a fork shares are counted only for its
     parent, so a sum over all sessions counts them once. None folds a fork from its first position, shared entries

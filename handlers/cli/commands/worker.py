@@ -159,7 +159,7 @@ async def _tell_namesake(bus: Bus, group: str, name: str) -> None:
     try:
         consumers = (await bus.group_status(group)).consumers
     except BusError:
-        return  # the worker itself tells of a server that does not answer
+        return  # the worker logs that the server does not answer
     for each in consumers:
         if each.name == name and each.is_alive:
             found = WorkerNameInUse(group=group, seconds=round(each.seen or 0.0, 3))

@@ -14,8 +14,8 @@ __all__ = ("calls_beside", "calls_out")
 def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCallBlock, ...]:
     """Return the calls in `values` whose ids are not in `known`, in order.
 
-    Two forms are read: the form of OpenAI's Chat Completions, and a flat object. Any other value is not a call. The
-    codec stores it only in the message's metadata.
+    A call has the form of OpenAI's Chat Completions, or is a flat object. The codec stores other values in
+    the message's metadata alone.
     """
     ids = set(known)
     found: list[ToolCallBlock] = []
