@@ -19,6 +19,11 @@ __all__ = (
 class Unavailable(BusError):
     """The server cannot be reached or cannot answer. A later retry may succeed."""
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same command may succeed later, without a change of the session or of the user's rights."""
+        return True
+
 
 class AnswerLost(Unavailable):
     """The connection ended before the complete answer arrived. It is unknown whether the command was executed.
@@ -63,7 +68,7 @@ class Refused(Unavailable):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same command may succeed later."""
+        """See `Unavailable`."""
         return self.code in _TRANSIENT
 
     @property
@@ -108,6 +113,11 @@ class LoginRefused(Refused):
         fault = f"{where} refused the user or password ({code})"
         Unavailable.__init__(self, fault, "correct it there, the bus keeps trying")
         self.code, self.command = code, ""
+
+    @property
+    def is_transient(self) -> bool:
+        """See `Unavailable`."""
+        return True
 
 
 class Redirected(Refused):

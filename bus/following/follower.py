@@ -6,10 +6,11 @@ from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed, SessionErased
+from lanebus.bus.errors import CursorTrimmed, SessionErased, Unavailable
 from lanebus.bus.following.ended_messages import EndedMessages
 from lanebus.bus.log.incarnations import require_same_log
 from lanebus.bus.reading.reader import Page, read_pages
+from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 
@@ -56,25 +57,35 @@ class Follower:
             Unavailable: as for `Session.follow`.
             Closed: as for `Session.follow`.
         """
+        has_started, backoff = False, Backoff(0.01, 0.5)
         while True:
-            subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
             try:
-                async with aclosing(self._past(subscription)) as past:
-                    async for items in past:
-                        for each in items:
-                            yield each
-                while (item := await self._next(subscription)) is not None:
-                    if isinstance(item, Notice):
-                        if (notice := self._accepted(item)) is not None:
-                            yield notice
-                    elif (cursor := item.cursor).is_after(self._cursor):
-                        self._cursor = cursor
-                        if not (self._options.live and self._ended.is_late(item)):
-                            yield item
-            finally:
-                subscription.close()
-            self._hub.fell_behind += 1
-            yield Notice("fellBehind", self._cursor)
+                subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
+                try:
+                    async with aclosing(self._past(subscription)) as past:
+                        async for items in past:
+                            has_started = True
+                            for each in items:
+                                yield each
+                    has_started = True
+                    backoff.reset()
+                    while (item := await self._next(subscription)) is not None:
+                        if isinstance(item, Notice):
+                            if (notice := self._accepted(item)) is not None:
+                                yield notice
+                        elif (cursor := item.cursor).is_after(self._cursor):
+                            self._cursor = cursor
+                            if not (self._options.live and self._ended.is_late(item)):
+                                yield item
+                finally:
+                    subscription.close()
+            except Unavailable as error:
+                if not (has_started and error.is_transient):
+                    raise
+                await backoff.wait()  # the cursor is after the last item that was yielded
+            else:
+                self._hub.fell_behind += 1
+                yield Notice("fellBehind", self._cursor)
 
     async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
         """Wait for the next item of the subscription.

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from lanebus.bus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, Unavailable
+from lanebus.bus.errors import DecodeError, MessageTooLarge, PreviewFull, Unavailable
 from lanebus.bus.previews.deltas import show_deltas, trim_deltas
 from lanebus.bus.publishing.limits import MESSAGE_LIMIT_BYTES
 from lanebus.bus.servers.backoff import Backoff
@@ -90,7 +90,7 @@ class PreviewWriter:
                 may_be_full = False
                 await self._trim_if_possible(session)
             except Unavailable as error:
-                if isinstance(error, Refused) and not error.is_transient:
+                if not error.is_transient:
                     raise
                 await backoff.wait()
 

@@ -237,7 +237,7 @@ class Publisher:
         try:
             await connection.call("SCRIPT", "LOAD", PUBLISH.text)
         except BaseException as error:
-            if not isinstance(error, Refused) or error.is_transient:
+            if not isinstance(error, Unavailable) or error.is_transient:
                 await connection.close()
                 raise
             # The server user may lack the right to load scripts. Then the recovery sends the script with the append.

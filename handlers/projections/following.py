@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lanebus.bus.errors import LogRolledBack, Unavailable, require_count
+from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.notice import Notice
@@ -63,17 +64,21 @@ async def follow(
         cursor = Cursor.of(after)
         with suppress(LogRolledBack):
             resumed = await _state_at(session, projection, cursor)
+    has_started, backoff = False, Backoff(0.01, 0.5)
     while True:
-        if resumed is None:
-            now = await project(session, projection)
-            yield now
-        else:
-            now, resumed = resumed, None
-        stored = now.position
-        reading = session.subscribe(lanes=projection.lanes, kinds=projection.kinds, after=now.cursor)
         try:
+            if resumed is None:
+                now = await project(session, projection)
+                has_started = True
+                yield now
+            else:
+                now, resumed = resumed, None
+            stored = now.position
+            reading = session.subscribe(lanes=projection.lanes, kinds=projection.kinds, after=now.cursor)
             async with aclosing(reading) as items:
                 async for item in items:
+                    has_started = True
+                    backoff.reset()
                     if not isinstance(item, Notice):
                         now = folded(projection, now, item)
                         yield now
@@ -84,6 +89,11 @@ async def follow(
                         with suppress(Unavailable):  # the next checkpoint includes these entries too
                             await _store_later(session, projection, now)
         except LogRolledBack:
+            continue
+        except Unavailable as error:  # the server went away after a rollback, before the log was read again
+            if not (has_started and error.is_transient):
+                raise
+            await backoff.wait()
             continue
         return
 

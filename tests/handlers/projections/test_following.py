@@ -6,14 +6,14 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus import Cursor, ExtensionMessage, UserMessage
+from lanebus import Cursor, ExtensionMessage, Unavailable, UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.errors import DecodeError, SessionErased
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.following import follow
 from lanebus.handlers.projections.projection import Projected, look, project, rebuild
 from tests.support.log.said import said
-from tests.support.servers.real import AnyServer, RealServer
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 __all__ = ()
 
@@ -176,3 +176,30 @@ async def test_following_an_erased_session_ends_with_its_error(one: RealServer) 
             await session.erase()
             with pytest.raises(SessionErased):
                 await anext(states)
+
+
+async def test_following_waits_for_a_server_that_dies_after_a_rollback(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        session, found = bus.session("s"), list[tuple[Said, int]]()
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # when it notices shows nowhere else
+        async with aclosing(follow(session, heard)) as states, anyio.create_task_group() as tasks:
+
+            async def take_more() -> None:
+                found.extend(await take(states, 2))
+
+            await anext(states)
+            await session.publish(said("a"))
+            assert await take(states, 1) == [(("a",), 1)]
+            valkey.do("FLUSHALL")
+            valkey.kill()
+            valkey.start()
+            await eventually(lambda: hub.followed == {})
+            valkey.kill()
+            tasks.start_soon(take_more)
+            for _ in range(10):  # meanwhile the projection finds that the server is gone
+                with pytest.raises(Unavailable):
+                    await session.head()
+            valkey.start()
+            async with valkey.bus() as other:
+                await other.session("s").publish(said("b"))
+        assert found[-1] == (("b",), 1)

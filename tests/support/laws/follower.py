@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from lanebus import Cursor, Envelope, Lane, Session, Unavailable
 
@@ -20,12 +20,15 @@ class Follower:
 
     async def _follow(self, session: Session) -> None:
         try:
-            while not self.found:  # only a follower that has started waits for a lost server
-                with suppress(Unavailable):
+            while True:
+                try:
                     async with aclosing(session.follow(lanes=self.lanes, after=self.after)) as entries:
                         async for envelope in entries:
                             self.found.append(envelope)
                             self._news.set()
+                except Unavailable:
+                    if self.found:  # only a follower that has started waits for a lost server
+                        raise
         finally:
             self._news.set()
 
