@@ -22,6 +22,8 @@ class LogBounds:
     """Maximum number of entries of one stream in a reply."""
     heads: int = 500
     """Maximum number of heads in a reply. A larger number would delay other commands."""
+    catalog_notices: int = 128
+    """Number of change notices of each bucket that are read to find the sessions that changed last."""
     buckets: int = 8
     """Maximum number of buckets whose sessions are listed in one round trip."""
     incarnations: int = 8

@@ -1,7 +1,8 @@
 """The catalog of a namespace: its sessions, the most recently changed first, a page at a time.
 
-The order is that of the heads' `updated`. The server selects the newest of each bucket, so that a page of 100,000
-sessions needs no read of 100,000 heads.
+The order is that of the heads' `updated`. The first page is read from the newest change notices, if these name enough
+sessions. Else the server selects the newest of each bucket, so that a page of 100,000 sessions needs no read of
+100,000 heads.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_scripts
+from lanebus.bus.servers.replies import call_all
 from lanebus.bus.wire.keys import check_agent
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class CatalogPage(NamedTuple):
 
     heads: tuple[SessionHead, ...]
     """heads of the page's sessions, the most recently changed first"""
-    matching: int
-    """number of all sessions of the agent in the wanted state"""
+    matching: int | None
+    """number of all sessions of the agent in the wanted state; None if they were not counted"""
     has_more: bool
     """whether the list continues with older sessions"""
 
@@ -45,6 +47,14 @@ class _Found(NamedTuple):
     age: int
     """minus the time of the last append, ms"""
     key: str
+    session: str
+
+
+class _Changed(NamedTuple):
+    """A session and the time of its newest change notice."""
+
+    time: int
+    """ms"""
     session: str
 
 
@@ -90,7 +100,11 @@ class SessionCatalog:
         """
         named = None if agent is None else check_agent(agent)
         log, place = self._log, ("", "")
-        if after is not None:
+        if after is None:
+            page = await self._first_page(limit, state, named)
+            if page is not None:
+                return page
+        else:
             place = (str(round((await log.head(after)).updated * 1000)), log.keys.head(after))
         matching, found = 0, list[_Found]()
         for buckets in batched(range(log.keys.buckets), log.bounds.buckets):
@@ -108,7 +122,67 @@ class SessionCatalog:
         heads = await log.heads([each.session for each in newest[:limit]])
         return CatalogPage(tuple(heads), matching, len(newest) > limit)
 
+    async def _first_page(self, limit: int, state: SessionState, agent: str | None) -> CatalogPage | None:
+        """Return the newest sessions that the change notices name; None if these are too few for a page.
+
+        A session without a notice among those read changed before the oldest of them. Only sessions that changed later
+        than that are listed, as no other session can be newer.
+        """
+        notices = await self._notices()
+        if notices is None:
+            return None
+        changed, since = notices
+        some = changed[: 2 * (limit + 1)]
+        since = max([since, *(each.time for each in changed[len(some) : len(some) + 1])])
+        heads = await self._log.heads([each.session for each in some])
+        found = [
+            head
+            for head in sorted(heads, key=lambda head: (-head.updated, self._log.keys.head(head.session)))
+            if round(head.updated * 1000) > since and _is_wanted(head, state, agent)
+        ]
+        if len(found) <= limit:
+            return None
+        counts = await self._log.agents() if state == "any" else None
+        matching = None if counts is None else sum(counts.values()) if agent is None else counts.get(agent, 0)
+        return CatalogPage(tuple(found[:limit]), matching, has_more=True)
+
+    async def _notices(self) -> tuple[list[_Changed], int] | None:
+        """Return the sessions of the newest change notices, the newest first, and the time before which some may lack.
+
+        None if a bucket has sessions and no notices.
+        """
+        log, keys = self._log, self._log.keys
+        count, since, newest = log.bounds.catalog_notices, 0, dict[str, int]()
+        for buckets in batched(range(keys.buckets), log.bounds.buckets):
+            commands: list[Sequence[Argument]] = []
+            for bucket in buckets:
+                commands.append(("XREVRANGE", keys.index(bucket), "+", "-", "COUNT", count))
+                commands.append(("HLEN", keys.sessions(bucket)))
+            replies = await call_all(log.pool, commands)
+            for reply, fields in zip(replies[::2], replies[1::2], strict=True):
+                entries = cast("list[tuple[bytes, list[bytes]]]", reply)
+                if not entries and fields:
+                    return None
+                for id, pairs in entries:
+                    newest.setdefault(pairs[1].decode(), int(id.partition(b"-")[0]))
+                since = max(since, int(entries[-1][0].partition(b"-")[0]) if entries else 0)
+        return sorted((_Changed(time, session) for session, time in newest.items()), reverse=True), since
+
     async def _ask(self, keys: Sequence[Sequence[str]], arguments: Sequence[Argument]) -> list[list[int]]:
         calls = [(each, arguments) for each in keys]
         replies = await run_scripts(self._log.pool, _NEWEST, calls) if calls else []
         return [[int(cast("bytes | int", part)) for part in cast("Sequence[object]", reply)] for reply in replies]
+
+
+def _is_wanted(head: SessionHead, state: SessionState, agent: str | None) -> bool:
+    """Whether a session is to be listed. scripts/newest.lua decides the same."""
+    if head.is_erased or (agent is not None and head.agent != agent):
+        return False
+    return {
+        "any": True,
+        "open": not head.is_closed,
+        "closed": head.is_closed,
+        "forked": head.origin is not None,
+        "trimmed": head.trimmed > 0,
+        "archived": head.archived > 0,
+    }[state]

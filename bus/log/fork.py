@@ -116,9 +116,19 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared, agent: str)
         SessionErased: a session with this id was erased; nothing was written.
     """
     keys, cursor = log.keys, shared.cursor
-    names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
+    bucket = keys.bucket(child)
+    names = (keys.head(child), keys.checkpoints(child), keys.sessions(bucket), keys.index(bucket))
     incarnations = " ".join(each.token for each in shared.incarnations)
-    arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed, agent)
+    arguments = (
+        child,
+        parent,
+        str(cursor),
+        cursor.position,
+        incarnations,
+        shared.trimmed,
+        agent,
+        *log.work.notice_trim,
+    )
     reply = await log.run(_FORK, names, arguments)
     if reply == b"erased":
         raise SessionErased(child)

@@ -1,9 +1,9 @@
 -- Create a session as a fork. The shared entries must be pinned at the parent, which may be on another server (pin.lua).
 --
--- KEYS  1 head hash · 2 checkpoints hash · 3 sessions hash
+-- KEYS  1 head hash · 2 checkpoints hash · 3 sessions hash · 4 stream of change notices
 -- ARGV  1 session id · 2 parent's id · 3 cursor of the last shared entry · 4 position of this entry · 5 incarnations of
 --       the shared entries, or "" · 6 highest shared position that cannot be read, or 0 · 7 the fork's agent, or "" for
---       the agent of its first append
+--       the agent of its first append · 8 and 9 MAXLEN arguments of the change notices
 --
 -- Returns "forked", also for a repeat. Otherwise nothing was written: "erased", or { "exists", the session's parent, the
 -- cursor of its last shared entry }. If the existing session is not a fork, parent and cursor are "".
@@ -30,4 +30,5 @@ if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'incarnations', ARGV[5], 'incarnation', string.match(ARGV[5], '[^ ]+$'))
 end
 if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'trimmed', ARGV[6]) end
+redis.call('XADD', KEYS[4], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', ARGV[1], 'z', ARGV[4])
 return 'forked'

@@ -141,7 +141,8 @@ async def _sessions(bus: Bus, *, query: _Query) -> _Found:
     else:
         page = await newest(query.limit or sys.maxsize - 1)
         heads, last = list(page.heads), page.heads[-1].session if page.has_more else ""
-        left_out = f"{count(len(heads))} of {count(page.matching)} sessions"
+        of_all = "" if page.matching is None else f" of {count(page.matching)}"
+        left_out = f"{count(len(heads))}{of_all} sessions"
     lines = await session_lines(bus, heads=heads)
     served = await bus.live_workers()
     more = f"{left_out}; the next page: --after {last}, all: --limit 0" if last else ""

@@ -1,0 +1,97 @@
+"""The list of sessions, the most recently changed first."""
+
+from itertools import pairwise
+
+import pytest
+
+from lanebus import Bus
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.log.catalog import SessionState
+from lanebus.bus.wire.keys import Keys
+from tests.support.log.said import said
+from tests.support.servers.bounded import TINY
+from tests.support.servers.real import AnyServer, RealServer
+from tests.support.suite.scale import randomness
+
+__all__ = ()
+
+STATES: tuple[SessionState, ...] = ("any", "open", "closed", "forked", "trimmed", "archived")
+FEW = Bounds(log=LogBounds(catalog_notices=3))
+
+
+async def fill(bus: Bus, seed: str, steps: int = 60) -> None:
+    """Publish, fork, close, trim and erase at random, so that sessions change in no order of their names."""
+    random = randomness(seed)
+    for number in range(steps):
+        session = bus.session(f"s{random.randrange(14)}", agent=random.choice(["support", "billing"]))
+        head = await session.head()
+        if head.is_erased:
+            continue
+        if not head.position or head.is_closed or number % 3:
+            await (session.reopen() if head.is_closed else session.publish(said(str(number))))
+        elif number % 4 == 0:
+            await session.close()
+        elif number % 5 == 0:
+            await session.fork(id=f"fork{number}")
+        elif number % 7 == 0:
+            await session.erase(force=True)
+        elif not head.trimmed:
+            await session.trim(head.position, force=True)
+
+
+async def listed(bus: Bus, limit: int, state: SessionState, agent: str | None) -> list[str]:
+    """The ids of all pages."""
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        page = await bus.catalog.newest(limit, state=state, agent=agent, after=after)
+        found += [head.session for head in page.heads]
+        if not page.has_more:
+            return found
+        assert len(page.heads) == limit
+        after = page.heads[-1].session
+
+
+@pytest.mark.parametrize("bounds", [None, FEW, TINY], ids=["default", "few notices", "tiny"])
+async def test_pages_name_every_session_once_and_in_the_order_of_their_changes(
+    server: AnyServer, bounds: Bounds | None
+) -> None:
+    async with server.bus() as bus:
+        await fill(bus, "catalog")
+    async with server.bus(bounds=bounds) as bus:
+        everything = [head for head in await bus.catalog.all() if not head.is_erased]
+        times = {head.session: head.updated for head in everything}
+        for state in STATES:
+            for agent in (None, "support"):
+                whole = (await bus.catalog.newest(1_000, state=state, agent=agent)).heads
+                for limit in (1, 2, 5, 30):
+                    found = await listed(bus, limit, state, agent)
+                    assert found == [head.session for head in whole]
+                    assert all(times[one] >= times[other] for one, other in pairwise(found))
+        assert await listed(bus, 4, "any", None) == sorted(times, key=lambda name: (-times[name], Keys().head(name)))
+
+
+async def test_the_first_page_is_read_from_the_change_notices_alone(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        for number in range(400):  # each bucket has an old notice
+            await bus.session(f"s{number}").publish(said("x"))
+        await bus.session("s3").fork(id="f")
+        for number in range(400):  # the list of sessions, which a whole search would read
+            valkey.do("HDEL", Keys().sessions(Keys().bucket(f"s{number}")), f"s{number}")
+        page = await bus.catalog.newest(3)
+        newest, *others = [head.session for head in page.heads]
+        assert (newest, {*others}) == ("f", {"s398", "s399"})  # published in one millisecond, perhaps
+        assert (page.matching, page.has_more) == (401, True)
+
+
+async def test_without_notices_all_sessions_are_searched(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        for number in range(6):
+            await bus.session(f"s{number}").publish(said("x"))
+        for bucket in range(bus.buckets):
+            valkey.do("DEL", Keys().index(bucket))
+        await bus.session("s2").publish(said("y"))
+        page = await bus.catalog.newest(2)
+        assert [head.session for head in page.heads] == ["s2", "s5"]
+        assert page.matching == 6
