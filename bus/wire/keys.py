@@ -12,7 +12,7 @@
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
 | ns:{b}:sessions | hash | session -> its time of creation and its agent, see below | member with its session |
 | ns:{b}:forged | stream | quarantine: entries of foreign clients, moved out of a lane | capped |
-| ns:{b}:index | stream | change notices for followers, one for each append; may be lost | capped |
+| ns:{b}:index | stream | change notices for followers, one for each append and fork; may be lost | capped |
 | ns:{b}:order:<agent> | sorted set | session -> order number of its last wake-up, see below | member with session |
 | ns:{b}:woken | hash | session -> position of its newest waking entry, see below | member with its session |
 | ns:{b}:wakeups | stream | wake-ups for workers; may be lost or deleted | capped |

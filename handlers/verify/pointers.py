@@ -68,12 +68,12 @@ def _take_pointer(pointers: Pointers, entry: Entry, only: str | None) -> None:
     session, position = named.get(b"s", b"").decode(errors="replace"), named.get(b"z", b"")
     try:
         check_session_id(session)
-        number = int(position) if position.isdigit() and len(position) < 19 else 0
+        number = int(position) if position.isdigit() and len(position) < 19 else None
     except InvalidSessionId:
-        number = 0
+        number = None
     if only not in {None, session}:
         return
-    if number:
+    if number is not None:  # 0 is that of a fork without shared entries
         pointers.highest[session] = max(pointers.highest.get(session, 0), number)
     else:
         pointers.bad.append(f"pointer {entry[0].decode()} of the index is invalid: {look(b' '.join(fields))}")

@@ -45,6 +45,7 @@ TINY = Bounds(
         page_bytes=65_536,
         page_entries=50,
         heads=3,
+        catalog_notices=2,
         buckets=3,
         incarnations=3,
         producers=2,
