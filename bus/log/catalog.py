@@ -163,8 +163,9 @@ class SessionCatalog:
                 entries = cast("list[tuple[bytes, list[bytes]]]", reply)
                 if not entries and fields:
                     return None
-                for id, pairs in entries:
-                    newest.setdefault(pairs[1].decode(), int(id.partition(b"-")[0]))
+                for id, words in entries:
+                    if words[0] == b"s":  # else a foreign client wrote it
+                        newest.setdefault(words[1].decode(errors="replace"), int(id.partition(b"-")[0]))
                 since = max(since, int(entries[-1][0].partition(b"-")[0]) if entries else 0)
         return sorted((_Changed(time, session) for session, time in newest.items()), reverse=True), since
 
