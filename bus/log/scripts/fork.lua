@@ -30,5 +30,5 @@ if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'incarnations', ARGV[5], 'incarnation', string.match(ARGV[5], '[^ ]+$'))
 end
 if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'trimmed', ARGV[6]) end
-redis.call('XADD', KEYS[4], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', ARGV[1], 'z', ARGV[4])
+redis.pcall('XADD', KEYS[4], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', ARGV[1], 'z', ARGV[4])
 return 'forked'
