@@ -83,7 +83,8 @@ async def test_the_first_page_is_read_from_the_change_notices_alone(valkey: Real
         valkey.do("XADD", Keys().index(1), "*", "other", "x")
         page = await bus.catalog.newest(3)
         newest, *others = [head.session for head in page.heads]
-        assert (newest, {*others}) == ("f", {"s398", "s399"})  # published in one millisecond, perhaps
+        assert newest == "f"
+        assert {*others} < {"s396", "s397", "s398", "s399"}  # published in one millisecond, perhaps
         assert (page.matching, page.has_more) == (401, True)
 
 

@@ -45,11 +45,20 @@ def bound_page(server: RealServer, entries: int) -> None:
     server.bounds = replace(Bounds(), log=LogBounds(page_entries=entries))
 
 
-async def notice_outage(session: Session) -> None:
-    """Give a follower time to find its server gone: as many calls fail meanwhile as a follower makes in one try."""
+async def outlive(server: RealServer, follower: Held) -> None:
+    """Kill the server, let the follower go, and start the server again. The follower then gets everything once.
+
+    Ten failed calls in between give the follower time to find the server gone: one try of a follower makes fewer.
+    """
+    server.kill()
+    follower.go.set()
     for _ in range(10):
         with pytest.raises(Unavailable):
-            await session.head()
+            await follower.session.head()
+    server.start()
+    await eventually(follower.has(COUNT))
+    assert follower.error is None
+    assert_gap_free(follower.seen)
 
 
 async def test_the_server_dies_while_a_follower_reads_stored_entries(process: RealServer) -> None:
@@ -60,13 +69,7 @@ async def test_the_server_dies_while_a_follower_reads_stored_entries(process: Re
             await session.publish(said("x"))
         follower = held(session, tasks)
         await eventually(follower.has(1))
-        process.kill()
-        follower.go.set()
-        await notice_outage(session)
-        process.start()
-        await eventually(follower.has(COUNT))
-        assert follower.error is None
-        assert_gap_free(follower.seen)
+        await outlive(process, follower)
         tasks.cancel_scope.cancel()
 
 
@@ -79,13 +82,7 @@ async def test_the_server_dies_before_a_slow_follower_reads_the_log_again(proces
         for _ in range(COUNT - 1):
             await session.publish(said("x"))
         await eventually(fast.has(COUNT))
-        process.kill()
-        slow.go.set()
-        await notice_outage(session)
-        process.start()
-        await eventually(slow.has(COUNT))
-        assert slow.error is None
-        assert_gap_free(slow.seen)
+        await outlive(process, slow)
         tasks.cancel_scope.cancel()
 
 
