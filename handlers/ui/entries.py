@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple, Self
 
-from lanebus.bus.errors import BusError, DecodeError
+from lanebus.bus.errors import BusError, DecodeError, SessionErased
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
@@ -60,7 +60,10 @@ async def entries_json(
         BusError: the first entries cannot be read. If later ones cannot, the answer ends before them with `more`, and
             the next request gets the error.
     """
-    end = (await session.head()).position
+    head = await session.head()
+    if head.is_erased:
+        raise SessionErased(session.id)
+    end = head.position
     end = end if query.until is None else min(query.until, end)
     last, size = min(query.after.position + bounds.page_entries, end), 0
     cursor = query.after

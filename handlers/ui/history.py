@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import anyio
 
+from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
@@ -60,6 +61,8 @@ class History:
             BusError: the errors of `Session.read`.
         """
         head = await session.head()
+        if head.is_erased:
+            raise SessionErased(session.id)
         until = head.position if until is None else min(until, head.position)
         count = self._first_count(head)
         while after.position < until:
