@@ -136,7 +136,13 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
 
 
 async def approve(
-    session: Session, turn_id: TurnId | str, tool_call_id: str, *, by: str | None = None, key: str | None = None
+    session: Session,
+    turn_id: TurnId | str,
+    tool_call_id: str,
+    *,
+    call_hash: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
 ) -> Receipt:
     """Approve a tool call that waits for a person, so that it runs.
 
@@ -146,6 +152,8 @@ async def approve(
         session: the session.
         turn_id: the turn of the call. A text such as "support-42.main.3#0" or "main.3#0" is accepted too.
         tool_call_id: the call's id.
+        call_hash: `ToolCallBlock.call_hash` of the call that the person saw; a call with another hash is not approved.
+            None approves the call unseen.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
@@ -154,7 +162,9 @@ async def approve(
         BusError: as for `Session.publish`.
     """
     turn = _turn_id(session, turn_id)
-    return await send(session, _made(Approve, turn_id=turn, tool_call_id=tool_call_id, by=by), key=key)
+    return await send(
+        session, _made(Approve, turn_id=turn, tool_call_id=tool_call_id, call_hash=call_hash, by=by), key=key
+    )
 
 
 async def deny(

@@ -53,7 +53,8 @@ class UiBounds:
     read_bytes: int = 1_048_576
     """bytes of entries that a response reads before it sends them; a single entry may be larger"""
     read_entries: int = 16
-    """maximum number of entries that a response reads at once, if the session is larger than `read_bytes`"""
+    """maximum number of entries that a response reads at once, if the session is larger than a share of `memory_bytes`.
+    Entries after small ones may be large"""
     reads: int = 2
     """number of reads of entries at the same time"""
     answer_bytes: int = 8 * 1_048_576

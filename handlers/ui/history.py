@@ -86,9 +86,9 @@ class History:
         """Return how many positions to read at once, if entries have about `entry_bytes`."""
         # A fork reads entries of other sessions, and an archive holds trimmed ones: the head does not count their bytes.
         is_whole = head.origin is None and head.trimmed == 0
-        if is_whole and head.size_bytes <= self._bounds.read_bytes:
-            return self._bounds.page_entries
-        return min(max(self._bounds.read_bytes // max(entry_bytes, 1), 1), self._bounds.read_entries)
+        is_small = is_whole and head.size_bytes <= self._bounds.memory_bytes // (2 * self._bounds.reads)
+        most = self._bounds.page_entries if is_small else self._bounds.read_entries
+        return min(max(self._bounds.read_bytes // max(entry_bytes, 1), 1), most)
 
     async def _read(
         self, session: Session, after: Cursor, until: int, render: Callable[[Envelope], bytes], lanes: Collection[Lane]

@@ -24,6 +24,7 @@ from lanebus.handlers.ui.auth import may_write
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.call import call_view
 from lanebus.handlers.ui.entries import EntriesQuery, entries_json
 from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.history import History
@@ -72,6 +73,7 @@ class Api:
             posted(f"{session}/commands", self.post_command),
             posted(f"{session}/agent", self.post_agent),
             Route(f"{session}/status", self.status),
+            Route(f"{session}/call", self.call),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),
         ]
@@ -181,6 +183,15 @@ class Api:
         """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
         session = self._session(request)
         return self._view(lambda: status_view(self._views, session))
+
+    async def call(self, request: Request) -> Response:
+        """Return the tool call `?id=` of the newest loop with all its arguments as `text`, and their `callHash`. 404 if
+        there is none.
+
+        An approval with the hash as `callHash` is refused if the call has other arguments.
+        """
+        session, call_id = self._session(request), request.query_params.get("id", "")
+        return self._view(lambda: call_view(self._views, session, call_id))
 
     async def turns(self, request: Request) -> Response:
         """Return the newest turns, with their tools and usage."""
