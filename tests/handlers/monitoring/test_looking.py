@@ -55,6 +55,7 @@ ROUTES = (
     "/api/sessions/s",
     "/api/sessions/s/entries",
     "/api/sessions/s/status",
+    "/api/sessions/s/call",
     "/api/sessions/s/turns",
     "/api/sessions/s/usage",
 )

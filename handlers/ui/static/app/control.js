@@ -23,15 +23,16 @@ const RETRY_MS = 2500;
 /** Request the whole call: what is approved must be seen. Null until it is loaded. */
 function useCall(session, call) {
   const [found, setFound] = useState(null);
+  const of = `${call.turnId?.loopId}#${call.turnId?.turnIndex} ${call.toolCallId}`;
   useEffect(() => {
     let isOver = false;
     let timer = null;
     const load = async () => {
       try {
         const answer = await getCall(session, call.toolCallId);
-        if (!isOver) setFound({ of: call.toolCallId, answer });
+        if (!isOver) setFound({ of, answer });
       } catch (error) {
-        if (!isOver) setFound({ of: call.toolCallId, fault: error.message });
+        if (!isOver) setFound({ of, fault: error.message });
         if (!isOver) timer = setTimeout(load, RETRY_MS);
       }
     };
@@ -40,8 +41,8 @@ function useCall(session, call) {
       isOver = true;
       clearTimeout(timer);
     };
-  }, [session, call.toolCallId, call.turnId?.loopId, call.turnId?.turnIndex]);
-  return found?.of === call.toolCallId ? found : null;
+  }, [session, of]);
+  return found?.of === of ? found : null;
 }
 
 /** Return the worker's answer to a command, or null if the worker has not answered yet. */

@@ -182,11 +182,11 @@ export class PreviewRow extends Component {
 
   render({ preview }, { isBroken }) {
     if (isBroken) return html`<li class="row llm preview" data-message=${String(preview.id)}><div class="cell left"><div class="failure">This preview cannot be drawn.</div></div></li>`;
-    return previewRow(preview);
+    return html`<${Preview} preview=${preview} />`;
   }
 }
 
-function previewRow(preview) {
+function Preview({ preview }) {
   return html`<li class="row llm preview" data-message=${preview.id}>
     <div class="cell left">
       <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is writing">
