@@ -10,11 +10,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from lanebus.handlers.ui.bounds import HttpBounds
@@ -56,7 +56,7 @@ class Connection(H11Protocol):
         self._bounds = bounds
         self._waits_since: float | None = None
         self._unsent, self._unsent_since = 0, 0.0
-        inner: ASGIApp = config.loaded_app
+        inner = cast("ASGIApp", self.app)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             scope[_ABORT] = self.abort
@@ -88,7 +88,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle data of the client."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete:
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = time.monotonic()

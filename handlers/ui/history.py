@@ -84,7 +84,7 @@ class History:
 
     def _next_count(self, head: SessionHead, entry_bytes: int) -> int:
         """Return how many positions to read at once, if entries have about `entry_bytes`."""
-        # A fork reads entries of other sessions, and an archive holds trimmed ones: the head does not count their bytes.
+        # The head does not count the entries that a fork shares with its parent, nor those in an archive.
         is_whole = head.origin is None and head.trimmed == 0
         is_small = is_whole and head.size_bytes <= self._bounds.memory_bytes // (2 * self._bounds.reads)
         most = self._bounds.page_entries if is_small else self._bounds.read_entries

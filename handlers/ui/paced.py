@@ -7,7 +7,6 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lanebus.bus.errors import BusError
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
@@ -26,7 +25,7 @@ class PieceSender:
         """whether only a part of the bytes of the last `send` was sent"""
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. If the client accepts no piece for `UiBounds.send_seconds`, disconnect it and wait for the end."""
+        """Send bytes. If the client accepts no piece for `UiBounds.send_seconds`, disconnect it."""
         async with self._lock:
             self.is_within = True
             for start in range(0, len(data), self._bounds.piece_bytes):
@@ -67,7 +66,7 @@ class PacedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the body has ended or the client is gone."""
-        failure: BusError | None = None
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
             abort = abort_of(scope, tasks.cancel_scope.cancel)
@@ -75,7 +74,7 @@ class PacedResponse(Response):
                 tasks.start_soon(self._abort_in_the_end, share)
                 try:
                     first = await anext(parts)
-                except BusError as error:
+                except Exception as error:  # noqa: BLE001  # raised again below, outside of the task group
                     failure = error
                 else:
                     await self._send_all(first, parts, PieceSender(send, share, self._bounds), send)

@@ -35,6 +35,8 @@ FIELDS = (
 )
 NO_DATA: tuple[JsonValue, ...] = (None, 5, True, "x", [], [[]], {}, 1e300, -1, "\u202e")
 
+MALFORMED: tuple[JsonValue, ...] = (5, {"toolName": 5, "reason": 5}, {"toolName": {}, "reason": []}, [1], "x", None)
+
 
 def drawn_value(random: random.Random, depth: int = 0) -> JsonValue:
     if depth > 2 or random.random() < 0.6:
@@ -55,8 +57,8 @@ async def test_a_malformed_event_does_not_hide_the_entries_after_it(browser: Sha
         await page.goto(served.url)
         await page.goto(f"{served.base}/#/s/s1")
         for kind in ("agent.tool.started", "agent.input.rejected", "agent.progress"):
-            for data in (5, {"toolName": 5, "reason": 5}, {"toolName": {}, "reason": []}, [1], "x", None):
-                await session.publish(ExtensionMessage.of(kind, cast("JsonValue", data)))
+            for data in MALFORMED:
+                await session.publish(ExtensionMessage.of(kind, data))
         await session.publish(ExtensionMessage.of("agent.ended", {"turns": {}, "stopReason": [[]]}))
         receipt = await session.publish(UserMessage.text("still here"))
         await is_alive(page, receipt.position)

@@ -169,40 +169,47 @@ async def test_a_client_that_sends_no_complete_header_is_disconnected() -> None:
 
 
 async def test_a_client_that_sends_its_body_too_slowly_is_refused() -> None:
-    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(body_seconds=0.1)) as served:
-        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
-            head = f"POST /api/sessions/s/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-            rest = f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{{"
-            await stream.send((head + rest).encode())
-            assert (await _closed(stream)).startswith(b"HTTP/1.1 408 ")
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=UiBounds(body_seconds=0.1)) as served,
+        await anyio.connect_tcp("127.0.0.1", served.port) as stream,
+    ):
+        head = f"POST /api/sessions/s/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        rest = f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{{"
+        await stream.send((head + rest).encode())
+        assert (await _closed(stream)).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed() -> None:
-    async with temporary_bus() as bus, serving(bus) as served:
-        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
-            head = f"POST /api/sessions/s/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-            lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-            hidden = "0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"
-            await stream.send((head + lengths + hidden).encode())
-            received = await _closed(stream)
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        await anyio.connect_tcp("127.0.0.1", served.port) as stream,
+    ):
+        head = f"POST /api/sessions/s/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+        hidden = "0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        await stream.send((head + lengths + hidden).encode())
+        received = await _closed(stream)
     assert received.startswith(b"HTTP/1.1 400 ")
     assert received.count(b"HTTP/1.1") == 1
 
 
 async def test_connections_beyond_the_limit_are_refused_and_the_others_are_served() -> None:
-    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(http=HttpBounds(connections=2))) as served:
-        async with (
-            client_of(served) as client,
-            client.sse("/api/sessions/s/events") as source,
-            await anyio.connect_tcp("127.0.0.1", served.port),
-        ):
-            assert source.response.status_code == 200
-            async with await anyio.connect_tcp("127.0.0.1", served.port) as third:
-                assert (await _closed(third)).startswith(b"HTTP/1.1 503 ")
-            await bus.session("s").publish(ExtensionMessage.of("tick"))
-            async for event in source:
-                if event.event == "entry":
-                    break
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=UiBounds(http=HttpBounds(connections=2))) as served,
+        client_of(served) as client,
+        client.sse("/api/sessions/s/events") as source,
+        await anyio.connect_tcp("127.0.0.1", served.port),
+    ):
+        assert source.response.status_code == 200
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as third:
+            assert (await _closed(third)).startswith(b"HTTP/1.1 503 ")
+        await bus.session("s").publish(ExtensionMessage.of("tick"))
+        async for event in source:
+            if event.event == "entry":
+                break
 
 
 async def test_entries_are_returned_in_answers_of_bounded_size_that_continue_after_a_cursor() -> None:
