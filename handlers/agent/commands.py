@@ -9,15 +9,12 @@ text.
 Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import anyio
-from pydantic import ValidationError
-from pydantic.alias_generators import to_snake
 
 from lanebus.bus.errors import (
     Conflict,
-    InvalidArgument,
     KeyTooLong,
     SessionClosed,
     require_instance,
@@ -34,6 +31,7 @@ from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.command_arguments import make_control, read_turn_id
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
 from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
@@ -52,9 +50,6 @@ __all__ = (
     "send",
     "steer",
 )
-
-
-_ControlT = TypeVar("_ControlT", bound=Control)
 
 
 async def abort(
@@ -82,7 +77,7 @@ async def abort(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Abort, loop_id=loop_id, when=when, reason=reason, by=by), key=key)
+    return await send(session, make_control(Abort, loop_id=loop_id, when=when, reason=reason, by=by), key=key)
 
 
 async def steer(
@@ -111,7 +106,7 @@ async def steer(
         BusError: as for `Session.publish`.
     """
     return await send(
-        session, _made(Steer, position=UNKNOWN_POSITION, when=when, by=by), as_user_message(said), key=key
+        session, make_control(Steer, position=UNKNOWN_POSITION, when=when, by=by), as_user_message(said), key=key
     )
 
 
@@ -161,9 +156,9 @@ async def approve(
         DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
-    turn = _turn_id(session, turn_id)
+    turn = read_turn_id(session, turn_id)
     return await send(
-        session, _made(Approve, turn_id=turn, tool_call_id=tool_call_id, call_hash=call_hash, by=by), key=key
+        session, make_control(Approve, turn_id=turn, tool_call_id=tool_call_id, call_hash=call_hash, by=by), key=key
     )
 
 
@@ -190,8 +185,10 @@ async def deny(
         DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
-    turn = _turn_id(session, turn_id)
-    return await send(session, _made(Deny, turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
+    turn = read_turn_id(session, turn_id)
+    return await send(
+        session, make_control(Deny, turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key
+    )
 
 
 async def pause(
@@ -208,7 +205,7 @@ async def pause(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Pause, reason=reason, by=by), key=key)
+    return await send(session, make_control(Pause, reason=reason, by=by), key=key)
 
 
 async def handoff(
@@ -231,7 +228,7 @@ async def handoff(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Handoff, to=to, reason=reason, by=by), key=key)
+    return await send(session, make_control(Handoff, to=to, reason=reason, by=by), key=key)
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -245,7 +242,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Resume, by=by), key=key)
+    return await send(session, make_control(Resume, by=by), key=key)
 
 
 async def request_compaction(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -261,7 +258,7 @@ async def request_compaction(session: Session, *, by: str | None = None, key: st
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Compact, by=by), key=key)
+    return await send(session, make_control(Compact, by=by), key=key)
 
 
 async def answered(session: Session, command: Receipt, *, seconds: float | None = None) -> ControlAnswered:
@@ -339,19 +336,3 @@ async def _publish(session: Session, control: Control, message: UserMessage | No
                 raise
             last = conflict.found
     raise AssertionError
-
-
-def _made(kind: type[_ControlT], **fields: object) -> _ControlT:
-    """Return a command. Raise InvalidArgument for a field of a wrong type."""
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        name = to_snake(str(first["loc"][0]))
-        raise InvalidArgument(name, fields.get(name), first["msg"].replace("Input", "it", 1)) from None
-
-
-def _turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
-    require_session(session)
-    require_instance("turn_id", turn_id, (TurnId, str), "pass a TurnId, or its text such as 'main.3#0'")
-    return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

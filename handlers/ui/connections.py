@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from lanebus.handlers.ui.bounds import HttpBounds
 
-__all__ = ("Connection", "Unambiguous", "abort_of", "protocol_of", "sweep")
+__all__ = ("HttpConnection", "Unambiguous", "abort_of", "protocol_of", "sweep")
 
 _ABORT = "lanebus.abort"
 _RESET = struct.pack("ii", 1, 0)  # without this, the kernel keeps unsent data until it has sent them
@@ -40,7 +40,7 @@ def abort_of(scope: Scope, default: Callable[[], None]) -> Callable[[], None]:
     return abort
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection with limits. `sweep` enforces the limits on time."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Connection(H11Protocol):
 def protocol_of(bounds: HttpBounds) -> type[asyncio.Protocol]:
     """Return the protocol class for uvicorn, with these bounds."""
 
-    class Bounded(Connection):
+    class Bounded(HttpConnection):
         def __init__(
             self,
             config: uvicorn.Config,
@@ -146,7 +146,7 @@ def sweep(state: ServerState, send_seconds: float) -> None:
     """Check all connections of a server."""
     now = time.monotonic()
     for each in [*state.connections]:
-        if isinstance(each, Connection):
+        if isinstance(each, HttpConnection):
             each.check(now, send_seconds)
 
 

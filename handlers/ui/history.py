@@ -14,10 +14,10 @@ from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import Share
 
-__all__ = ("History", "Piece")
+__all__ = ("History", "HistoryPiece")
 
 
-class Piece(NamedTuple):
+class HistoryPiece(NamedTuple):
     """Rendered entries of a part of the log."""
 
     rendered: list[bytes]
@@ -43,7 +43,7 @@ class History:
         *,
         lanes: Collection[Lane] = frozenset(Lane),
         seconds: float | None = None,
-    ) -> AsyncGenerator[Piece]:
+    ) -> AsyncGenerator[HistoryPiece]:
         """Yield the entries after a cursor, in pieces of about `UiBounds.read_bytes`. A piece has at least one entry,
         or only moves the cursor.
 
@@ -92,7 +92,7 @@ class History:
 
     async def _read(
         self, session: Session, after: Cursor, until: int, render: Callable[[Envelope], bytes], lanes: Collection[Lane]
-    ) -> Piece:
+    ) -> HistoryPiece:
         rendered, size = list[bytes](), 0
         async with aclosing(session.pages(lanes=lanes, after=after, until=until)) as pages:
             async for page in pages:
@@ -100,8 +100,8 @@ class History:
                     # Rendered at once: decoded entries may take many times the memory of their text.
                     one = render(envelope)
                     if rendered and size + len(one) > self._bounds.read_bytes:
-                        return Piece(rendered, after)
+                        return HistoryPiece(rendered, after)
                     rendered.append(one)
                     size, after = size + len(one), envelope.cursor
                 after = page.cursor
-        return Piece(rendered, after)
+        return HistoryPiece(rendered, after)

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lanebus.handlers.ui.bounds import DEFAULT_HTTP_BOUNDS, HttpBounds
-from lanebus.handlers.ui.connections import Connection, Unambiguous, protocol_of, sweep
+from lanebus.handlers.ui.connections import HttpConnection, Unambiguous, protocol_of, sweep
 from lanebus.handlers.ui.errors import AddressRefused, PortInUse
 
 __all__ = ("listen", "serve_app", "shown_host")
@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
             tasks.cancel_scope.cancel()
         # uvicorn waits no longer, but these connections would stay open until their clients have read everything.
         for connection in [*self.server_state.connections]:
-            if isinstance(connection, Connection):
+            if isinstance(connection, HttpConnection):
                 connection.abort()
         await asyncio.sleep(0)  # the loop closes the aborted sockets in its next round
 
