@@ -146,16 +146,27 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     for info in infos:
         _check(info, is_one=topology.is_one)
     await check_durability(pool, infos, Keys(namespace))
-    config = Keys(namespace).config
-    await pool.call("HSETNX", config, "buckets", BUCKETS)
-    await pool.call("HSETNX", config, "schema", SCHEMA)
-    reply = await pool.call("HMGET", config, "buckets", "schema", "agent")
-    buckets, schema, agent = cast("tuple[bytes, bytes, bytes | None]", tuple(cast("list[bytes | None]", reply)))
+    buckets, schema, agent = await _configured(pool, Keys(namespace).config)
     if int(schema) < SCHEMA:
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
     return int(buckets), DEFAULT_AGENT if agent is None else agent.decode()
+
+
+async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | None]:
+    """Return the namespace's number of buckets, schema and default agent. Write the first two if they are missing.
+
+    They are read first, so that a user without the right to write can open a bus.
+    """
+    while True:
+        reply = cast("list[bytes | None]", await pool.call("HMGET", config, "buckets", "schema", "agent"))
+        match reply:
+            case [bytes() as buckets, bytes() as schema, agent]:
+                return buckets, schema, agent
+            case _:
+                await pool.call("HSETNX", config, "buckets", BUCKETS)
+                await pool.call("HSETNX", config, "schema", SCHEMA)
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:

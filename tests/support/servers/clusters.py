@@ -46,7 +46,8 @@ class RealCluster:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
+        login = {node.login(namespace) for node in self.nodes}.pop()
+        return Bus.open(self.url.replace("://", f"://{login}"), namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -139,7 +140,8 @@ class RealSentinel:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
+        login = {server.login(namespace) for server in self.servers.values()}.pop()
+        return Bus.open(self.url.replace("://", f"://{login}"), namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
