@@ -26,7 +26,9 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.media.redis_media import RedisMedia
 from lanebus.bus.publishing.limits import Limits
+from lanebus.bus.servers.advisories import warn_of_advisories
 from lanebus.bus.servers.durability import check_durability, server_infos
+from lanebus.bus.servers.transport import warn_of_transport
 from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ async def open_resources(
             topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection), connection)
         else:
             topology = topology_at(url, connection)
+            warn_of_transport(url)
         pool = topology.pool(connection.pool_connections)
         stack.push_async_callback(pool.close)
         buckets, agent = await _prepare(topology, pool, namespace, connection)
@@ -146,6 +149,7 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     for info in infos:
         _check(info, is_one=topology.is_one)
     await check_durability(pool, infos, Keys(namespace))
+    warn_of_advisories(infos)
     buckets, schema, agent = await _configured(pool, Keys(namespace).config)
     if int(schema) < SCHEMA:
         raise OldNamespace(namespace, int(schema), SCHEMA)

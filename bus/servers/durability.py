@@ -60,17 +60,17 @@ class ServerVersion(NamedTuple):
         """Whether this version, when it loads the append-only file, keeps the beginning of a transaction whose end is
         missing."""
         fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
-        return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
+        return not (self.name == "Valkey" and self.has_fix(fixed, newer=(9, 2)))
 
     @property
     def asks_default_user(self) -> bool:
         """Whether this version checks commands against the rights of the default user when it loads the append-only
         file."""
         if self.name == "Valkey":
-            return not self._has({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
-        return not self._has({}, newer=(8, 6))
+            return not self.has_fix({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
+        return not self.has_fix({}, newer=(8, 6))
 
-    def _has(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
+    def has_fix(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
         """Return whether this version has a fix.
 
         Args:
