@@ -36,7 +36,7 @@ _LUA = "CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819"
 _LUA_EFFECT = "a client that may run scripts can take over the server"
 
 _ADVISORIES = (
-    _Advisory("Redis", _LUA, _LUA_EFFECT, (0, 1), {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}, (8, 3)),
+    _Advisory("Redis", _LUA, _LUA_EFFECT, (0, 1), {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}, (8, 4)),
     _Advisory("Valkey", _LUA, _LUA_EFFECT, (0, 1), {(7, 2): 11, (8, 0): 6, (8, 1): 4}, (9, 0)),
     _Advisory(
         "Valkey", "CVE-2026-27623", "a client without a password can end the server", (9, 0), {(9, 0): 3}, (9, 1)

@@ -20,8 +20,8 @@ def command(ctx: click.Context) -> None:
 
     Nobody can log in as a new user before you set a password. Run the command again after an upgrade; passwords stay.
 
-    A client that may write may write anything into the log. To limit it to some sessions, lanes or actions, give it
-    HTTP access through `lanebus serve` instead of a user of the server.
+    A client that may write may write anything into the log. Finer rights exist over HTTP only: give such a client a
+    token of `lanebus serve` instead of a user of the server.
 
     \b
     Example: lanebus acl --namespace shop | valkey-cli

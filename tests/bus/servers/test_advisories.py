@@ -55,7 +55,7 @@ def test_hole_is_logged_once_for_each_version(caplog: pytest.LogCaptureFixture) 
         for _ in range(2):
             warn_of_advisories(infos)
     assert [record.getMessage().partition(" has")[0] for record in caplog.records] == ["Redis 7.2.3", "Redis 7.2.4"]
-    assert "use Redis 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2, or 8.3 or newer" in caplog.text
+    assert "use Redis 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2, or 8.4 or newer" in caplog.text
 
 
 async def test_the_embedded_server_has_no_known_hole(valkey: RealServer) -> None:
