@@ -25,7 +25,7 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
     """
     for cause in _causes(error):
         match cause:
-            case ssl.SSLCertVerificationError() if cause.verify_code == _EXPIRED:
+            case ssl.SSLCertVerificationError() if "expired" in cause.verify_message:
                 return f"its certificate was refused: {cause.verify_message}", "renew it, or correct the clock here"
             case ssl.SSLCertVerificationError():
                 remedy = "name the authority with ssl_ca_certs=FILE in the URL, and the host as its certificate does"
@@ -66,9 +66,6 @@ def silence_remedy(*, is_tls: bool) -> str:
 
 _TLS_ALERT = "\\x15"
 """The first byte of the answer of a port with TLS, as the client library writes it."""
-
-_EXPIRED = 10
-"""X509_V_ERR_CERT_HAS_EXPIRED, which Python has no name for"""
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 
