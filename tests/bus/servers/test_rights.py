@@ -13,7 +13,7 @@ from lanebus.bus.wire.keys import Keys
 from tests.support.log.said import said, told, word, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
-from tests.support.servers.resp import Reply, Resp, ResponseError
+from tests.support.servers.resp import Resp, ResponseError
 
 __all__ = ()
 
@@ -100,7 +100,7 @@ async def test_the_reader_cannot_write(guarded: RealServer) -> None:
             session = bus.session("s")
             with pytest.raises(Refused) as refused:
                 await session.publish(said("b"))
-            assert (refused.value.code, refused.value.command) == ("NOPERM", refused.value.command)
+            assert refused.value.code == "NOPERM"
             for call in (session.erase(), session.close(), bus.set_default_agent("x"), session.trim(2, force=True)):
                 with pytest.raises(Refused):
                     await call
@@ -110,7 +110,7 @@ async def test_the_reader_cannot_write(guarded: RealServer) -> None:
     with logged_in(guarded, READER.name) as say:
         for command in write_examples(SESSION):
             assert refusal(say, *command) == "NOPERM", command
-            arguments = ", ".join(f"'{word}'" for word in command)
+            arguments = ", ".join(f"'{text}'" for text in map(str, command))
             assert refusal(say, "EVAL", f"return redis.call({arguments})", 1, SESSION) == "NOPERM", command
 
 
@@ -144,9 +144,8 @@ FOREIGN_COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("user", [READER, BUS], ids=["reader", "bus"])
-def test_a_user_has_the_keys_of_its_namespace_alone(guarded: RealServer, user: object) -> None:
-    name = getattr(user, "name")  # noqa: B009
+@pytest.mark.parametrize("name", [READER.name, BUS.name])
+def test_a_user_has_the_keys_of_its_namespace_alone(guarded: RealServer, name: str) -> None:
     with logged_in(guarded, name) as say:
         for key in FOREIGN_KEYS:
             assert refusal(say, "HGET", key, "f") == "NOPERM", key
@@ -181,9 +180,8 @@ def test_a_new_user_cannot_log_in_and_a_repeat_keeps_the_password(process: RealS
         assert refusal(say, "FLUSHALL") == "NOPERM"
 
 
-def test_the_version_of_the_rules_is_one_command_a_line() -> None:
-    reply: list[Reply] = [str(user) for user in acl_users("a.b:c-d")]
-    assert [str(line).split()[:3] for line in reply] == [
+def test_the_rules_of_a_user_are_one_command() -> None:
+    assert [str(user).split()[:3] for user in acl_users("a.b:c-d")] == [
         ["ACL", "SETUSER", "a.b:c-d-reader"],
         ["ACL", "SETUSER", "a.b:c-d-bus"],
     ]
