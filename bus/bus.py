@@ -139,7 +139,8 @@ class Bus:
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
                 namespaces share nothing.
-            media: store for large media. All buses of a namespace need the same store. None means the bus's own server.
+            media: store for large media. All buses of a namespace need the same store; a `SharedStore` serves several
+                namespaces. None means the bus's own server.
             archive: store that sessions are archived to, and that trimmed entries are read from. All buses of a
                 namespace need the same store. None means no archive.
             inline_limit_bytes: decoded size from which `publish` moves inline media to the media store. None leaves

@@ -86,6 +86,7 @@ __all__ = (
     "ALL_BYTES",
     "BUCKETS",
     "DEFAULT_AGENT",
+    "DEFAULT_NAMESPACE",
     "AgentBucket",
     "Keys",
     "bucket_of",
@@ -104,6 +105,9 @@ BUCKETS = 64
 
 ALL_BYTES = ":bytes"
 """The field of a bucket's sessions hash that counts the bytes of all sessions. No session id contains a colon."""
+
+DEFAULT_NAMESPACE = "lanebus"
+"""The namespace of a bus that names none."""
 
 DEFAULT_AGENT = "agent"
 """The agent of sessions that were published to without the name of an agent, if the namespace has no other default."""
@@ -199,7 +203,7 @@ class AgentBucket(NamedTuple):
 class Keys:
     """Builds the names of all keys of one namespace. The module's docstring describes what each key holds."""
 
-    def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
+    def __init__(self, namespace: str = DEFAULT_NAMESPACE, buckets: int = BUCKETS) -> None:
         """
         Args:
             namespace: the prefix of all keys.
