@@ -23,6 +23,7 @@
 | ns:{b}:live | stream | index of live deltas: one entry for each `preview` | capped; expires |
 | ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see below | after a day of silence |
 | ns:media:<sha256> | string | media by content, shared by all sessions | by erase, on request |
+| ns:media:sizes | hash | SHA-256 of stored media -> bytes; `:bytes` is their sum | with the media |
 
 The head is a single hash, because every append reads and writes most of its fields:
 
@@ -263,6 +264,10 @@ class Keys:
     def media(self, sha256: str) -> str:
         """Return the key of stored media. The key is in no bucket, because sessions share media."""
         return f"{self.namespace}:media:{sha256}"
+
+    def media_sizes(self) -> str:
+        """Return the key of the hash with the sizes of all stored media, in any store."""
+        return f"{self.namespace}:media:sizes"
 
     def index(self, bucket: int) -> str:
         """Return the key of a bucket's stream of change notices."""

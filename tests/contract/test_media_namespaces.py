@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus
-from lanebus.errors import InvalidNamespace, MediaMissing
+from lanebus import Bus, BusError, Limits
+from lanebus.errors import InvalidNamespace, MediaMissing, OverLimit
 from lanebus.media import DirectoryMedia, MediaStore, ObjectMedia, SharedStore, SigningStore
 from lanebus.messages import ImageBlock, MediaRef, UserMessage
 from tests.support.servers.real import RealServer
@@ -89,3 +89,66 @@ async def test_a_store_that_no_bus_has_opened_uses_the_default_namespace(shared_
         await bus.session("s").publish(shown())
         assert isinstance(bus.media, SigningStore)
     assert await store.get(SHA256) == PICTURE
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def pictures(count: int, size: int = 100_000) -> list[UserMessage]:
+    """Return messages with different pictures of one size."""
+    return [shown(b"\x89PNG\r\n\x1a\n" + bytes([number]) * (size - 8)) for number in range(count)]
+
+
+async def test_media_beyond_the_limit_of_the_namespace_are_refused_and_not_stored(
+    shared_valkey: RealServer, store_maker: StoreMaker
+) -> None:
+    limits, messages = Limits(namespace_bytes=1_000_000), pictures(20)
+    async with Bus.open(shared_valkey.url, media=store_maker(), limits=limits) as bus:
+        session = bus.session("s")
+        outcomes = [await session.try_publish(message) for message in messages]
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, OverLimit)]
+        assert len(refusals) == len(messages) - 9
+        assert {(error.session, error.scope, error.limit_bytes) for error in refusals} == {
+            ("s", "namespace", 1_000_000)
+        }
+        with pytest.raises(OverLimit, match="media would exceed the limit"):
+            await bus.media.put_if_absent(PICTURE)
+        with pytest.raises(OverLimit):
+            await session.publish(UserMessage.text("x" * 200_000))
+        await session.publish(messages[0])  # its media are stored and count once
+
+
+async def test_the_limit_counts_media_that_another_process_stored(
+    shared_valkey: RealServer, store_maker: StoreMaker
+) -> None:
+    async with (
+        Bus.open(shared_valkey.url, media=store_maker()) as first,
+        Bus.open(shared_valkey.url, media=store_maker(), limits=Limits(namespace_bytes=150_000)) as second,
+    ):
+        await first.session("s").publish(shown())
+        with pytest.raises(OverLimit):
+            await second.session("t").publish(shown(PICTURE + b"!"))
+        await second.session("t").publish(shown())
+
+
+async def test_erased_media_make_room_for_others(shared_valkey: RealServer, store_maker: StoreMaker) -> None:
+    first, second = pictures(2)
+    async with Bus.open(shared_valkey.url, media=store_maker(), limits=Limits(namespace_bytes=150_000)) as bus:
+        await bus.session("s").publish(first)
+        with pytest.raises(OverLimit):
+            await bus.session("t").publish(second)
+        await bus.session("s").erase(media=True)
+        await bus.session("t").publish(second)
+
+
+async def test_media_that_the_store_refused_do_not_count(shared_valkey: RealServer, tmp_path: Path) -> None:
+    (tmp_path / "media").touch()
+    limits = Limits(namespace_bytes=150_000)
+    async with Bus.open(shared_valkey.url, media=DirectoryMedia(tmp_path / "media"), limits=limits) as bus:
+        for _ in range(3):
+            with pytest.raises(BusError) as caught:
+                await bus.session("s").publish(shown())
+            assert not isinstance(caught.value, OverLimit)
+    (tmp_path / "media").unlink()
+    async with Bus.open(shared_valkey.url, media=DirectoryMedia(tmp_path / "media"), limits=limits) as bus:
+        await bus.session("s").publish(shown())
