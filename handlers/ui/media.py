@@ -25,8 +25,9 @@ _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def refers_to_media(session: Session, position: int, sha256: str) -> bool:
-    """Return whether the entry at a position of a session refers to stored media. Reads only the session's head and this position.
+    """Return whether the entry at a position of a session refers to stored media.
 
+    Reads only the session's head and this position, so the cost does not depend on the length of the session.
     Entries of the extension lane and undecodable entries refer to none. Entries that a fork shares are its own too.
 
     Args:
