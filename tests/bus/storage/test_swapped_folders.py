@@ -3,13 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from lanebus.bus.messages.files import read_file
-from lanebus.errors import MediaRefused
+from lanebus.bus.storage.folder import Folder
+from lanebus.errors import BusError, MediaRefused
 from tests.support.suite.scale import count
 
 OWN, FOREIGN = b"own", b"foreign"
@@ -79,3 +80,28 @@ def test_a_file_within_a_folder_is_never_a_foreign_one_while_the_folder_is_swapp
     assert swaps > reads / 10
     assert read.get(OWN, 0) > 0
     assert FOREIGN not in read
+
+
+async def test_a_store_never_touches_a_foreign_folder_while_one_of_its_folders_is_swapped(
+    folders: tuple[Path, Path],
+) -> None:
+    directory, foreign = folders
+    store, rounds = Folder(directory, "media directory"), count(100_000)
+    read, names = dict[bytes | None, int](), set[str]()
+    (foreign / "deep" / "foreign").touch()
+    with swapping(directory / "sub", foreign) as stop:
+        for number in range(rounds):
+            with suppress(BusError):
+                data = await store.get("sub/deep/file")
+                read[data] = read.get(data, 0) + 1
+            if number % 50 == 0:
+                with suppress(BusError):
+                    names |= set(await store.names("sub/deep"))
+                with suppress(BusError):
+                    await store.delete("sub/deep/foreign")
+        swaps = stop()
+    assert swaps > rounds / 10
+    assert read.get(OWN, 0) > 0
+    assert FOREIGN not in read
+    assert "sub/deep/foreign" not in names
+    assert {path.name for path in (foreign / "deep").iterdir()} == {"file", "foreign"}
