@@ -87,8 +87,8 @@ class _CountedMedia:
         has_room = self._quota.admit_bytes(size_bytes)
         changed = 0
         try:
-            keys = (self._log.keys.media_sizes(),)
-            changed = await self._log.run(_MEDIA, keys, (sha256, size_bytes, "1" if has_room else ""))
+            words = (sha256, size_bytes, "1" if has_room else "")
+            changed = cast("int", await self._log.run(_MEDIA, (self._log.keys.media_sizes(),), words))
         finally:
             if has_room and changed != 1:
                 self._quota.release_bytes(size_bytes)

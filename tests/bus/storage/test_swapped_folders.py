@@ -41,7 +41,7 @@ def swapping(place: Path, foreign: Path) -> Generator[Callable[[], int]]:
     link.symlink_to(foreign)
     go = away.with_name("away.go")
     go.touch()
-    command = [sys.executable, "-c", _SWAPPER, place, link, away]
+    command = [sys.executable, "-c", _SWAPPER, *map(str, (place, link, away))]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # this test's own script
         assert process.stdout is not None
         assert process.stdout.read(5) == b"ready"
