@@ -25,6 +25,7 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.media.redis_media import RedisMedia
+from lanebus.bus.media.store import SharedStore
 from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.advisories import warn_of_advisories
 from lanebus.bus.servers.durability import check_durability, server_infos
@@ -110,6 +111,8 @@ async def open_resources(
             media_pool = topology.pool(connection.media_connections)
             stack.push_async_callback(media_pool.close)
             media = RedisMedia(media_pool, keys, bounds=bounds.media)
+        elif isinstance(media, SharedStore):
+            media = media.in_namespace(namespace)
         yield BusResources(topology, pool, keys, media, agent)
 
 
