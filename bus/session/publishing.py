@@ -34,6 +34,7 @@ async def publish(
     epoch: int | None = None,
     wake: bool | None = None,
     agent: str | None = None,
+    imported: bool = False,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
     """Append messages and wait for the server's acknowledgement.
@@ -63,6 +64,9 @@ async def publish(
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
         agent: append only if the session belongs to this agent. A first publish gives the session to this agent. None
             means any agent; a first publish then uses the agent that was passed to `Bus.session`.
+        imported: mark the entries as imported, see `Envelope.is_imported`. Only code that imports a transcript passes
+            True: no worker answers an imported message, obeys an imported command or runs an imported tool call. With
+            True, None as `wake` wakes no worker.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:
@@ -91,9 +95,12 @@ async def publish(
     if not messages:
         raise DecodeError("", "no messages to publish: pass at least one")
     conditions = UNCONDITIONAL
+    if imported is not False:
+        require_flag("imported", imported)
+        wake = False if wake is None else wake
     if key is not None or expected is not None or epoch is not None or wake is not None or agent is not None:
         named = None if agent is None else check_agent(agent)
-        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named))
+        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named, is_imported=imported))
     if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
         require_seconds("seconds", seconds)
     return await append(self, messages, conditions, seconds)

@@ -277,7 +277,8 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
     with anyio.move_on_after(seconds):
         async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
             message = envelope.message
-            event = parse_event(message) if isinstance(message, ExtensionMessage) else None
+            is_own = isinstance(message, ExtensionMessage) and not envelope.is_imported
+            event = parse_event(message) if is_own else None
             if isinstance(event, ControlAnswered) and event.control == command.position:
                 return event
         raise SessionClosed(session.id)

@@ -25,6 +25,7 @@ from lanebus.handlers.agent.decide.decision import (
     AddSystemPrompt,
     AdoptToolCalls,
     CallModel,
+    CloseImportedCalls,
     CompactContext,
     Decision,
     FailToolCalls,
@@ -44,6 +45,7 @@ from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.set_up import check_guards, check_model, check_settings, check_tools
 from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
 from lanebus.handlers.agent.tools.cancel_children import cancel_children
+from lanebus.handlers.agent.tools.imported_calls import close_imported
 from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
 from lanebus.handlers.agent.tools.tool import Tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
@@ -223,6 +225,8 @@ class AgentLoop:
                     return "late"
             case FailToolCalls(answer=answer, text=text):
                 await fail_calls(run, answer, snapshot, text)
+            case CloseImportedCalls(answer=imported):
+                await close_imported(run, imported)
             case StopAtLimit():
                 await stop_loop(run, snapshot, decision)
                 return "over"

@@ -2,6 +2,8 @@
 
 Each entry is published under a key made from the content of its line. So a repeated import, for example after a crash,
 adds only the missing entries. The import receives the positions of all entries, also of those that the log already has.
+
+The entries are marked as imported, so that workers do not act on them: see `Envelope.is_imported`.
 """
 
 import hashlib
@@ -71,6 +73,10 @@ async def import_transcript(
     bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
 ) -> ImportReport:
     """Publish every line of a transcript to a session, without waking workers.
+
+    The entries stay as they are in the file, but are marked as imported. So no worker answers an imported message, obeys
+    an imported command or runs an imported tool call. Before a worker answers a new message, it appends a result for
+    each imported call without one, which says that the call was not run.
 
     Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
     log has the first part of the transcript. A repeated import adds the rest.
@@ -181,7 +187,7 @@ class _Import:
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
         try:
-            publish.outcome = await self._session.publish(*messages, key=key, wake=False)
+            publish.outcome = await self._session.publish(*messages, key=key, wake=False, imported=True)
         except BusError as error:
             publish.outcome = error
         publish.is_done.set()

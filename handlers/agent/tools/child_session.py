@@ -70,7 +70,7 @@ async def wait_child(child: Session) -> ChildOutcome:
     answer = LastAnswer()
     async with aclosing(child.follow(kinds=_KINDS)) as entries:
         async for envelope in entries:
-            match envelope.message:
+            match None if envelope.is_imported else envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
                     # An answer without a turn is the worker's record that the agent failed.
                     return ChildOutcome("error", "", None, fault)

@@ -107,7 +107,7 @@ async def _start_again(
     known: set[int] = set()
     offered: str | None = None
     async for envelope in run.session.read(lanes={Lane.EXTENSION}, after=Cursor(receipt.positions[0] - 1)):
-        match _event(envelope.message):
+        match None if envelope.is_imported else _event(envelope.message):
             case MessageStarted(turn_id=started, message_id=message_id):
                 if started == turn_id and message_id != speaking.message_id:
                     await run.cut_preview(message_id, turn_id, LOST)

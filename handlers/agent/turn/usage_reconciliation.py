@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
     """Return the answer in an entry if its usage is an estimate and `model` can ask the provider for the actual usage.
 
-    Return None for other entries.
+    Return None for other entries, and for imported answers.
 
     A fork contains its parent's answers; only the parent asks for their usage.
     """
@@ -35,6 +35,7 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
         and isinstance(message, AssistantMessage)
         and message.usage is not None
         and bool(message.usage.estimated)
+        and not envelope.is_imported
         and message.turn_id is not None
         and message.turn_id.session == envelope.session
         and (message.provider, message.model) == (model.provider, model.name)
