@@ -18,8 +18,8 @@ from lanebus.bus.messages.lanes import Lane
 __all__ = ("IMPORTED", "imported_seed", "seed_of")
 
 IMPORTED = b"i"
-"""The mark of an imported entry, before the digits of its checksum. Within the word of the checksum, the mark leaves the
-number of the header's words unchanged, which scripts rely on."""
+"""The mark of an imported entry, before the digits of its checksum. It is no word of its own, because scripts rely on
+the number of the header's words."""
 
 
 @lru_cache(maxsize=1024)

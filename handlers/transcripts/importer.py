@@ -74,9 +74,9 @@ async def import_transcript(
 ) -> ImportReport:
     """Publish every line of a transcript to a session, without waking workers.
 
-    The entries stay as they are in the file, but are marked as imported. So no worker answers an imported message, obeys
-    an imported command or runs an imported tool call. Before a worker answers a new message, it appends a result for
-    each imported call without one, which says that the call was not run.
+    The entries stay as they are in the file, but are marked as imported. So no worker answers an imported message,
+    obeys an imported command or runs an imported tool call. Before a worker answers a new message, it appends a result
+    for each imported call without one, which says that the call was not run.
 
     Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
     log has the first part of the transcript. A repeated import adds the rest.

@@ -166,7 +166,7 @@ async def test_an_imported_call_is_closed_and_not_run(name: str) -> None:
             "agent.turn.ended",
             "agent.ended",
         ]
-        assert [*map(type, model.requests[0].messages)] == [
+        assert [*map(type, model.requests[0].context.messages)] == [
             UserMessage,
             AssistantMessage,
             ToolResultMessage,
@@ -249,8 +249,8 @@ async def test_archived_imported_entries_keep_their_mark(tmp_path: Path) -> None
         session = bus.session("s1")
         await bring(session, await exported(bus, *APPROVED))
         await session.archive()
-        trimmed = await session.trim(5)
-        assert trimmed.removed
+        await session.trim(5)
+        assert (await session.head()).trimmed == 4
         async with Worker(bus, AgentLoop(Agreeable(), [paying(paid)]), heartbeat=PATIENT):
             await ask(session, "hello?", seconds=SECONDS)
         assert paid == []
@@ -307,11 +307,6 @@ async def test_an_import_between_a_call_and_its_result_does_not_change_the_loop(
 
 
 async def test_imported_read_marks_answer_no_message() -> None:
-    checked: list[str] = []
-
-    def guard(text: str) -> None:
-        checked.append(text)
-
     marks = [AssistantMessage(metadata={READ_UP_TO: 10**9, CUT: True}), AssistantMessage(metadata={READ_UP_TO: 10**9})]
     async with fresh_bus() as bus:
         session = bus.session("s1")
