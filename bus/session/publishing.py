@@ -19,6 +19,7 @@ from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
+from lanebus.bus.wire.reserved_key import check_key
 
 __all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
 
@@ -56,8 +57,9 @@ async def publish(
 
     Args:
         *messages: one or more messages, for either lane.
-        key: your own name for this publish, at most 1,024 bytes in UTF-8. A repeat with the same key appends nothing,
-            as long as the session exists. None means that a repeat appends the messages again.
+        key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A repeat
+            with the same key appends nothing, as long as the session exists. None means that a repeat appends the
+            messages again.
         expected: append only if the session's last position is `expected`; 0 for an empty session. None means any
             position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
@@ -77,6 +79,7 @@ async def publish(
         DecodeError: there are no messages.
         MessageTooLarge: a message is too large. Nothing was appended.
         KeyTooLong: the key is too long. Nothing was appended.
+        KeyReserved: the key begins with `lanebus:`. Nothing was appended.
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
@@ -242,6 +245,7 @@ async def preview(
 def _checked(conditions: AppendConditions) -> AppendConditions:
     """Return the conditions after checking their types. Raise InvalidArgument if a type is wrong."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
+    check_key(conditions.key)
     require_count("expected", conditions.expected, is_optional=True)
     require_epoch(conditions.epoch)
     require_flag("wake", conditions.wake, is_optional=True)

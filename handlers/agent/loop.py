@@ -18,6 +18,7 @@ from lanebus.bus.messages.control import Abort, Steer
 from lanebus.bus.messages.message import SystemMessage, UserMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.deadline import Deadline
@@ -216,7 +217,9 @@ class AgentLoop:
                     await cancel_children(run, snapshot.status)
                 await apply_command(run, snapshot, command)
             case AddSystemPrompt(text=text):
-                await run.publish(SystemMessage.text(text), key=f"agent.system.{snapshot.context.position}")
+                await run.publish(
+                    SystemMessage.text(text), key=ReservedKey(f"agent.system.{snapshot.context.position}")
+                )
             case AdoptToolCalls():
                 await adopt_calls(run, self.settings, decision)
             case RunTools(answer=answer):

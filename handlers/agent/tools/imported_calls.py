@@ -1,6 +1,7 @@
 """Close the open tool calls of imported answers. These calls are not run: an import must not make a worker act."""
 
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer
 from lanebus.handlers.agent.metadata_keys import IMPORTED_CALL
 from lanebus.handlers.agent.run import Run
@@ -21,5 +22,5 @@ async def close_imported(run: Run, answer: ImportedAnswer) -> None:
     metadata = {IMPORTED_CALL: answer.position}
     results = (ToolResultMessage.of(call, NOT_RUN, is_error=True) for call in answer.open_calls)
     # After a leaf move, the context may lack these results, so that the same calls are closed again.
-    key = f"imported.{answer.position}.{run.snapshot.context.position}"
+    key = ReservedKey(f"imported.{answer.position}.{run.snapshot.context.position}")
     await run.publish(*(each.model_copy(update={"metadata": metadata}) for each in results), key=key)

@@ -12,6 +12,7 @@ from lanebus.bus.messages.events import UsageSettled
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.bounds import RunBounds
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.models.model import Model, Settling
@@ -65,7 +66,7 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
         return False
     own = Usage().combine(usage)  # without the provider's raw object
     event = UsageSettled(turn_id=message.turn_id, message=envelope.position, usage=own)
-    await run.publish(event.as_extension(), key=f"{envelope.position}.settled")
+    await run.publish(event.as_extension(), key=ReservedKey(f"{envelope.position}.settled"))
     return True
 
 

@@ -16,6 +16,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.groups.retry_policy import Retry
 from lanebus.bus.tracing import NO_TRACING
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import refuse
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -164,5 +165,5 @@ class SessionRun:
         if (found := reopening(snapshot.context.path, work.error)) is None:
             return False
         answer, position = found
-        await self._run.publish(answer, key=f"redriven.{position}")
+        await self._run.publish(answer, key=ReservedKey(f"redriven.{position}"))
         return True
