@@ -41,9 +41,10 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
         await _require_command(session, command)
         async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
             message = envelope.message
-            event = parse_event(message) if isinstance(message, ExtensionMessage) else None
-            is_answer = isinstance(event, ControlAnswered) and not envelope.is_imported
-            if is_answer and event.control == command.position:
+            if envelope.is_imported or not isinstance(message, ExtensionMessage):
+                continue
+            event = parse_event(message)
+            if isinstance(event, ControlAnswered) and event.control == command.position:
                 return event
         raise SessionClosed(session.id)
     raise AnswerTimeout(session.id, command.position, seconds or 0.0)
