@@ -4,7 +4,14 @@ from contextlib import suppress
 
 import anyio
 
-from lanebus.bus.errors import CursorTrimmed, InvalidArgument, SessionClosed, require_instance, require_seconds
+from lanebus.bus.errors import (
+    CursorTrimmed,
+    InvalidArgument,
+    MessageError,
+    SessionClosed,
+    require_instance,
+    require_seconds,
+)
 from lanebus.bus.messages.events import ControlAnswered, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
@@ -43,9 +50,10 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
             message = envelope.message
             if envelope.is_imported or not isinstance(message, ExtensionMessage):
                 continue
-            event = parse_event(message)
-            if isinstance(event, ControlAnswered) and event.control == command.position:
-                return event
+            with suppress(MessageError):  # any client can publish an event that cannot be read
+                event = parse_event(message)
+                if isinstance(event, ControlAnswered) and event.control == command.position:
+                    return event
         raise SessionClosed(session.id)
     raise AnswerTimeout(session.id, command.position, seconds or 0.0)
 

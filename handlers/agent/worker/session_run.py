@@ -1,6 +1,7 @@
 """Call the agent in one session, under one lease, until nothing is left to do."""
 
 import asyncio
+import inspect
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from random import random
@@ -9,6 +10,7 @@ from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
     Fenced,
+    InvalidArgument,
     LogRolledBack,
     SessionClosed,
     SessionErased,
@@ -118,7 +120,10 @@ class SessionRun:
                 if isinstance(agent, SnapshotAgent):
                     looked_at = await agent.work_from(run, snapshot)
                 else:
-                    await agent(run)
+                    began: object = agent(run)
+                    if not inspect.isawaitable(began):
+                        raise InvalidArgument("agent", agent, "define it with `async def`: a worker awaits its agent")
+                    await began
         except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
             raise
         except TryAgain as error:

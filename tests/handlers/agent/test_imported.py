@@ -221,12 +221,13 @@ async def test_imported_commands_are_neither_answered_nor_in_effect() -> None:
         assert not [each for each in await own(session) if each.startswith("agent.control")]
 
 
-async def test_a_command_is_not_answered_by_an_imported_answer() -> None:
+async def test_a_command_is_not_answered_by_an_imported_answer_or_one_that_cannot_be_read() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
-        lines = await exported(bus, control.Pause(), ControlAnswered(control=1, outcome="refused", reason="imported"))
         receipt = await abort(session)
-        await bring(session, [line.replace('"control":1', '"control":0') for line in lines])
+        forged = ControlAnswered(control=receipt.position, outcome="applied").as_extension()
+        await session.publish(forged, imported=True)
+        await session.publish(ExtensionMessage.of(ControlAnswered.KIND, {"outcome": "applied"}))
         async with Worker(bus, AgentLoop(Agreeable()), heartbeat=PATIENT):
             assert (await answered(session, receipt, seconds=SECONDS)).outcome == "late"
 
@@ -270,7 +271,8 @@ async def test_an_imported_approval_does_not_approve_a_call_of_the_session() -> 
             receipt = await session.publish(Resume().as_extension())  # makes the worker read the session
             await answered(session, receipt, seconds=SECONDS)
             assert paid == []
-            await approve(session, TURN, "c1")
+            approved = await approve(session, TURN, "c1")
+            assert (await answered(session, approved, seconds=SECONDS)).outcome == "applied"
             await wait_for(session, "assistant stop: Paid.")
         assert paid == [999]
 
