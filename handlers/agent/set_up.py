@@ -101,7 +101,7 @@ def is_sync(agent: object) -> bool:
     while isinstance(agent, partial):
         agent = cast("partial[object]", agent).func
     if not inspect.isroutine(agent):
-        agent = getattr(type(agent), "__call__", agent)
+        agent = cast("Callable[..., object]", agent).__call__
     function = inspect.unwrap(cast("Callable[..., object]", agent))
     if inspect.iscoroutinefunction(function):
         return False

@@ -10,7 +10,6 @@ from lanebus.bus.errors import InvalidArgument, KeyReserved, KeyTooLong
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.tools.child_session import child_id
 from lanebus.handlers.agent.worker.worker import Worker
@@ -122,7 +121,6 @@ async def test_waiting_for_the_answer_to_a_message_is_refused_with_the_remedy() 
             await session.publish(ExtensionMessage.of("note")),
             await follow_up(session, "hi"),
             await session.hand_over("other"),
-            Receipt((99,)),
         ):
             with pytest.raises(InvalidArgument, match=r"to wait for the answer to a message, call ask"):
                 await answered(session, receipt, seconds=SECONDS)
