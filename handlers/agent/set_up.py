@@ -101,7 +101,7 @@ def is_sync(agent: object) -> bool:
     while isinstance(agent, partial):
         agent = cast("partial[object]", agent).func
     if not inspect.isroutine(agent):
-        agent = cast("Callable[..., object]", agent).__call__
+        agent = getattr(agent, "__call__", agent)  # noqa: B004  # the method is inspected
     function = inspect.unwrap(cast("Callable[..., object]", agent))
     if inspect.iscoroutinefunction(function):
         return False

@@ -1,5 +1,7 @@
 """Close the open tool calls of imported answers. These calls are not run: an import must not make a worker act."""
 
+from pydantic import JsonValue
+
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer
@@ -19,7 +21,7 @@ async def close_imported(run: Run, answer: ImportedAnswer) -> None:
         Fenced: the lease was lost.
         BusError: as for `Session.publish`.
     """
-    metadata = {IMPORTED_CALL: answer.position}
+    metadata: dict[str, JsonValue] = {IMPORTED_CALL: answer.position}
     results = (ToolResultMessage.of(call, NOT_RUN, is_error=True) for call in answer.open_calls)
     # After a leaf move, the context may lack these results, so that the same calls are closed again.
     key = ReservedKey(f"imported.{answer.position}.{run.snapshot.context.position}")

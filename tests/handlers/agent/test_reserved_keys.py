@@ -5,17 +5,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, SubAgent, abort, answered, ask, follow_up, steer
+from lanebus.agent import AgentLoop, SubAgent, abort, answered, ask, follow_up, steer, tool
 from lanebus.bus.errors import InvalidArgument, KeyReserved, KeyTooLong
-from lanebus.bus.messages.events import SessionLinked
+from lanebus.bus.messages.events import AgentStarted, SessionLinked, TurnStarted
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.reserved_key import ReservedKey
+from lanebus.handlers.agent.metadata_keys import READ_UP_TO
 from lanebus.handlers.agent.tools.child_session import child_id
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import look
-from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, messages, said
+from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, messages, said, wait_for
 
 __all__ = ()
 
@@ -99,6 +100,28 @@ async def test_a_session_that_another_client_began_does_not_become_a_child(key: 
         assert result.is_error
         assert "ChildTaken" in result.text_content()
         assert helper.requests == []
+
+
+async def test_a_loop_that_an_older_version_began_under_its_keys_goes_on() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def helper(task: str) -> str:
+        """Note the task."""
+        ran.append(task)
+        return "three"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("go"))
+        begun = AgentStarted(loop_id=TURN.loop_id, agent="agent"), TurnStarted(turn_id=TURN, prompts=(1,))
+        await session.publish(*(each.as_extension() for each in begun), key=f"{OWN}.started")
+        asked = AssistantMessage(content=(CALL,), stop_reason="toolUse", turn_id=TURN, metadata={READ_UP_TO: 1})
+        await session.publish(asked, key=f"{OWN}.answer", wake=True)
+        async with Worker(bus, AgentLoop(ScriptedModel(answer("Three birds.")), [helper]), heartbeat=PATIENT):
+            await wait_for(session, "agent.ended")
+        assert ran == ["count the birds"]
+        assert (await said(session)).count("assistant stop: Three birds.") == 1
 
 
 async def test_the_first_link_of_a_child_counts() -> None:
