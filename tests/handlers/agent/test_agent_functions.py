@@ -73,7 +73,7 @@ ACCEPTED: dict[str, Callable[[Run], Awaitable[None]]] = {
     "partial": partial(says_yes),
     "awaitable": awaitable,
     "wrapper": wrapper,
-    "lambda": lambda run, agent=says_yes: agent(run),
+    "lambda": lambda run: awaitable(run=run),
 }
 
 

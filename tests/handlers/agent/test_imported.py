@@ -210,7 +210,7 @@ COMMANDS: tuple[Control, ...] = (
 
 
 async def test_imported_commands_are_neither_answered_nor_in_effect() -> None:
-    halted = [control.Pause(), ControlAnswered(control=1, outcome="applied")]
+    halted: list[Event] = [control.Pause(), ControlAnswered(control=1, outcome="applied")]
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await bring(session, await exported(bus, *halted, *COMMANDS))
