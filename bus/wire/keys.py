@@ -6,7 +6,7 @@
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | after their message ended; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
-| ns:{b}:s:<sid>:keys | hash | key, or `control.<verb>:<key>` -> first position, count, incarnation | with the session |
+| ns:{b}:s:<sid>:keys | hash | publish key, see `ReservedKey` -> first position, count, incarnation | with the session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by `drop_projection` |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
