@@ -28,6 +28,7 @@ from lanebus.handlers.ui.call import call_view
 from lanebus.handlers.ui.entries import EntriesQuery, entries_json
 from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.media import stored_media
 from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse
 from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
@@ -68,6 +69,7 @@ class Api:
             Route("/api/sessions", self.sessions),
             Route(session, self.head),
             Route(f"{session}/entries", self.entries),
+            Route(session + "/entries/{position:int}/media/{sha256}", self.media),
             Route(f"{session}/events", self.events),
             posted(f"{session}/messages", self.post_message),
             posted(f"{session}/commands", self.post_command),
@@ -132,6 +134,14 @@ class Api:
             budget=self._budget,
             bounds=self._bounds,
         )
+
+    async def media(self, request: Request) -> Response:
+        """Return stored media that the entry at `position` refers to, by their SHA-256. 404 if it refers to none such.
+
+        Media over `UiBounds.media_bytes` are refused with 413.
+        """
+        position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
+        return await stored_media(self._session(request), position, sha256, limit_bytes=self._bounds.media_bytes)
 
     async def events(self, request: Request) -> Response:
         """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
