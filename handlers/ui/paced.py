@@ -12,7 +12,7 @@ from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
 from lanebus.handlers.ui.replies import json_bytes
 
-__all__ = ("PacedAnswer", "PacedResponse", "PieceSender", "cancel_when_gone")
+__all__ = ("PacedAnswer", "PacedResponse", "PacedWhole", "PieceSender", "cancel_when_gone")
 
 
 class PieceSender:
@@ -126,6 +126,39 @@ class PacedAnswer(PacedResponse):
             text = json_bytes(await self._value())
             share.keep(len(text))
         yield text
+
+
+class PacedWhole(PacedResponse):
+    """Sends a response of known status and headers, which is made once there is memory for it."""
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Response]],
+        most_bytes: int,
+        *,
+        closing: anyio.Event,
+        budget: ByteBudget,
+        bounds: UiBounds,
+    ) -> None:
+        """
+        Args:
+            make: returns the response.
+            most_bytes: maximum number of bytes of its body.
+            closing: event that the server sets when it ends.
+            budget: the memory of the server.
+            bounds: sizes and time limits.
+        """
+        super().__init__(self._body, closing=closing, budget=budget, bounds=bounds)
+        self._make, self._most = make, most_bytes
+
+    async def _body(self, share: Share) -> AsyncGenerator[bytes]:
+        await share.take(self._most, seconds=self._bounds.wait_seconds)
+        made = await self._make()
+        self.status_code, self.raw_headers = made.status_code, made.raw_headers
+        body = bytes(made.body)
+        del made
+        share.keep(len(body))
+        yield body
 
 
 async def cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:

@@ -29,7 +29,7 @@ from lanebus.handlers.ui.entries import EntriesQuery, entries_json
 from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.media import stored_media
-from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse
+from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse, PacedWhole
 from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer
@@ -141,7 +141,14 @@ class Api:
         Media over `UiBounds.media_bytes` are refused with 413.
         """
         position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
-        return await stored_media(self._session(request), position, sha256, limit_bytes=self._bounds.media_bytes)
+        session, limit = self._session(request), self._bounds.media_bytes
+        return PacedWhole(
+            lambda: stored_media(session, position, sha256, limit_bytes=limit),
+            limit,
+            closing=self._closing,
+            budget=self._budget,
+            bounds=self._bounds,
+        )
 
     async def events(self, request: Request) -> Response:
         """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
