@@ -87,6 +87,7 @@ class Recorder:
     every write raises `Fenced`.
 
     Cancellation: see `RecordedTurn`. At the end of the block an open loop stays open; the next recorder continues it.
+    If nothing is left to do, the session waits for no worker, unless workers have ever served its agent.
     """
 
     def __init__(
@@ -166,8 +167,10 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease. An open loop stays open."""
-        self._loop, self._is_agent_known = None, False
-        await self._stack.aclose()
+        loop, self._loop, self._is_agent_known = self._loop, None, False
+        async with self._stack:
+            if loop and not error:
+                await loop.leave()
 
     async def wait_for_work(self, seconds: float | None = None) -> bool:
         """Wait until there is work: an unanswered message, tool results for the model, or calls to run.
@@ -266,8 +269,7 @@ class Recorder:
         loop = self._outside_turns()
         self._next = None
         snapshot = await loop.answer_commands()
-        loop_id = snapshot.loop_state.loop_id
-        if loop_id is None:
+        if (loop_id := snapshot.loop_state.loop_id) is None:
             return
         answer = snapshot.loop_state.answer
         if answer is not None and answer.open_calls:
@@ -296,10 +298,8 @@ class Recorder:
     async def _begin(self, settings: LoopSettings, offer: Offer, spans: TurnSpans) -> TurnStart:
         loop = self._outside_turns()
         found, self._next = self._next, None
-        if found is None:
-            found = await loop.next_step()
+        decision, snapshot = found or await loop.next_step()
         loop.settings = settings
-        decision, snapshot = found
         await self._check_agent()
         settings = replace(settings, name=self._settings.name)
         spans.begin(loop.run, settings, snapshot)
