@@ -164,7 +164,7 @@ class MediaRef(Wire):
             mime_type: the media type. The type in a `data:` URL takes precedence.
 
         Raises:
-            pydantic.ValidationError: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
+            InvalidContent: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
         """
         head, comma, payload = url.partition(",")
         if comma and head.startswith("data:") and head.endswith(";base64"):
@@ -180,7 +180,7 @@ class MediaRef(Wire):
 
         Raises:
             DecodeError: there are no bytes.
-            pydantic.ValidationError: the text is neither a URL nor base64, such as a local path.
+            InvalidContent: the text is neither a URL nor base64, such as a local path.
         """
         if isinstance(source, bytes):
             return cls.from_bytes(source)

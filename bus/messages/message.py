@@ -52,7 +52,7 @@ class UserMessage(Spoken):
 
         Raises:
             DecodeError: an image has no bytes.
-            pydantic.ValidationError: an image is a local path, or neither URL nor base64.
+            InvalidContent: an image is a local path, or neither URL nor base64.
         """
         return cls.of(text, *(ImageBlock(media=MediaRef.of(image)) for image in images))
 
@@ -66,7 +66,7 @@ class UserMessage(Spoken):
 
         Raises:
             DecodeError: a clip has no bytes.
-            pydantic.ValidationError: a clip is a local path, or neither URL nor base64.
+            InvalidContent: a clip is a local path, or neither URL nor base64.
         """
         return cls.of(text, *(AudioBlock(media=MediaRef.of(clip)) for clip in clips))
 
