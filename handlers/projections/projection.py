@@ -206,6 +206,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
     Raises:
         BusError: the log could not be read.
     """
+    require_instance("known", known, Projected, "pass what an earlier `look` returned", is_optional=True)
     require_projection(session, projection)
     if known is not None:
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):

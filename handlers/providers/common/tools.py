@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, InvalidArgument, require_choice, require_instance, require_text
+from lanebus.bus.errors import DecodeError, require_choice, require_instance, require_text
 
 __all__ = ("ToolChoice", "ToolSpec")
 
@@ -67,13 +67,12 @@ class ToolChoice(_Choice):
     """Whether the model may, must or must not call a tool.
 
     Raises:
-        InvalidArgument: there is no such `mode`, or `name` is not given for the mode "named" and only for it.
+        InvalidArgument: there is no such `mode`, or the mode "named" has no `name`.
     """
 
     __slots__ = ()
 
     def __new__(cls, mode: Literal["auto", "required", "none", "named"], name: str | None = None) -> Self:
         require_choice("mode", mode, ("auto", "required", "none", "named"))
-        if (mode == "named") != (isinstance(name, str) and name != ""):
-            raise InvalidArgument("name", name, 'pass the name of a tool with the mode "named", else None')
+        require_text("name", name, is_optional=mode != "named", is_filled=mode == "named")
         return super().__new__(cls, mode, name)
