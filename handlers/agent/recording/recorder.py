@@ -151,6 +151,8 @@ class Recorder:
             LeaseHeld: another holder kept the session for longer than `wait`.
             BusError: the log cannot be read, or refuses an append.
         """
+        if self._loop is not None:
+            raise RecorderMisused("the recorder is open already: make another Recorder for another block")
         await self._check_agent()  # before the lease: the other agent's worker may hold it for long
         async with AsyncExitStack() as stack:
             lease = (await stack.enter_async_context(self._lease)).lease
@@ -197,8 +199,7 @@ class Recorder:
         loop = self._outside_turns()
         ends = math.inf if seconds is None else anyio.current_time() + seconds
         while True:
-            self._next = await loop.next_step()
-            decision = self._next[0]
+            decision, _ = self._next = await loop.next_step()
             if not isinstance(decision, Idle):
                 await self._check_agent()
                 if isinstance(decision, RunTools) and loop.run.position == self._left_at:
