@@ -14,6 +14,7 @@ from lanebus.agent import (
     Compactor,
     OfflineModel,
     Recorder,
+    RecorderMisused,
     Reject,
     ToolSpec,
     Worker,
@@ -39,7 +40,7 @@ from lanebus.context import (
     prune,
     usage_tokens,
 )
-from lanebus.errors import Closed, InvalidArgument, InvalidProjection, NotEntered, RecorderMisused, SetupError
+from lanebus.errors import Closed, InvalidArgument, NotEntered, SetupError
 from lanebus.groups import RetryPolicy
 from lanebus.mcp import mcp_tools
 from lanebus.media import (
@@ -54,6 +55,7 @@ from lanebus.media import (
 from lanebus.messages import blocks_text, extract_json, read_message, split_reasoning
 from lanebus.projections import (
     USAGE,
+    InvalidProjection,
     Views,
     follow_all,
     look,
