@@ -1,6 +1,9 @@
 """Wrong uses of what the packages export are refused with the argument's name and what to do instead."""
 
+import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Never, cast
 
@@ -20,6 +23,7 @@ from lanebus.agent import (
     Worker,
     ask,
     failure_of,
+    run_worker,
     tool,
 )
 from lanebus.archive import DirectoryArchive, ObjectArchive, archive_session, archive_store_at, check_chain
@@ -38,6 +42,8 @@ from lanebus.context import (
     first_to_keep,
     loops_of,
     prune,
+    revert,
+    undo_compaction,
     usage_tokens,
 )
 from lanebus.errors import Closed, InvalidArgument, NotEntered, SetupError
@@ -52,11 +58,12 @@ from lanebus.media import (
     media_store_at,
     resolve_media,
 )
-from lanebus.messages import blocks_text, extract_json, read_message, split_reasoning
+from lanebus.messages import blocks_text, extract_json, read_message, result_text, split_reasoning
 from lanebus.projections import (
     USAGE,
     InvalidProjection,
     Views,
+    find_projection,
     follow_all,
     look,
     project_all,
@@ -82,6 +89,7 @@ from lanebus.providers import (
 )
 from lanebus.telemetry import otel_tracing
 from lanebus.testing import ScriptedModel
+from tests import test_arguments
 from tests.support.agent.agents import fresh_bus
 from tests.test_arguments import Call, Values, faults
 
@@ -240,6 +248,14 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
         "resolve_media sign_seconds": (SECONDS, called(resolve_media, [HI], None, name="sign_seconds")),
         "archive_session": (OBJECTS, cast("Call", lambda bad: archive_session(bad, "s1"))),
         "check_chain": (OBJECTS, cast("Call", lambda bad: check_chain(bad, "s1"))),
+        "revert": (OBJECTS, cast("Call", lambda bad: revert(bad, 1, "s", "failure", loop_id="s1.main.1"))),
+        "revert summary": (TEXTS, cast("Call", lambda bad: revert(one, 1, bad, "failure", loop_id="s1.main.1"))),
+        "revert category": ((5, None, "x"), called(revert, one, 1, "s", loop_id="s1.main.1")),
+        "undo_compaction": (OBJECTS, called(undo_compaction)),
+        "find_projection": ((*OBJECTS, "", "json:nothing"), called(find_projection)),
+        "run_worker": (OBJECTS, cast("Call", lambda bad: run_worker(bad, "json:loads"))),
+        "run_worker target": ((*OBJECTS, "json:nothing"), called(run_worker, bus)),
+        "result_text": ((5, None, "x", [5]), cast("Call", lambda bad: result_text(bad, None))),
         "mcp_tools only": ((5, "x", [5]), called(mcp_tools, "http://localhost:1/mcp", name="only")),
         "mcp_tools call_seconds": (SECONDS, called(mcp_tools, "http://localhost:1/mcp", name="call_seconds")),
         "mcp_tools connect_seconds": (SECONDS, called(mcp_tools, "http://localhost:1/mcp", name="connect_seconds")),
@@ -251,6 +267,39 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
 
 def first(state: object, _: object) -> object:
     return state
+
+
+def of_bounds() -> dict[str, tuple[Values, Call]]:
+    found = [*names("lanebus.bounds"), *names("lanebus.agent"), *names("lanebus.projections"), *names("lanebus.mcp")]
+    kinds = [kind for kind in found if inspect.isclass(kind) and kind.__name__.endswith("Bounds")]
+    assert len(kinds) > 10
+    return {
+        f"{kind.__name__} {field}": ((None, "x", -1, [], float("nan")), called(kind, name=field))
+        for kind in kinds
+        for field in inspect.signature(kind).parameters
+    }
+
+
+def names(module: str) -> list[Callable[..., object]]:
+    """Return what a module exports."""
+    found = import_module(module)
+    return [getattr(found, name) for name in found.__all__]
+
+
+async def test_a_wrong_bound_raises_a_typed_error() -> None:
+    assert [fault async for fault in faults(of_bounds())] == []
+
+
+MODULES = ("", ".messages", ".agent", ".context", ".projections", ".providers", ".codecs", ".media", ".archive", ".mcp")
+ELSEWHERE = {"media_from_file": "its rows are those of MediaRef.from_file"}
+
+
+@pytest.mark.parametrize("module", [f"lanebus{each}" for each in MODULES])
+def test_every_exported_function_has_a_row_with_wrong_arguments(module: str) -> None:
+    rows = Path(__file__).read_text(encoding="utf-8") + Path(test_arguments.__file__ or "").read_text(encoding="utf-8")
+    known = {*re.findall(r"\w+", rows)} | {*ELSEWHERE}
+    functions = [each for each in names(module) if inspect.isfunction(each) and inspect.signature(each).parameters]
+    assert [each.__name__ for each in functions if each.__name__ not in known] == []
 
 
 async def test_a_wrong_field_of_a_value_raises_a_typed_error() -> None:
