@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Never, cast
@@ -103,20 +103,27 @@ FLAGS: Values = (None, "yes", 5)
 PLACES: Values = (5, None, "")
 HI = UserMessage.text("hi")
 MODEL = OfflineModel()
+LOOP = {"loop_id": "s1.main.1"}
 
 
-def called(function: Callable[..., object], *before: object, name: str = "", **more: object) -> Call:
-    """Return a function that passes a wrong value as the argument `name`, or as the next argument."""
-    return cast(
-        "Call",
-        lambda bad: (
-            function(*before, **more, **({name: bad} if name else {})) if name else function(*before, bad, **more)
-        ),
-    )
+def called(
+    function: Callable[..., object],
+    *before: object,
+    name: str = "",
+    after: Sequence[object] = (),
+    given: Mapping[str, object] | None = None,
+) -> Call:
+    """Return a function that passes a wrong value as the argument `name`, or between the other arguments."""
+
+    def call(bad: Never) -> object:
+        named = {**(given or {}), name: bad} if name else given or {}
+        return function(*before, **named) if name else function(*before, bad, *after, **named)
+
+    return call
 
 
-def counts(function: Callable[..., object], *names: str, **more: object) -> dict[str, tuple[Values, Call]]:
-    return {f"{function.__name__} {name}": (COUNTS, called(function, name=name, **more)) for name in names}
+def counts(function: Callable[..., object], *names: str, **given: object) -> dict[str, tuple[Values, Call]]:
+    return {f"{function.__name__} {name}": (COUNTS, called(function, name=name, given=given)) for name in names}
 
 
 def of_values() -> dict[str, tuple[Values, Call]]:
@@ -134,13 +141,8 @@ def of_values() -> dict[str, tuple[Values, Call]]:
         "Compactor": (OBJECTS, called(Compactor)),
         "Compactor policy": ((5, "x"), called(Compactor, MODEL)),
         "Bounds": ((None, 5, WorkBounds()), called(Bounds, name="publish")),
-        "ToolSpec name": ((*TEXTS, None, ""), called(ToolSpec, name="name", description="", schema={})),
-        "ToolSpec description": (
-            (*TEXTS, None),
-            called(ToolSpec, name="description", schema={})
-            if False
-            else cast("Call", lambda bad: ToolSpec("n", bad, {})),
-        ),
+        "ToolSpec name": ((*TEXTS, None, ""), called(ToolSpec, after=("d", {}))),
+        "ToolSpec description": ((*TEXTS, None), called(ToolSpec, "n", after=({},))),
         "ToolSpec schema": ((5, None, "{}", []), called(ToolSpec, "n", "d")),
         "ToolChoice": ((5, None, "x"), called(ToolChoice)),
         "ToolChoice name": ((5, None, ""), called(ToolChoice, "named")),
@@ -152,7 +154,7 @@ def of_values() -> dict[str, tuple[Values, Call]]:
         },
         **counts(ReserveTrigger, "window"),
         **counts(ReserveTrigger, "reserve", window=9),
-        "ReserveTrigger is_enabled": (FLAGS, called(ReserveTrigger, name="is_enabled", window=9)),
+        "ReserveTrigger is_enabled": (FLAGS, called(ReserveTrigger, name="is_enabled", given={"window": 9})),
         "RetryPolicy retried": ((5, "x", (5,), ValueError), called(RetryPolicy, name="retried")),
         "RetryPolicy is_retried": (OBJECTS, called(RetryPolicy, name="is_retried")),
         "Views": (OBJECTS, called(Views)),
@@ -171,7 +173,7 @@ def of_values() -> dict[str, tuple[Values, Call]]:
         "media_store_at": (PLACES, called(media_store_at)),
         "archive_store_at": (PLACES, called(archive_store_at)),
         "UserMessage": (("hi", [5]), called(UserMessage, name="content")),
-        "Usage": (("x", 1.5, True), called(Usage, name="input", output=0)),
+        "Usage": (("x", 1.5, True), called(Usage, name="input", given={"output": 0})),
         "MediaRef.of": ((5, None, Path("x"), ""), called(MediaRef.of)),
         "MediaRef.from_url": ((5, None, b"x"), called(MediaRef.from_url)),
         "MediaRef.from_bytes": ((5, None, "x", b""), called(MediaRef.from_bytes)),
@@ -188,17 +190,11 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
     forms = (to_anthropic, to_gemini, to_openai_chat, to_openai_responses)
 
     def form(name: str) -> Call:
-        return called(to_anthropic, context, name=name, **({} if name == "model" else {"model": "m"}))
+        return called(to_anthropic, context, name=name, given={"model": "m"})
 
     return {
-        **{
-            f"{each.__name__} bus": (OBJECTS, cast("Call", lambda bad, each=each: each(bad, USAGE, first)))
-            for each in alls
-        },
-        **{
-            f"{each.__name__} projection": (OBJECTS, cast("Call", lambda bad, each=each: each(bus, bad, first)))
-            for each in alls
-        },
+        **{f"{each.__name__} bus": (OBJECTS, called(each, after=(USAGE, first))) for each in alls},
+        **{f"{each.__name__} projection": (OBJECTS, called(each, bus, after=(first,))) for each in alls},
         **{f"{each.__name__} merge": (OBJECTS, called(each, bus, USAGE)) for each in alls},
         **{f"{each.__name__} bounds": ((5, "x"), called(each, bus, USAGE, first, name="bounds")) for each in alls},
         **{each.__name__: ((*OBJECTS, []), called(each)) for each in readers},
@@ -230,7 +226,7 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
         "session_lines heads": ((5, "x", [5]), called(session_lines, bus, name="heads")),
         "summary": (OBJECTS, called(summary)),
         "tree_usage": (OBJECTS, called(tree_usage)),
-        "trim_session": (OBJECTS, cast("Call", lambda bad: trim_session(bad, 1))),
+        "trim_session": (OBJECTS, called(trim_session, after=(1,))),
         "trim_session before": (COUNTS, called(trim_session, one)),
         "trim_session force": (FLAGS, called(trim_session, one, 1, name="force")),
         "session.trim force": (FLAGS, called(one.trim, 1, name="force")),
@@ -241,21 +237,21 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
         "split_reasoning": ((None, 5, b"x"), called(split_reasoning)),
         "blocks_text": ((None, 5, "x", [5]), called(blocks_text)),
         "as_agentflow": (OBJECTS, called(as_agentflow)),
-        "media_of": (OBJECTS, cast("Call", lambda bad: list(media_of(bad)))),
-        "resolve_media": ((5, None, "x", [5]), cast("Call", lambda bad: resolve_media(bad, None))),
+        "media_of": (OBJECTS, called(listed)),
+        "resolve_media": ((5, None, "x", [5]), called(resolve_media, after=(None,))),
         "resolve_media store": ((5, "x"), called(resolve_media, [HI])),
         "resolve_media limit_bytes": (COUNTS, called(resolve_media, [HI], None, name="limit_bytes")),
         "resolve_media sign_seconds": (SECONDS, called(resolve_media, [HI], None, name="sign_seconds")),
-        "archive_session": (OBJECTS, cast("Call", lambda bad: archive_session(bad, "s1"))),
-        "check_chain": (OBJECTS, cast("Call", lambda bad: check_chain(bad, "s1"))),
-        "revert": (OBJECTS, cast("Call", lambda bad: revert(bad, 1, "s", "failure", loop_id="s1.main.1"))),
-        "revert summary": (TEXTS, cast("Call", lambda bad: revert(one, 1, bad, "failure", loop_id="s1.main.1"))),
-        "revert category": ((5, None, "x"), called(revert, one, 1, "s", loop_id="s1.main.1")),
+        "archive_session": (OBJECTS, called(archive_session, after=("s1",))),
+        "check_chain": (OBJECTS, called(check_chain, after=("s1",))),
+        "revert": (OBJECTS, called(revert, after=(1, "s", "failure"), given=LOOP)),
+        "revert summary": (TEXTS, called(revert, one, 1, after=("failure",), given=LOOP)),
+        "revert category": ((5, None, "x"), called(revert, one, 1, "s", given=LOOP)),
         "undo_compaction": (OBJECTS, called(undo_compaction)),
         "find_projection": ((*OBJECTS, "", "json:nothing"), called(find_projection)),
-        "run_worker": (OBJECTS, cast("Call", lambda bad: run_worker(bad, "json:loads"))),
+        "run_worker": (OBJECTS, called(run_worker, after=("json:loads",))),
         "run_worker target": ((*OBJECTS, "json:nothing"), called(run_worker, bus)),
-        "result_text": ((5, None, "x", [5]), cast("Call", lambda bad: result_text(bad, None))),
+        "result_text": ((5, None, "x", [5]), called(result_text, after=(None,))),
         "mcp_tools only": ((5, "x", [5]), called(mcp_tools, "http://localhost:1/mcp", name="only")),
         "mcp_tools call_seconds": (SECONDS, called(mcp_tools, "http://localhost:1/mcp", name="call_seconds")),
         "mcp_tools connect_seconds": (SECONDS, called(mcp_tools, "http://localhost:1/mcp", name="connect_seconds")),
@@ -263,6 +259,10 @@ def of_functions(bus: Bus, context: Context) -> dict[str, tuple[Values, Call]]:
         "mcp_tools on_unknown": (OBJECTS, called(mcp_tools, "http://localhost:1/mcp", name="on_unknown")),
         "mcp_tools bounds": (OBJECTS, called(mcp_tools, "http://localhost:1/mcp", name="bounds")),
     }
+
+
+def listed(message: Never) -> object:
+    return list(media_of(message))
 
 
 def first(state: object, _: object) -> object:
@@ -332,8 +332,13 @@ async def test_a_guard_that_returns_no_verdict_does_not_let_messages_pass(verdic
     await _refused(guard, "guard returns Reject")
 
 
+def silent(prompts: object) -> None:
+    """A guard that is not async."""
+    del prompts
+
+
 async def test_a_guard_that_is_not_async_does_not_let_messages_pass() -> None:
-    await _refused(lambda _: None, "`async def`")
+    await _refused(silent, "`async def`")
 
 
 async def _refused(guard: object, text: str) -> None:

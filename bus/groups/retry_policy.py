@@ -84,7 +84,7 @@ class RetryPolicy:
                 raise SetupError(f"retry policy: {name} is {value!r}", f"use {least} or more")
         if self.jitter not in get_args(Jitter):
             raise SetupError(f"retry policy: jitter is {self.jitter!r}", 'use "full", "equal" or "none"')
-        retried: object = self.retried
+        retried = cast("object", self.retried)
         if retried is not None and not (
             isinstance(retried, tuple) and all(map(_is_error, cast("tuple[object]", retried)))
         ):

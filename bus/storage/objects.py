@@ -57,7 +57,7 @@ class Objects:
             store: a store of the package obstore.
             what: name of the store in error texts, such as "media store".
         """
-        if store is None or isinstance(store, str | int | Path):
+        if isinstance(store, str | int | Path | None):
             raise InvalidArgument("store", store, "pass a store of the package obstore; `from_url` takes a URL")
         self._store, self._what = store, what
 
