@@ -257,3 +257,12 @@ async def test_nothing_is_left_of_an_erased_session_but_its_tombstone(server: An
         assert kinds(await found(bus, "s")) == [("orphan", 0)]
         [rest] = [report async for report in verify_all(bus)]
         assert kinds(rest) == [("orphan", 0)]
+
+
+async def test_all_sessions_are_reported_sorted_by_id_and_the_other_keys_last(server: AnyServer) -> None:
+    names = [f"s{number}" for number in range(9)]
+    async with Bus.open(server.url) as bus:
+        assert len({bus.bucket_of(name) for name in names}) > 3
+        for name in reversed(names):
+            await bus.session(name).publish(said("a"))
+        assert [report.session async for report in verify_all(bus)] == [*names, ""]
