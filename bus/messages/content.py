@@ -1,5 +1,7 @@
 """Content blocks of messages: one class for each block, with `type` as the discriminator."""
 
+import hashlib
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -164,6 +166,12 @@ class ToolCallBlock(Wire):
     """the provider's signature of the thinking that led to this call; see `TextBlock`"""
     metadata: Metadata | None = None
     """private data, never sent to a provider"""
+
+    @property
+    def call_hash(self) -> str:
+        """SHA-256 of the name and the arguments, in hex. An approval with this hash is only for these arguments."""
+        asked = json.dumps([self.name, self.arguments, self.arguments_raw], separators=(",", ":"), sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()
 
     @property
     def effective_call_type(self) -> str:

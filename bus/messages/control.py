@@ -67,6 +67,9 @@ class Approve(Control):
     KIND = "control.approve"
     turn_id: TurnId
     tool_call_id: str
+    call_hash: str | None = None
+    """`ToolCallBlock.call_hash` of the call that the person saw. If the call has another hash, the command is answered
+    as "refused". None approves the call whatever its arguments are"""
 
 
 class Deny(Control):

@@ -9,7 +9,9 @@ preview ends with a `cut` that gives the reason.
 To show a preview, append each delta to the text of its message and block. A snapshot replaces the text of its block.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.turn import TurnId
@@ -27,8 +29,8 @@ class Delta(Wire):
     turn_id: TurnId | None = None
     delta: str = ""
     """the text to append: for kind "toolCall" a fragment of the JSON arguments, for kind "cut" the reason of the cut"""
-    block: int = 0
-    """index of the block in the message, from 0"""
+    block: Annotated[int, Field(ge=0, lt=10_000)] = 0
+    """index of the block in the message, from 0; less than 10,000"""
     tool_name: str | None = None
     """the tool's name, on the first delta of a tool call"""
     is_snapshot: bool | None = None

@@ -9,14 +9,10 @@ text.
 Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
 
-from typing import Literal, TypeVar
-
-from pydantic import ValidationError
-from pydantic.alias_generators import to_snake
+from typing import Literal
 
 from lanebus.bus.errors import (
     Conflict,
-    InvalidArgument,
     KeyTooLong,
     require_instance,
     require_text,
@@ -28,6 +24,7 @@ from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey, check_key
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.command_arguments import make_control, read_turn_id
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.handlers.agent.user_message import as_user_message
@@ -44,9 +41,6 @@ __all__ = (
     "send",
     "steer",
 )
-
-
-_ControlT = TypeVar("_ControlT", bound=Control)
 
 
 async def abort(
@@ -74,7 +68,7 @@ async def abort(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Abort, loop_id=loop_id, when=when, reason=reason, by=by), key=key)
+    return await send(session, make_control(Abort, loop_id=loop_id, when=when, reason=reason, by=by), key=key)
 
 
 async def steer(
@@ -103,7 +97,7 @@ async def steer(
         BusError: as for `Session.publish`.
     """
     return await send(
-        session, _made(Steer, position=UNKNOWN_POSITION, when=when, by=by), as_user_message(said), key=key
+        session, make_control(Steer, position=UNKNOWN_POSITION, when=when, by=by), as_user_message(said), key=key
     )
 
 
@@ -128,7 +122,13 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
 
 
 async def approve(
-    session: Session, turn_id: TurnId | str, tool_call_id: str, *, by: str | None = None, key: str | None = None
+    session: Session,
+    turn_id: TurnId | str,
+    tool_call_id: str,
+    *,
+    call_hash: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
 ) -> Receipt:
     """Approve a tool call that waits for a person, so that it runs.
 
@@ -138,6 +138,8 @@ async def approve(
         session: the session.
         turn_id: the turn of the call. A text such as "support-42.main.3#0" or "main.3#0" is accepted too.
         tool_call_id: the call's id.
+        call_hash: `ToolCallBlock.call_hash` of the call that the person saw; a call with another hash is not approved.
+            None approves the call unseen.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
@@ -145,8 +147,10 @@ async def approve(
         DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
-    turn = _turn_id(session, turn_id)
-    return await send(session, _made(Approve, turn_id=turn, tool_call_id=tool_call_id, by=by), key=key)
+    turn = read_turn_id(session, turn_id)
+    return await send(
+        session, make_control(Approve, turn_id=turn, tool_call_id=tool_call_id, call_hash=call_hash, by=by), key=key
+    )
 
 
 async def deny(
@@ -172,8 +176,10 @@ async def deny(
         DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """
-    turn = _turn_id(session, turn_id)
-    return await send(session, _made(Deny, turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
+    turn = read_turn_id(session, turn_id)
+    return await send(
+        session, make_control(Deny, turn_id=turn, tool_call_id=tool_call_id, reason=reason, by=by), key=key
+    )
 
 
 async def pause(
@@ -190,7 +196,7 @@ async def pause(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Pause, reason=reason, by=by), key=key)
+    return await send(session, make_control(Pause, reason=reason, by=by), key=key)
 
 
 async def handoff(
@@ -213,7 +219,7 @@ async def handoff(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Handoff, to=to, reason=reason, by=by), key=key)
+    return await send(session, make_control(Handoff, to=to, reason=reason, by=by), key=key)
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -227,7 +233,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Resume, by=by), key=key)
+    return await send(session, make_control(Resume, by=by), key=key)
 
 
 async def request_compaction(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -243,7 +249,7 @@ async def request_compaction(session: Session, *, by: str | None = None, key: st
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await send(session, _made(Compact, by=by), key=key)
+    return await send(session, make_control(Compact, by=by), key=key)
 
 
 async def send(
@@ -293,19 +299,3 @@ async def _publish(session: Session, control: Control, message: UserMessage | No
                 raise
             last = conflict.found
     raise AssertionError
-
-
-def _made(kind: type[_ControlT], **fields: object) -> _ControlT:
-    """Return a command. Raise InvalidArgument for a field of a wrong type."""
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        name = to_snake(str(first["loc"][0]))
-        raise InvalidArgument(name, fields.get(name), first["msg"].replace("Input", "it", 1)) from None
-
-
-def _turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
-    require_session(session)
-    require_instance("turn_id", turn_id, (TurnId, str), "pass a TurnId, or its text such as 'main.3#0'")
-    return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

@@ -1,5 +1,6 @@
 """Read request bodies: only JSON, and never more than the limit is kept in memory."""
 
+import anyio
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +17,8 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
     The content type must be JSON. This stops forms on other sites, because an HTML form cannot send this type.
 
     Raises:
-        HTTPException: 415 if the content type is not `application/json`; 413 if the body is larger than the limit.
+        HTTPException: 415 if the content type is not `application/json`; 413 if the body is larger than the limit; 408
+            if it takes longer than `bounds.body_seconds`.
         DecodeError: the body is not JSON that the bus accepts.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -26,10 +28,13 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
     if announced > bounds.body_bytes:
         raise _too_large(will_end=announced <= bounds.dropped_bytes)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > bounds.body_bytes:
-            raise _too_large(will_end=False)
+    with anyio.move_on_after(bounds.body_seconds) as timeout:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > bounds.body_bytes:
+                raise _too_large(will_end=False)
+    if timeout.cancelled_caught:
+        raise HTTPException(408, "Body too slow", headers={"Connection": "close"})
     return parse_json(bytes(body))
 
 

@@ -5,7 +5,31 @@ from dataclasses import dataclass
 from lanebus.bus.errors import check_bounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 
-__all__ = ("DEFAULT_UI_BOUNDS", "UiBounds")
+__all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpBounds:
+    """Bounds of the connections to one HTTP server."""
+
+    connections: int = 900
+    """maximum number of open connections; further clients get 503. A process may often open only 1,024 files"""
+    header_seconds: float = 10.0
+    """longest time from the connection, or from the first byte of a later request, to the end of its header"""
+    send_seconds: float = 30.0
+    """A client that accepts no data for this time is disconnected, also if its response was already handed over."""
+    buffered_bytes: int = 16_384
+    """bytes that wait for a client before its response is paused"""
+    kernel_bytes: int = 131_072
+    """bytes that the kernel takes for a client before it has sent the previous ones; Linux and macOS only"""
+    last_send_seconds: float = 1.0
+    """When the server ends, a client that accepts no data for this time is disconnected."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.http")
+
+
+DEFAULT_HTTP_BOUNDS = HttpBounds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +39,28 @@ class UiBounds:
     heartbeat_seconds: float = 15.0
     """pause between two heartbeats on an event stream"""
     send_seconds: float = 30.0
-    """A client that accepts no data for this time is disconnected, and resumes after its last event id. Until then the
-    server keeps one frame for the client, and no queue."""
+    """A client that accepts no data for this time is disconnected, and resumes after its last event id."""
+    memory_bytes: int = 16 * 1_048_576
+    """Maximum number of bytes of responses that the server holds together. A further response waits."""
+    patience_seconds: float = 1.0
+    """If a response waits for memory, clients that have accepted no data for this time are disconnected."""
+    wait_seconds: float = 10.0
+    """longest wait of a request for memory; it is then answered with 503. An event stream waits without limit"""
+    small_bytes: int = 65_536
+    """Responses and frames up to this size take no part of `memory_bytes`."""
+    piece_bytes: int = 32_768
+    """bytes that are handed over at once. A client that accepts less than this in `send_seconds` is disconnected"""
+    read_bytes: int = 1_048_576
+    """bytes of entries that a response reads before it sends them; a single entry may be larger"""
+    read_entries: int = 16
+    """maximum number of entries that a response reads at once, if the session is larger than a share of `memory_bytes`.
+    Entries after small ones may be large"""
+    reads: int = 2
+    """number of reads of entries at the same time"""
+    answer_bytes: int = 8 * 1_048_576
+    """After this many bytes of entries, a response of `Api.entries` ends, with `more` and a cursor."""
+    body_seconds: float = 30.0
+    """longest time that a request's body may take"""
     retry_seconds: float = 2.0
     """time that a browser waits before it reconnects a lost event stream"""
     last_frame_seconds: float = 1.0
@@ -37,6 +81,8 @@ class UiBounds:
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""
+    http: HttpBounds = DEFAULT_HTTP_BOUNDS
+    """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
 

@@ -1,8 +1,8 @@
 """Errors that prevent the page from being served."""
 
-from lanebus.bus.errors import SetupError
+from lanebus.bus.errors import SetupError, Unavailable
 
-__all__ = ("AddressRefused", "PortInUse", "ServeMissing")
+__all__ = ("AddressRefused", "PortInUse", "ServeMissing", "ServerBusy")
 
 
 class PortInUse(SetupError):
@@ -27,3 +27,10 @@ class ServeMissing(SetupError):
     def __init__(self, package: str) -> None:
         super().__init__(f"{package!r} is not installed", "run pip install 'lanebus[serve]'")
         self.package = package
+
+
+class ServerBusy(Unavailable):
+    """The server holds as many responses in memory as it may, because other clients have not read theirs."""
+
+    def __init__(self) -> None:
+        super().__init__("the server already sends as much as it may hold in memory", "try again in a few seconds")

@@ -1,8 +1,10 @@
 """An HTTP server without signal handlers, which ends when its task is cancelled."""
 
+import asyncio
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -10,13 +12,21 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
+from lanebus.handlers.ui.bounds import DEFAULT_HTTP_BOUNDS, HttpBounds
+from lanebus.handlers.ui.connections import HttpConnection, Unambiguous, protocol_of, sweep
 from lanebus.handlers.ui.errors import AddressRefused, PortInUse
 
 __all__ = ("listen", "serve_app", "shown_host")
 
 
 async def serve_app(
-    app: ASGIApp, listener: socket.socket, *, closing: anyio.Event, grace: int, on_started: Callable[[], None]
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    closing: anyio.Event,
+    grace: int,
+    on_started: Callable[[], None],
+    bounds: HttpBounds = DEFAULT_HTTP_BOUNDS,
 ) -> None:
     """Serve an application until cancelled.
 
@@ -28,9 +38,11 @@ async def serve_app(
         closing: set before the server waits for running requests.
         grace: longest wait for running requests in the end, in seconds.
         on_started: called once when the server accepts requests.
+        bounds: limits of the connections.
     """
     config = uvicorn.Config(
-        app,
+        Unambiguous(app),
+        http=protocol_of(bounds),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -39,7 +51,7 @@ async def serve_app(
         server_header=False,
         timeout_graceful_shutdown=grace,
     )
-    server = _Server(config, closing)
+    server = _Server(config, closing, bounds)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_run, server, listener)
         try:
@@ -51,15 +63,42 @@ async def serve_app(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers. It ends the event streams when it closes."""
+    """uvicorn without signal handlers. It ends the event streams when it closes, and connections without progress."""
 
-    def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, closing: anyio.Event, bounds: HttpBounds) -> None:
         super().__init__(config)
-        self._closing, self._ready = closing, anyio.Event()
+        self._closing, self._ready, self._bounds = closing, anyio.Event(), bounds
+        self._swept_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        self._sweep(self._bounds.send_seconds)
+        return await super().on_tick(counter)
+
+    def _sweep(self, send_seconds: float) -> None:
+        now = time.monotonic()
+        if now - self._swept_at >= min(1.0, send_seconds / 4, self._bounds.header_seconds / 4):
+            self._swept_at = now
+            sweep(self.server_state, send_seconds)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sweep_to_the_end)
+            await super().shutdown(sockets)
+            tasks.cancel_scope.cancel()
+        # uvicorn waits no longer, but these connections would stay open until their clients have read everything.
+        for connection in [*self.server_state.connections]:
+            if isinstance(connection, HttpConnection):
+                connection.abort()
+        await asyncio.sleep(0)  # the loop closes the aborted sockets in its next round
+
+    async def _sweep_to_the_end(self) -> None:
+        while True:
+            self._sweep(self._bounds.last_send_seconds)
+            await asyncio.sleep(0.1)
 
     async def wait_started(self) -> None:
         await self._ready.wait()

@@ -11,7 +11,7 @@ from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, 
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
 
-__all__ = ("answer", "answer_error", "envelope_json", "refuse", "status_of")
+__all__ = ("answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (MessageTooLarge, 413),
@@ -31,8 +31,12 @@ _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 def answer(value: object, status: int = 200) -> Response:
     """Return a JSON response. Raises TypeError or ValueError if `value` has no JSON form."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return Response(text, status, media_type="application/json")
+    return Response(json_bytes(value), status, media_type="application/json")
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as JSON in ASCII. Raises TypeError or ValueError if `value` has no JSON form."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def refuse(status: int, error: str, message: str) -> Response:

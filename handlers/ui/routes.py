@@ -23,10 +23,16 @@ from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.auth import may_write
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.call import call_view
+from lanebus.handlers.ui.entries import EntriesQuery, entries_json
+from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.media import stored_media
+from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse, PacedWhole
 from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
-from lanebus.handlers.ui.replies import answer, envelope_json
+from lanebus.handlers.ui.replies import answer
 from lanebus.handlers.ui.stream import EventStream, session_frames
 from lanebus.handlers.ui.tracing import TracedRoute
 from lanebus.handlers.ui.views import status_view, turns_view, usage_view
@@ -40,6 +46,8 @@ class Api:
     def __init__(self, bus: Bus, page: PageFiles, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
         self._views = Views(bounds.views)
+        self._budget, self._history = ByteBudget(bounds), History(bounds)
+        self._folding = anyio.CapacityLimiter(1)
 
     def routes(self, tracing: Tracing) -> list[BaseRoute]:
         """Return all routes. The guard checks each request before a route handles it.
@@ -67,6 +75,7 @@ class Api:
             posted(f"{session}/commands", self.post_command),
             posted(f"{session}/agent", self.post_agent),
             Route(f"{session}/status", self.status),
+            Route(f"{session}/call", self.call),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),
         ]
@@ -95,9 +104,13 @@ class Api:
     async def sessions(self, request: Request) -> Response:
         """Return `{"count": <all>, "sessions": [head, …]}`, most recently active first, at most `UiBounds.sessions`."""
         del request
-        heads, served = await self._bus.sessions(), await self._bus.live_workers()
-        shown = heads[: self._bounds.sessions]
-        return answer({"count": len(heads), "sessions": [_head_json(head, served) for head in shown]})
+
+        async def listed() -> object:
+            heads, served = await self._bus.sessions(), await self._bus.live_workers()
+            shown = heads[: self._bounds.sessions]
+            return {"count": len(heads), "sessions": [_head_json(head, served) for head in shown]}
+
+        return PacedAnswer(listed, closing=self._closing, budget=self._budget, bounds=self._bounds)
 
     async def head(self, request: Request) -> Response:
         """Return the head of a session. The position is 0 if the session has no entries. 409 if it was erased."""
@@ -107,17 +120,20 @@ class Api:
         return answer(_head_json(head, await self._bus.live_workers()))
 
     async def entries(self, request: Request) -> Response:
-        """Return `{"entries": [envelope, …]}`: the entries after `?after=`, up to and including `?until=`.
+        """Return `{"entries": [envelope, …], "cursor": …, "more": …}`: the entries after `?after=`, up to and including
+        `?until=`. `?lanes=extension` returns one lane.
 
-        An answer has at most `UiBounds.page_entries`; the client requests the rest with another `?after=`.
+        An answer has at most `UiBounds.page_entries` and about `UiBounds.answer_bytes`. If `more` is true, the client
+        requests the rest with `?after=` and the answer's cursor. 503 if other answers take all memory.
         """
-        session = self._session(request)
-        after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
-        last = after.position + self._bounds.page_entries
-        if until:
-            last = min(_cursor(until).position, last)
-        found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last)]
-        return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
+        session, query = self._session(request), request.query_params
+        wanted = EntriesQuery.of(_cursor(query.get("after")), query.get("until"), query.get("lanes"))
+        return PacedResponse(
+            lambda share: entries_json(session, wanted, share, self._history, self._bounds),
+            closing=self._closing,
+            budget=self._budget,
+            bounds=self._bounds,
+        )
 
     async def media(self, request: Request) -> Response:
         """Return stored media that the entry at `position` refers to, by their SHA-256. 404 if it refers to none such.
@@ -125,15 +141,24 @@ class Api:
         Media over `UiBounds.media_bytes` are refused with 413.
         """
         position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
-        return await stored_media(self._session(request), position, sha256, limit_bytes=self._bounds.media_bytes)
+        session, limit = self._session(request), self._bounds.media_bytes
+        return PacedWhole(
+            lambda: stored_media(session, position, sha256, limit_bytes=limit),
+            limit,
+            closing=self._closing,
+            budget=self._budget,
+            bounds=self._bounds,
+        )
 
     async def events(self, request: Request) -> Response:
         """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
-        bounds = self._bounds
         return EventStream(
-            lambda: session_frames(session, after, bounds.retry_seconds), closing=self._closing, bounds=bounds
+            lambda share: session_frames(session, after, share, self._history, bounds=self._bounds),
+            closing=self._closing,
+            budget=self._budget,
+            bounds=self._bounds,
         )
 
     async def post_message(self, request: Request) -> Response:
@@ -173,15 +198,40 @@ class Api:
 
     async def status(self, request: Request) -> Response:
         """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
-        return answer(await status_view(self._views, self._session(request)))
+        session = self._session(request)
+        return self._view(lambda: status_view(self._views, session))
+
+    async def call(self, request: Request) -> Response:
+        """Return the tool call `?id=` of the newest loop with all its arguments as `text`, and their `callHash`. 404 if
+        there is none.
+
+        An approval with the hash as `callHash` is refused if the call has other arguments.
+        """
+        session, call_id = self._session(request), request.query_params.get("id", "")
+        return self._view(lambda: call_view(self._views, session, call_id))
 
     async def turns(self, request: Request) -> Response:
         """Return the newest turns, with their tools and usage."""
-        return answer(await turns_view(self._views, self._session(request), self._bounds.turns))
+        session = self._session(request)
+        return self._view(lambda: turns_view(self._views, session, self._bounds.turns))
 
     async def usage(self, request: Request) -> Response:
         """Return the tokens and the cost of the session."""
-        return answer(await usage_view(self._views, self._session(request)))
+        session = self._session(request)
+        return self._view(lambda: usage_view(self._views, session))
+
+    def _view(self, look: Callable[[], Awaitable[object]]) -> Response:
+        async def folded() -> object:
+            # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
+            with anyio.move_on_after(self._bounds.wait_seconds):
+                await self._folding.acquire()
+                try:
+                    return await look()
+                finally:
+                    self._folding.release()
+            raise ServerBusy
+
+        return PacedAnswer(folded, closing=self._closing, budget=self._budget, bounds=self._bounds)
 
     def _session(self, request: Request) -> Session:
         return self._bus.session(str(request.path_params["session"]))

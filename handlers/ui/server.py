@@ -61,4 +61,6 @@ async def serve(
             if on_ready is not None:
                 on_ready(f"http://{shown_host(host)}:{port}/?token={token}")
 
-        await serve_app(app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started)
+        await serve_app(
+            app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http
+        )

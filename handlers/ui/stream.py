@@ -15,6 +15,10 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.budget import ByteBudget, Share
+from lanebus.handlers.ui.connections import abort_of
+from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.replies import envelope_json
 from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
@@ -22,7 +26,12 @@ __all__ = ("EventStream", "session_frames")
 
 
 async def session_frames(
-    session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry_seconds
+    session: Session,
+    after: Cursor,
+    share: Share,
+    history: History,
+    *,
+    bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
@@ -41,34 +50,62 @@ async def session_frames(
     Args:
         session: the session.
         after: the cursor after which to start.
-        retry_seconds: pause of the client before it reconnects; part of the first frame.
+        share: holds the memory of the frames that were read and not sent.
+        history: reads the stored entries.
+        bounds: sizes, and the pause of the client before it reconnects, which is part of the first frame.
     """
-    yield encode_retry(retry_seconds)
+    yield encode_retry(bounds.retry_seconds)
     while True:
         try:
+            async with aclosing(history.pieces(session, after, None, share, _entry_frame)) as pieces:
+                async for rendered, cursor in pieces:
+                    rendered.reverse()
+                    while rendered:
+                        yield rendered.pop()  # nothing keeps a frame that was sent
+                    after = cursor
+            share.keep(0)
             async with aclosing(session.subscribe(after=after, live=True)) as items:
                 async for item in items:
                     after = item.cursor
-                    match item:
-                        case Notice():
-                            yield _frame(item.kind.lower(), {"session": session.id}, id=str(after))
-                        case Envelope(message=Delta()):
-                            yield encode_frame("delta", envelope_json(item), id=str(after))
-                        case Envelope():
-                            name = "delta" if item.delta else "entry"
-                            yield encode_frame(name, envelope_json(item), id=str(after))
+                    frame = _frame_of(item, session.id)
+                    if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
+                        del frame
+                        await share.take(size)
+                        frame = _frame_of(item, session.id)
+                    yield frame
+                    del frame
+                    share.keep(0)
+                    if isinstance(item, Notice) and item.kind == "fellBehind":
+                        break  # read the stored entries again, in small pieces
+                else:
+                    return
         except CursorTrimmed as gap:
             # A frame and not an HTTP status: on any status but 200, browsers do not reconnect.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
             after = await _cursor_at(session, max(gap.first_kept - 1, after.position))
             yield _frame("gap", missing, id=str(after))
-            continue
         except LogRolledBack as lost:
             rollback: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
             yield _frame("rolledback", rollback, id=str(await _cursor_at(session, lost.found)))
+            return
         except BusError as error:
             yield _frame("failed", {"session": session.id, "message": str(error)})
-        return
+            return
+
+
+def _frame_of(item: Envelope | Notice, session: str) -> bytes:
+    match item:
+        case Notice():
+            return _frame(item.kind.lower(), {"session": session}, id=str(item.cursor))
+        case Envelope(message=Delta()):
+            return encode_frame("delta", envelope_json(item), id=str(item.cursor))
+        case Envelope():
+            return _entry_frame(item)
+
+
+def _entry_frame(envelope: Envelope) -> bytes:
+    # A foreign client may have written an id such as 7-5 into a lane.
+    return encode_frame("delta" if envelope.delta else "entry", envelope_json(envelope), id=str(envelope.cursor))
 
 
 async def _cursor_at(session: Session, position: int) -> Cursor:
@@ -91,20 +128,22 @@ class EventStream(Response):
 
     def __init__(
         self,
-        frames: Callable[[], AsyncGenerator[bytes]],
+        frames: Callable[[Share], AsyncGenerator[bytes]],
         *,
         closing: anyio.Event,
+        budget: ByteBudget,
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
     ) -> None:
         """
         Args:
-            frames: returns the generator of the frames.
+            frames: returns the generator of the frames, which holds its memory in the share.
             closing: event that the server sets to end its open streams.
+            budget: the memory of the server.
             bounds: heartbeat and time limits.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._frames, self._closing, self._bounds = frames, closing, bounds
+        self._frames, self._closing, self._budget, self._bounds = frames, closing, budget, bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended."""
@@ -113,36 +152,35 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b""})
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            with anyio.CancelScope() as sending:
-                tasks.start_soon(_cancel_when_set, self._closing, sending)
-                tasks.start_soon(self._beat, send, sending)
-                async with aclosing(self._frames()) as frames:
-                    async for frame in frames:
-                        if not await self._send_or_cancel(send, frame, sending):
-                            break
-            with anyio.move_on_after(self._bounds.last_frame_seconds):
-                await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
+            tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
+            abort = abort_of(scope, tasks.cancel_scope.cancel)
+            async with self._budget.share(abort) as share:
+                sender = PieceSender(send, share, self._bounds)
+                with anyio.CancelScope() as sending:
+                    tasks.start_soon(_cancel_when_set, self._closing, sending)
+                    tasks.start_soon(self._beat, sender, sending)
+                    async with aclosing(self._frames(share)) as frames:
+                        async for frame in frames:
+                            await sender.send(frame)
+                            del frame
+                sending.cancel()
+                await self._end(sender, send, share)
             tasks.cancel_scope.cancel()
 
-    async def _send_or_cancel(self, send: Send, frame: bytes, sending: anyio.CancelScope) -> bool:
-        """Send a frame. If the client does not accept it in time, cancel the stream and return False."""
-        with anyio.move_on_after(self._bounds.send_seconds) as timeout:
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
-        if timeout.cancelled_caught:
-            sending.cancel()
-        return not timeout.cancelled_caught
+    async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
+        """Send the last frame. If the client does not accept it soon, disconnect the client."""
+        if not sender.is_within:  # in the middle of a frame, the last frame would become a part of it
+            with anyio.move_on_after(self._bounds.last_frame_seconds):
+                await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
+                return
+        share.abort()
+        await anyio.sleep_forever()  # the disconnection cancels the response
 
-    async def _beat(self, send: Send, sending: anyio.CancelScope) -> None:
+    async def _beat(self, sender: PieceSender, sending: anyio.CancelScope) -> None:
         while not sending.cancel_called:
             await anyio.sleep(self._bounds.heartbeat_seconds)
-            await self._send_or_cancel(send, HEARTBEAT, sending)
-
-
-async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+            if not sender.is_within and not sending.cancel_called:
+                await sender.send(HEARTBEAT)
 
 
 async def _cancel_when_set(event: anyio.Event, scope: anyio.CancelScope) -> None:

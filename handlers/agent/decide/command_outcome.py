@@ -144,6 +144,10 @@ def _open_call_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> Co
         return CommandOutcome("refused", f"the turn does not match: the call is of turn {asked}")
     if call in loop.calls_started and question is None:
         return LATE
+    if isinstance(control, Approve) and control.call_hash is not None:
+        hashes = {each.call_hash for each in answer.open_calls if each.id == call}
+        if hashes != {control.call_hash}:
+            return CommandOutcome("refused", "the call has other arguments than the approved ones: look at it again")
     previous = loop.calls_answered.get(call)
     if previous is None:
         return APPLIED

@@ -416,6 +416,30 @@ async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_a
         assert (await outcomes(session))[-1][1] == "late"
 
 
+async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_call_waits() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        await run.publish(
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+            AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
+            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
+        )
+        model = ScriptedModel(answer("Ok."))
+        agent = AgentLoop(model, (first,))
+        seen = ToolCallBlock(id="c1", name="first", arguments={"path": "harmless"})
+        await approve(session, TURN, "c1", call_hash=seen.call_hash)
+        await work(agent, run)
+        (answered_by,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert (answered_by.outcome, "look at it again" in str(answered_by.reason)) == ("refused", True)
+        assert model.requests == []
+        await approve(session, TURN, "c1", call_hash=FIRST.call_hash)
+        await work(agent, run)
+        assert len(model.requests) == 1
+
+
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
 async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(turn: str) -> None:
     async with fresh_bus() as bus:

@@ -30,6 +30,9 @@ from lanebus.handlers.projections.projection import project, project_kept, rebui
 from lanebus.handlers.projections.sessions import SESSIONS, session_lines
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.stream import session_frames
 from lanebus.messages import Compaction, Publishable, TurnId
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
@@ -198,7 +201,10 @@ async def test_what_is_left_of_a_fork_whose_parent_was_erased_is_shown() -> None
         assert {name: line.state.turns for name, line in (await session_lines(bus)).items()} == {"c": 1}
         assert (await project(child, USAGE)).state.total.calls == 1
         frames: list[bytes] = []
-        async with aclosing(session_frames(child, START)) as found:
+        async with (
+            ByteBudget().share(lambda: None) as share,
+            aclosing(session_frames(child, START, share, History(DEFAULT_UI_BOUNDS))) as found,
+        ):
             while len(frames) < 3:
                 frames.append(await anext(found))
         assert b"event: gap" in frames[1]

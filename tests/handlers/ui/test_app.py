@@ -33,7 +33,9 @@ from lanebus.handlers.providers.common.answer import Piece
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.budget import ByteBudget
 from lanebus.handlers.ui.errors import AddressRefused, PortInUse
+from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.replies import status_of
 from lanebus.handlers.ui.server import serve
 from lanebus.handlers.ui.stream import session_frames
@@ -139,7 +141,7 @@ def test_each_branch_of_errors_has_its_http_status(error: BusError, status: int)
 
 # --- requests -----------------------------------------------------------------------------------------------------
 
-SESSION_ROUTES = ["", "/entries", f"/entries/1/media/{'0' * 64}", "/events", "/status", "/turns", "/usage"]
+SESSION_ROUTES = ["", "/entries", f"/entries/1/media/{'0' * 64}", "/events", "/status", "/call", "/turns", "/usage"]
 
 
 async def test_an_invalid_session_id_is_refused_on_every_route() -> None:
@@ -426,7 +428,11 @@ async def test_a_slow_client_gets_a_fellbehind_frame_and_loses_nothing() -> None
     async with temporary_bus() as bus:
         session = bus.session("s1")
         await session.publish(ExtensionMessage.of("tick"))
-        async with aclosing(session_frames(session, START)) as frames:
+        budget = ByteBudget()
+        async with (
+            budget.share(lambda: None) as share,
+            aclosing(session_frames(session, START, share, History(DEFAULT_UI_BOUNDS))) as frames,
+        ):
             said = [await anext(frames) for _ in range(3)]
             # One publish: entries that come one by one may be read one by one, and nothing falls behind.
             await session.publish(*[ExtensionMessage.of("big", "x" * 500_000)] * 4)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Control, parse_control
+from lanebus.bus.messages.control import Approve, Control, parse_control
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.agent.loop import AgentLoop
@@ -29,6 +29,7 @@ __all__ = ()
 pytestmark = ON_A_BROWSER
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+DELETE = ToolCallBlock(id="c0", name="delete_file", arguments={"path": "delete_file"})
 
 
 @asynccontextmanager
@@ -69,12 +70,12 @@ async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_clic
         await wait_at(session, "delete_file")
         ask = page.locator(".ask")
         await expect(ask).to_contain_text("delete_file")
-        await expect(ask).to_contain_text('{"path":"delete_file"}')
+        await expect(ask).to_contain_text('"path": "delete_file"')
         await expect(page.locator(".doing")).to_have_attribute("data-doing", "waiting")
         await page.get_by_role("button", name="Approve").click()
         position, control = await next_control(session, 5)
         about = {"turnId": {"loopId": TURN.loop_id, "turnIndex": 0}, "toolCallId": "c0"}
-        assert control.as_extension().data == {**about, "by": "page"}
+        assert control.as_extension().data == {**about, "callHash": DELETE.call_hash, "by": "page"}
         assert control.KIND == "control.approve"
         await expect(page.locator(".sent")).to_have_text(f"approve #{position}: waits for the worker")
         await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
@@ -83,16 +84,59 @@ async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_clic
         assert seen.errors == []
 
 
-async def test_a_waiting_call_without_loaded_arguments_says_where_they_are(browser: SharedBrowser) -> None:
+async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        is_free = anyio.Event()
+
+        async def hold(route: "Route") -> None:
+            await is_free.wait()
+            await route.continue_()
+
+        await page.route("**/call?*", hold)
+        await wait_at(bus.session("s1"), "rm")
+        await expect(page.locator(".ask")).to_contain_text("arguments are loading")
+        await expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+        is_free.set()
+        await expect(page.locator(".ask .whole")).to_have_text('{\n  "path": "rm"\n}')
+        await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+
+
+async def test_the_arguments_of_a_call_in_an_earlier_entry_are_shown(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus:
         session = bus.session("s1")
         await wait_at(session, "rm")
         await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
         async with opened(browser, bus) as (page, _, _):
-            await expect(page.locator(".ask")).to_contain_text("load earlier entries")
-            await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
-            await page.get_by_role("button", name="Load earlier").click()
-            await expect(page.locator(".ask")).to_contain_text('{"path":"rm"}')
+            await expect(page.locator(".ask .whole")).to_contain_text('"path": "rm"')
+
+
+async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(browser: SharedBrowser) -> None:
+    hidden = "\u202e\u2066\u200b\u200d\ufeff\u00ad\u2028\u061c\u3164\U000e0041\x1b\ufe0f"
+    text = f"echo {hidden} {'a' * 20_000} ; rm -rf / # end"
+    call = ToolCallBlock(id="c0", name="she\u202ell", arguments={"command": text, "number": 12345678901234567891})
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        session = bus.session("s1")
+        await session.publish(
+            UserMessage.text("hi"),
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN).as_extension(),
+            AssistantMessage(content=(call,), turn_id=TURN, stop_reason="toolUse"),
+            ToolWaiting(turn_id=TURN, tool_call_id="c0", tool_name=call.name).as_extension(),
+        )
+        whole = page.locator(".ask .whole")
+        await expect(whole).to_contain_text("rm -rf / # end")
+        await expect(whole).to_contain_text("12345678901234567891")
+        drawn = await page.locator(".ask").text_content() or ""
+        assert "a" * 20_000 in drawn
+        assert "she⟨U+202E⟩ll" in drawn
+        assert [one for one in hidden if one in drawn] == []
+        for code in ("202E", "2066", "200B", "FEFF", "00AD", "2028", "061C", "3164", "E0041", "FE0F"):
+            assert f"⟨U+{code}⟩" in drawn
+        assert "the model does not" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
+        await page.get_by_role("button", name="Approve").click()
+        _, control = await next_control(session, 5)
+        assert isinstance(control, Approve)
+        assert control.call_hash == call.call_hash
 
 
 async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: SharedBrowser) -> None:

@@ -34,11 +34,19 @@ export const getHead = (session) => request(path(session));
 export const getTurns = (session) => request(path(session, "/turns"));
 export const getStatus = (session) => request(path(session, "/status"));
 export const getAccess = () => request("/api/access");
+export const getCall = (session, id) => request(path(session, `/call?id=${encodeURIComponent(id)}`));
 export const getUsage = (session) => request(path(session, "/usage"));
 export const eventsPath = (session, after) => path(session, `/events?after=${after}`);
 
+/** Return the entries after one position up to another. The server sends them in answers of bounded size. */
 export async function getEntries(session, after, until) {
-  return (await request(path(session, `/entries?after=${after}&until=${until}`))).entries;
+  const found = [];
+  for (let cursor = after; ; ) {
+    const answer = await request(path(session, `/entries?after=${cursor}&until=${until}`));
+    found.push(...answer.entries);
+    if (!answer.more || answer.cursor === cursor) return found;
+    cursor = answer.cursor;
+  }
 }
 
 const post = (session, rest, body) =>

@@ -1,9 +1,8 @@
 // Shows what the agent does, with buttons to pause, resume and abort the agent and to answer approval requests.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { newKey, sendCommand } from "./api.js";
-import { Text } from "./blocks.js";
-import { pretty } from "./format.js";
+import { getCall, newKey, sendCommand } from "./api.js";
+import { visible } from "./format.js";
 
 const ACTIVITIES = {
   idle: "idle",
@@ -19,15 +18,31 @@ const WHY = {
   unknown: "was started, but its result is unknown. Run it again?",
 };
 
-/** Return the arguments of a tool call, from the message that contains it. */
-function argumentsOf(feed, call) {
-  for (let at = feed.entries.length - 1; at >= 0; at -= 1) {
-    const message = feed.entries[at].message;
-    if (message?.role !== "assistant") continue;
-    const block = message.content?.find((one) => one.type === "toolCall" && one.id === call.toolCallId);
-    if (block) return block.argumentsRaw ?? pretty(block.arguments);
-  }
-  return null;
+const RETRY_MS = 2500;
+
+/** Request the whole call: what is approved must be seen. Null until it is loaded. */
+function useCall(session, call) {
+  const [found, setFound] = useState(null);
+  const of = `${call.turnId?.loopId}#${call.turnId?.turnIndex} ${call.toolCallId}`;
+  useEffect(() => {
+    let isOver = false;
+    let timer = null;
+    const load = async () => {
+      try {
+        const answer = await getCall(session, call.toolCallId);
+        if (!isOver) setFound({ of, answer });
+      } catch (error) {
+        if (!isOver) setFound({ of, fault: error.message });
+        if (!isOver) timer = setTimeout(load, RETRY_MS);
+      }
+    };
+    load();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [session, of]);
+  return found?.of === of ? found : null;
 }
 
 /** Return the worker's answer to a command, or null if the worker has not answered yet. */
@@ -74,16 +89,21 @@ function Sent({ feed, sent }) {
 
 function Approval({ call, feed, commandSender }) {
   const [reason, setReason] = useState("");
-  const text = argumentsOf(feed, call);
+  const found = useCall(feed.session, call);
+  const whole = found?.answer ?? null;
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
+  const approve = () => commandSender.send({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => commandSender.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
+  const name = visible(whole?.toolName ?? call.toolName);
   return html`<li class="ask">
-    <p><code class="tool">${call.toolName}</code> <span>${WHY[call.why] ?? call.why}</span></p>
-    ${text === null ? html`<p class="note">Its arguments are in an earlier entry: load earlier entries to see them.</p>` : html`<${Text} text=${text} kind="code" />`}
+    <p><code class="tool">${name}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p>
+    ${whole === null
+      ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
+      : html`<div class="text code whole" tabindex="0" role="region" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
     <div class="answers">
-      <button type="button" class="yes" disabled=${commandSender.isSending} onClick=${() => commandSender.send({ command: "approve", ...about })}>Approve</button>
+      <button type="button" class="yes" disabled=${commandSender.isSending || whole === null} onClick=${approve}>Approve</button>
       <button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
-      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason, for the log only" aria-label=${`Why ${call.toolName} is denied`} maxlength="500" />
+      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: into the log, where all who may read it see it; the model does not" aria-label=${`Why ${name} is denied`} maxlength="500" />
     </div>
   </li>`;
 }
@@ -118,7 +138,7 @@ export function Control({ feed, status, commandSender, canWrite }) {
           ${waiting.map((call) =>
             canWrite
               ? html`<${Approval} key=${call.toolCallId} call=${call} feed=${feed} commandSender=${commandSender} />`
-              : html`<li key=${call.toolCallId} class="ask"><p><code class="tool">${call.toolName}</code> <span>${WHY[call.why] ?? call.why}</span></p></li>`,
+              : html`<li key=${call.toolCallId} class="ask"><p><code class="tool">${visible(call.toolName)}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p></li>`,
           )}
         </ul>`
       : null}

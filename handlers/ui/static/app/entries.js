@@ -125,6 +125,7 @@ function ExtensionEntry({ entry }) {
   let words = null;
   try {
     words = describe(kind, data);
+    if (words !== null) words = String(words);
   } catch {
     // The data do not fit the kind: they are shown as JSON.
   }
@@ -140,13 +141,27 @@ function ExtensionEntry({ entry }) {
   </details>`;
 }
 
-/** A row of the grid. A row is drawn once, because an entry never changes. */
+/** A row of the grid. A row is drawn once, because an entry never changes. An entry that cannot be drawn is shown as JSON. */
 export class Row extends Component {
-  shouldComponentUpdate(next) {
-    return next.entry !== this.props.entry;
+  static getDerivedStateFromError() {
+    return { isBroken: true };
   }
 
-  render({ entry }) {
+  shouldComponentUpdate(next, state) {
+    return next.entry !== this.props.entry || state.isBroken !== this.state.isBroken;
+  }
+
+  render({ entry }, { isBroken }) {
+    if (isBroken) {
+      return html`<li class="row broken" data-position=${entry.position}>
+        <div class="cell left"></div>
+        <div class="spine"><span>${String(entry.position)}</span></div>
+        <div class="cell right"><article class="message bad" aria-label="malformed entry">
+          <header><span class="role">malformed</span></header>
+          <div class="text code">${JSON.stringify(entry.message).slice(0, 4000)}</div>
+        </article></div>
+      </li>`;
+    }
     if (entry.gap) {
       return html`<li class="row gap"><p>Entries before #${entry.gap.firstKept} were trimmed and cannot be shown.</p></li>`;
     }
@@ -160,7 +175,18 @@ export class Row extends Component {
 }
 
 /** Draws the message that a model is writing, until the complete message replaces it. */
-export function PreviewRow({ preview }) {
+export class PreviewRow extends Component {
+  static getDerivedStateFromError() {
+    return { isBroken: true };
+  }
+
+  render({ preview }, { isBroken }) {
+    if (isBroken) return html`<li class="row llm preview" data-message=${String(preview.id)}><div class="cell left"><div class="failure">This preview cannot be drawn.</div></div></li>`;
+    return html`<${Preview} preview=${preview} />`;
+  }
+}
+
+function Preview({ preview }) {
   return html`<li class="row llm preview" data-message=${preview.id}>
     <div class="cell left">
       <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is writing">

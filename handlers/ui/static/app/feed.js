@@ -103,7 +103,12 @@ export class Feed {
     const on = (name, act) =>
       source.addEventListener(name, (event) => {
         if (source !== this.#source) return;
-        act(JSON.parse(event.data));
+        try {
+          act(JSON.parse(event.data));
+        } catch (error) {
+          // One malformed event must not end the view of a session. The next events are handled.
+          console.warn("lanebus: an event could not be handled", error);
+        }
         if (this.#resumeAt !== null) this.#resumeAt = event.lastEventId || this.#resumeAt;
       });
     on("entry", (entry) => this.#addEntry(entry));

@@ -35,6 +35,12 @@ export function bytes(size) {
   return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }
 
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+
+/** Write characters that cannot be seen, or that change the order of others, as their code: `⟨U+202E⟩`. */
+export const visible = (text) =>
+  String(text).replace(UNSEEN, (one) => (one === "\n" ? one : `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`));
+
 /** Format JSON for people, short values in one line. */
 export function pretty(value) {
   const line = JSON.stringify(value);

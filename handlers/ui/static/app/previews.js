@@ -2,6 +2,13 @@
 
 const turnKey = (turn) => (turn ? `${turn.loopId}#${turn.turnIndex}` : null);
 
+const MOST_BLOCKS = 10_000; // as in the bus: an array with a huge index would take all memory
+
+const isPiece = (delta) =>
+  typeof delta?.messageId === "string" &&
+  typeof (delta.delta ?? "") === "string" &&
+  Number.isInteger(delta.block ?? 0) && (delta.block ?? 0) >= 0 && (delta.block ?? 0) < MOST_BLOCKS;
+
 export class Previews {
   #open = new Map();
   #landed = new Set();
@@ -13,7 +20,7 @@ export class Previews {
 
   /** Add a live delta: text to append, or the whole text of its block so far. Ignored after the complete message. */
   add(delta) {
-    if (this.#landed.has(delta.messageId)) return;
+    if (!isPiece(delta) || this.#landed.has(delta.messageId)) return; // an unreadable delta has none of these
     const before = this.#open.get(delta.messageId) ?? {
       id: delta.messageId,
       turn: turnKey(delta.turnId),

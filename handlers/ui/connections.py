@@ -1,0 +1,172 @@
+"""The connections of the HTTP server: limits on their number and times, and a way to close one at once.
+
+uvicorn has no setting for these limits. A connection that it closes stays open until the client has read all of its
+response, which a hostile client never does. So one sweep over all connections aborts those that make no progress.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from lanebus.handlers.ui.bounds import HttpBounds
+
+__all__ = ("HttpConnection", "Unambiguous", "abort_of", "protocol_of", "sweep")
+
+_ABORT = "lanebus.abort"
+_RESET = struct.pack("ii", 1, 0)  # without this, the kernel keeps unsent data until it has sent them
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n"
+    b"retry-after: 5\r\nconnection: close\r\n\r\ntoo many connections\n"
+)
+
+
+def abort_of(scope: Scope, default: Callable[[], None]) -> Callable[[], None]:
+    """Return the function that closes a request's connection at once and drops unsent data.
+
+    Args:
+        scope: scope of the request.
+        default: what to call instead if another server handles the request.
+    """
+    abort: Callable[[], None] = scope.get(_ABORT, default)
+    return abort
+
+
+class HttpConnection(H11Protocol):
+    """A connection with limits. `sweep` enforces the limits on time."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # pyright: ignore[reportExplicitAny]  # as in uvicorn
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        bounds: HttpBounds,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._bounds = bounds
+        self._waits_since: float | None = None
+        self._unsent, self._unsent_since = 0, 0.0
+        inner = cast("ASGIApp", self.app)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            scope[_ABORT] = self.abort
+            await inner(scope, receive, send)
+
+        self.app = app
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Set the limits of the socket. Refuse the connection if there are too many."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self._bounds.buffered_bytes)
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
+            self._limit(sock)
+        self._waits_since = time.monotonic()
+        if len(self.connections) > self._bounds.connections:
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def _limit(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                # The kernel then closes a connection whose client is gone, or accepts nothing of what the kernel holds.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self._bounds.send_seconds * 1_000))
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # Otherwise the kernel buffers megabytes for each client that does not read.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._bounds.kernel_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle data of the client."""
+        super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+
+    def on_response_complete(self) -> None:
+        """Prepare for the next request, whose header has a time limit from its first byte."""
+        self._waits_since = None
+        super().on_response_complete()
+
+    def abort(self) -> None:
+        """Close the connection at once, and drop unsent data, also that of the kernel."""
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def check(self, now: float, send_seconds: float) -> None:
+        """Abort the connection if the client sends no header, or accepts no data.
+
+        Args:
+            now: present time by `time.monotonic`.
+            send_seconds: longest time in which the client accepts no data.
+        """
+        if self._waits_since is not None and now - self._waits_since > self._bounds.header_seconds:
+            self.abort()
+            return
+        unsent = self.transport.get_write_buffer_size()
+        # A heartbeat makes the unsent data larger. Only data that becomes less shows that the client accepts some.
+        if unsent == 0 or unsent < self._unsent or self._unsent == 0:
+            self._unsent_since = now
+        elif now - self._unsent_since > send_seconds:
+            self.abort()
+        self._unsent = unsent
+
+
+def protocol_of(bounds: HttpBounds) -> type[asyncio.Protocol]:
+    """Return the protocol class for uvicorn, with these bounds."""
+
+    class Bounded(HttpConnection):
+        def __init__(
+            self,
+            config: uvicorn.Config,
+            server_state: ServerState,
+            app_state: dict[str, Any],  # pyright: ignore[reportExplicitAny]  # as in uvicorn
+            _loop: asyncio.AbstractEventLoop | None = None,
+        ) -> None:
+            super().__init__(config, server_state, app_state, _loop, bounds=bounds)
+
+    return Bounded
+
+
+def sweep(state: ServerState, send_seconds: float) -> None:
+    """Check all connections of a server."""
+    now = time.monotonic()
+    for each in [*state.connections]:
+        if isinstance(each, HttpConnection):
+            each.check(now, send_seconds)
+
+
+class Unambiguous:
+    """ASGI middleware that refuses a request with both `Content-Length` and `Transfer-Encoding`.
+
+    A proxy may read such a request to another end than this server, and a client could hide a second request in it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http":
+            names = {name for name, _ in scope["headers"]}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+                await send({"type": "http.response.start", "status": 400, "headers": headers})
+                text = b"a request has either Content-Length or Transfer-Encoding\n"
+                await send({"type": "http.response.body", "body": text})
+                return
+        await self._app(scope, receive, send)

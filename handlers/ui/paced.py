@@ -1,0 +1,168 @@
+"""Send responses in small pieces, as fast as the client accepts them, and hold little of them in memory meanwhile."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.ui.budget import ByteBudget, Share
+from lanebus.handlers.ui.connections import abort_of
+from lanebus.handlers.ui.replies import json_bytes
+
+__all__ = ("PacedAnswer", "PacedResponse", "PacedWhole", "PieceSender", "cancel_when_gone")
+
+
+class PieceSender:
+    """Sends the body of one response in pieces of `UiBounds.piece_bytes`."""
+
+    def __init__(self, send: Send, share: Share, bounds: UiBounds) -> None:
+        self._send, self._share, self._bounds = send, share, bounds
+        self._lock = anyio.Lock()
+        self.is_within = False
+        """whether only a part of the bytes of the last `send` was sent"""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes. If the client accepts no piece for `UiBounds.send_seconds`, disconnect it."""
+        async with self._lock:
+            self.is_within = True
+            for start in range(0, len(data), self._bounds.piece_bytes):
+                self._share.blocked_at = anyio.current_time()
+                with anyio.move_on_after(self._bounds.send_seconds) as timeout:
+                    piece = data[start : start + self._bounds.piece_bytes]
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                if timeout.cancelled_caught:
+                    self._share.abort()
+                    await anyio.sleep_forever()  # the disconnection cancels the response
+            self._share.blocked_at = None
+            self.is_within = False
+
+
+class PacedResponse(Response):
+    """A response whose body is made while it is sent. Errors of the first part become an error response."""
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        body: Callable[[Share], AsyncGenerator[bytes]],
+        *,
+        closing: anyio.Event,
+        budget: ByteBudget,
+        bounds: UiBounds,
+    ) -> None:
+        """
+        Args:
+            body: returns the generator of the body, which holds its memory in the share.
+            closing: event that the server sets when it ends. A client that is still reading then has a short time.
+            budget: the memory of the server.
+            bounds: sizes and time limits.
+        """
+        super().__init__()
+        del self.headers["content-length"]
+        self._parts, self._closing, self._budget, self._bounds = body, closing, budget, bounds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and return when the body has ended or the client is gone."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
+            abort = abort_of(scope, tasks.cancel_scope.cancel)
+            async with self._budget.share(abort) as share, aclosing(self._parts(share)) as parts:
+                tasks.start_soon(self._abort_in_the_end, share)
+                try:
+                    first = await anext(parts)
+                except Exception as error:  # noqa: BLE001  # raised again below, outside of the task group
+                    failure = error
+                else:
+                    await self._send_all(first, parts, PieceSender(send, share, self._bounds), send)
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _abort_in_the_end(self, share: Share) -> None:
+        await self._closing.wait()
+        await anyio.sleep(self._bounds.last_frame_seconds)
+        share.abort()
+
+    async def _send_all(self, first: bytes, parts: AsyncGenerator[bytes], sender: PieceSender, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await sender.send(first)
+        del first
+        async for part in parts:
+            await sender.send(part)
+            del part  # it is no longer counted while the next one is awaited
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class PacedAnswer(PacedResponse):
+    """A JSON response that is made again when there is memory for it, instead of waiting in memory."""
+
+    def __init__(
+        self,
+        value: Callable[[], Awaitable[object]],
+        *,
+        closing: anyio.Event,
+        budget: ByteBudget,
+        bounds: UiBounds,
+    ) -> None:
+        """
+        Args:
+            value: returns the value that is sent as JSON. It is called once more if the JSON is large.
+            closing: event that the server sets when it ends. A client that is still reading then has a short time.
+            budget: the memory of the server.
+            bounds: sizes and time limits.
+        """
+        super().__init__(self._render, closing=closing, budget=budget, bounds=bounds)
+        self._value = value
+
+    async def _render(self, share: Share) -> AsyncGenerator[bytes]:
+        text = json_bytes(await self._value())
+        if (size := len(text)) > self._bounds.small_bytes and not share.take_nowait(size):
+            del text
+            await share.take(size, seconds=self._bounds.wait_seconds)
+            text = json_bytes(await self._value())
+            share.keep(len(text))
+        yield text
+
+
+class PacedWhole(PacedResponse):
+    """Sends a response of known status and headers, which is made once there is memory for it."""
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Response]],
+        most_bytes: int,
+        *,
+        closing: anyio.Event,
+        budget: ByteBudget,
+        bounds: UiBounds,
+    ) -> None:
+        """
+        Args:
+            make: returns the response.
+            most_bytes: maximum number of bytes of its body.
+            closing: event that the server sets when it ends.
+            budget: the memory of the server.
+            bounds: sizes and time limits.
+        """
+        super().__init__(self._body, closing=closing, budget=budget, bounds=bounds)
+        self._make, self._most = make, most_bytes
+
+    async def _body(self, share: Share) -> AsyncGenerator[bytes]:
+        await share.take(self._most, seconds=self._bounds.wait_seconds)
+        made = await self._make()
+        self.status_code, self.raw_headers = made.status_code, made.raw_headers
+        body = bytes(made.body)
+        del made
+        share.keep(len(body))
+        yield body
+
+
+async def cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
