@@ -16,6 +16,7 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
@@ -52,7 +53,7 @@ class Endpoint:
         try:
             options = dict(parse_url(url))
         except ValueError as error:
-            raise SetupError(f"server URL: {error}", _FORM) from None
+            raise SetupError(without_secrets(f"server URL: {error}"), _FORM) from None
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
@@ -71,7 +72,7 @@ class Endpoint:
         try:
             self._class(**self._options)  # type: ignore[arg-type]  # checks the options as `connect` would, without I/O
         except TypeError as error:
-            raise SetupError(f"server URL: {error}") from None
+            raise SetupError(without_secrets(f"server URL: {error}")) from None
 
     @classmethod
     def at_socket(cls, path: str, bounds: ConnectionBounds | None = None) -> Self:

@@ -126,7 +126,10 @@ def silence() -> None:
 
 def print_error(fault: str, next_step: str) -> None:
     """Print an error to stderr in two lines: what is wrong, and what to do next."""
+    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415
+
     with suppress(BrokenPipeError):
+        fault, next_step = without_secrets(fault), without_secrets(next_step)
         print(f"error: {plain(fault)}\nhint: {plain(next_step)}", file=sys.stderr, flush=True)
 
 

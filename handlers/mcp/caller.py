@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, types
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import logged, without_secrets
 from lanebus.handlers.agent.errors import DuplicateTool
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.connection import McpConnection
@@ -153,7 +154,7 @@ class McpCaller:
         except MCPError as error:
             return CallFailed(_error_text(error))
         except Exception as error:  # noqa: BLE001  # no error of the SDK or its HTTP client may end the turn
-            _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=True)
+            _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=logged(error))
             reason = reason_of(error)[:500]
             return CallFailed(f"The tool's answer cannot be used: {reason}. The tool may have taken effect.")
         return CallFailed(_refusal_text(answer)) if isinstance(answer, types.InputRequiredResult) else answer
@@ -205,7 +206,7 @@ def _error_text(error: MCPError) -> str:
     data = cast("JsonValue", error.data)
     details = "" if data in (None, "") else f" {json.dumps(data, ensure_ascii=False)[:2_000]}"
     lost = ". It is unknown whether the tool took effect." if error.code == types.CONNECTION_CLOSED else ""
-    return f"MCP error {error.code}: {error.message}{details}{lost}"
+    return without_secrets(f"MCP error {error.code}: {error.message}{details}") + lost
 
 
 def _refusal_text(answer: types.InputRequiredResult) -> str:

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client, types
 
+from lanebus.bus.error_text import logged
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.errors import McpUnavailable
@@ -172,7 +173,7 @@ class McpConnection:
                     )
             except Exception as error:  # noqa: BLE001  # of the system, the SDK and its HTTP client
                 cause = error
-                _log.debug("the MCP server %s: no connection", self._label, exc_info=True)
+                _log.debug("the MCP server %s: no connection", self._label, exc_info=logged(error))
                 continue
             self._is_doubted, self._answered = False, anyio.current_time()
             self._take(listed)

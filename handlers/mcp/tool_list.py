@@ -10,6 +10,7 @@ from mcp import Client, ClientSession, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
+from lanebus.bus.error_text import describe_error, logged, without_secrets
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 
@@ -69,8 +70,10 @@ class ListFollower:
                 try:
                     with anyio.fail_after(self._seconds):
                         listed = await list_tools(client.session, self._bounds.pages)
-                except Exception:  # noqa: BLE001  # the next call checks whether the server still answers
-                    _log.warning("the MCP server %s did not list its changed tools", self._label, exc_info=True)
+                except Exception as error:  # noqa: BLE001  # the next call checks whether the server still answers
+                    _log.warning(
+                        "the MCP server %s did not list its changed tools", self._label, exc_info=logged(error)
+                    )
                     doubt()
                 else:
                     self._take(listed)
@@ -120,5 +123,5 @@ def reason_of(error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-        return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return without_secrets("; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3]))
+    return describe_error(error)

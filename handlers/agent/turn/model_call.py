@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, SessionClosed, SessionErased
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage
@@ -75,7 +76,7 @@ async def call_model(
     try:
         return await call.stream(left)
     except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
-        await call.turn.cut_preview(str(error))
+        await call.turn.cut_preview(describe_error(error))
         raise
     except anyio.get_cancelled_exc_class():
         with anyio.move_on_after(run.bounds.partial_answer_seconds, shield=True):

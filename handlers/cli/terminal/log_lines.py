@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from traceback import extract_tb
 from typing import cast
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MediaDamaged, MediaMissing, SetupError, StreamError, Unavailable
 from lanebus.handlers.cli.terminal.text import plain
 from lanebus.handlers.monitoring.log_context import common_fields
@@ -24,7 +25,7 @@ def shown_error(error: BaseException) -> str:
     """Return the name of an error's type. The error's text is added only for types of the bus whose text never quotes
     a session's messages."""
     name = type(error).__name__
-    return f"{name}: {error}" if isinstance(error, _WITH_TEXT) else name
+    return without_secrets(f"{name}: {error}") if isinstance(error, _WITH_TEXT) else name
 
 
 class _Lines(logging.Formatter):
