@@ -86,7 +86,7 @@ def exit_code(error: BaseException) -> int | None:
 def code_of(error: "BusError") -> ExitCode:
     """Return the exit code of an error of the bus."""
     from lanebus.bus import errors  # noqa: PLC0415
-    from lanebus.handlers.agent.errors import RequestUnknown  # noqa: PLC0415
+    from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown  # noqa: PLC0415
     from lanebus.handlers.cli import errors as own  # noqa: PLC0415
     from lanebus.handlers.context.errors import UnknownLeaf  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def code_of(error: "BusError") -> ExitCode:
             return ExitCode.USAGE
         case errors.InvalidCursor() | errors.InvalidLetterId():
             return ExitCode.USAGE
-        case errors.EntryDamaged() | errors.MediaDamaged() | errors.ArchiveDamaged() | errors.ForgedEntry():
+        case errors.EntryDamaged() | errors.MediaDamaged() | errors.ArchiveDamaged() | errors.ForgedEntry() | RequestDamaged():
             return ExitCode.FAULTS
         case own.FileUnwritten():
             return ExitCode.FAILED
