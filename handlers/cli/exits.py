@@ -101,7 +101,13 @@ def code_of(error: "BusError") -> ExitCode:
             return ExitCode.USAGE
         case errors.InvalidCursor() | errors.InvalidLetterId():
             return ExitCode.USAGE
-        case errors.EntryDamaged() | errors.MediaDamaged() | errors.ArchiveDamaged() | errors.ForgedEntry() | RequestDamaged():
+        case (
+            errors.EntryDamaged()
+            | errors.MediaDamaged()
+            | errors.ArchiveDamaged()
+            | errors.ForgedEntry()
+            | RequestDamaged()
+        ):
             return ExitCode.FAULTS
         case own.FileUnwritten():
             return ExitCode.FAILED

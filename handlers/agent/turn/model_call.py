@@ -130,6 +130,7 @@ class _ModelCall:
             self._settings.retry,
             can_compact=self._settings.compaction is not None,
             chance=random(),  # noqa: S311  # no secret
+            longest_wait=self._run.bounds.retry_after_seconds,
         )
         is_new = await self.turn.append(message, flag=AGAIN if again else None)
         if again is not None and again.delay is not None:
