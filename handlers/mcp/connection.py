@@ -148,7 +148,7 @@ class McpConnection:
         """
         try:
             with anyio.fail_after(self._seconds):
-                listed = await list_tools(client.session, self._bounds.pages)
+                listed = await list_tools(client.session, self._bounds)
         except TimeoutError:
             return self._calls > 0
         except Exception:  # noqa: BLE001  # of the SDK and its HTTP client
@@ -189,7 +189,7 @@ class McpConnection:
         client.message_handler = self._list.handler(client.message_handler)
         try:
             async with client:
-                listed = await list_tools(client.session, self._bounds.pages)
+                listed = await list_tools(client.session, self._bounds)
                 opened = self._open = _OpenClient(client, anyio.Event(), anyio.Event())
                 task_status.started((opened, listed))
                 async with anyio.create_task_group() as tasks:

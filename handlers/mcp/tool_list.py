@@ -69,7 +69,7 @@ class ListFollower:
                 self._changed = anyio.Event()
                 try:
                     with anyio.fail_after(self._seconds):
-                        listed = await list_tools(client.session, self._bounds.pages)
+                        listed = await list_tools(client.session, self._bounds)
                 except Exception as error:  # noqa: BLE001  # the next call checks whether the server still answers
                     _log.warning(
                         "the MCP server %s did not list its changed tools", self._label, exc_info=logged(error)
@@ -95,26 +95,28 @@ class ListFollower:
             self._changed.set()  # changes during the pause were not received
 
 
-async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
+async def list_tools(session: ClientSession, bounds: McpBounds) -> list[types.Tool]:
     """Return a server's whole list of tools.
 
     Args:
         session: the session with the server.
-        pages: maximum number of pages to read.
+        bounds: limits of the list.
 
     Raises:
         MCPError: the server refused, or the connection was lost.
-        ValueError: the list has more than `pages` pages.
+        ValueError: the list has more than `pages` pages, or more than `tools` tools.
         pydantic.ValidationError: the list is malformed.
     """
     tools: list[types.Tool] = []
     cursor: str | None = None
-    for _ in range(pages):
+    for _ in range(bounds.pages):
         page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
         tools += page.tools
+        if len(tools) > bounds.tools:
+            raise ValueError(f"the list of its tools has over {bounds.tools} tools")
         if not (cursor := page.next_cursor):
             return tools
-    raise ValueError(f"the list of its tools has over {pages} pages")
+    raise ValueError(f"the list of its tools has over {bounds.pages} pages")
 
 
 def reason_of(error: BaseException) -> str:
