@@ -60,17 +60,18 @@ class Redaction:
         """
         if self._function is None or not isinstance(message, LlmMessage | ContextEntry | ExtensionMessage | Delta):
             return message
+        role = str(getattr(message, "role", ""))
         try:
             result: object = self._function(message)
         except Exception as error:  # noqa: BLE001  # whatever the function raises
-            raise RedactionFailed(message.role, f"raised {type(error).__name__}{_place(error)}") from None
+            raise RedactionFailed(role, f"raised {type(error).__name__}{_place(error)}") from None
         if type(result) is not type(message):
             if inspect.iscoroutine(result):
                 result.close()
-            raise RedactionFailed(message.role, f"returned {type(result).__name__}, not {type(message).__name__}")
+            raise RedactionFailed(role, f"returned {type(result).__name__}, not {type(message).__name__}")
         for field in _KEPT:
             if getattr(message, field, None) != getattr(result, field, None):
-                raise RedactionFailed(message.role, f"changed {field!r}")
+                raise RedactionFailed(role, f"changed {field!r}")
         return cast("M", result)
 
     def error_text(self, text: str) -> str:

@@ -133,7 +133,7 @@ class Catalog:
     ) -> None:
         """Start with an empty list. See `mcp_tools` for the arguments."""
         self._prefix, self.only, self._bounds = prefix, None if only is None else frozenset(only), bounds
-        self._accepted = {} if accepted is None else accepted
+        self._accepted: MutableMapping[str, str] = {} if accepted is None else accepted
         self._shown: dict[str, Definition] = {}
         """the last accepted definition of each tool, or what stands in for it"""
         self._known: dict[str, Definition] = {}

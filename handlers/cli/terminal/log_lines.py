@@ -70,7 +70,7 @@ class TerminalLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
         moment = datetime.fromtimestamp(record.created).astimezone()
-        text = self._text(record)
+        text = without_secrets(self._text(record))
         if "event" not in record.__dict__:
             shown = [f"{name}={value}" for name, value in self._fields(record).items() if value not in {"", None}]
             text = " ".join((text, *shown))
@@ -90,7 +90,7 @@ class JsonLines(_Lines):
             "logger": record.name,
         }
         if "event" not in record.__dict__:
-            line["message"] = plain(self._text(record))
+            line["message"] = plain(without_secrets(self._text(record)))
         line |= self._fields(record)
         if stack := self._stack(record):
             line["exception"], line["stack"] = stack[0], list(stack[1:])

@@ -1,5 +1,7 @@
 """Everything that a server holds, as text, to search it for what must not be there."""
 
+from typing import cast
+
 from tests.support.servers.real import RealServer
 
 __all__ = ("contents",)
@@ -25,7 +27,7 @@ def contents(server: RealServer, namespace: str) -> str:
 
 def _items(reply: object) -> list[object]:
     assert isinstance(reply, list)
-    return list(reply)
+    return cast("list[object]", reply)
 
 
 def _text(value: object) -> str:
