@@ -10,6 +10,7 @@ from typing import cast
 
 import anyio
 import pytest
+from pydantic import JsonValue
 from starlette.requests import Request
 
 from lanebus import (
@@ -17,7 +18,6 @@ from lanebus import (
     Bus,
     BusError,
     Envelope,
-    ExtensionMessage,
     Lane,
     SetupError,
     ToolCallBlock,
@@ -130,8 +130,8 @@ class PlainModel(ScriptedModel):
         raise fault()
 
 
-def calling(name: str) -> ScriptedModel:
-    return ScriptedModel(calls(ToolCallBlock(id="c1", name=name, arguments={})), answer("Done."))
+def calling(name: str, **arguments: JsonValue) -> ScriptedModel:
+    return ScriptedModel(calls(ToolCallBlock(id="c1", name=name, arguments=arguments)), answer("Done."))
 
 
 async def raising_agent(run: Run) -> None:
@@ -173,7 +173,7 @@ def loop(model: object, *tools: object, **more: object) -> Agent:
 
 def child() -> Agent:
     helper = AgentLoop(ScriptedModel([fault()]), name="helper", retry=NO_RETRY)
-    return loop(calling("helper"), SubAgent("helper", helper, "Help."))
+    return loop(calling("helper", task="x"), SubAgent("helper", helper, "Help."))
 
 
 AGENTS: dict[str, Callable[[], Agent]] = {
@@ -295,7 +295,7 @@ async def test_a_recorded_turn_and_tool_that_raise_are_recorded_without_keys(sha
             async with Recorder(session) as recorder:
                 async with recorder.turn(model=ScriptedModel()) as turn:
                     await turn.answer(calls(ToolCallBlock(id="c1", name="look"))[0])
-                    async with turn.tool("c1"):
+                    async with turn.tool(turn.calls[0]):
                         raise fault()
                 with pytest.raises(RuntimeError):
                     async with recorder.turn(model=ScriptedModel()):
