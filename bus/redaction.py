@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from traceback import extract_tb
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import InvalidArgument, RedactionFailed
@@ -72,7 +72,7 @@ class Redaction:
         for field in _KEPT:
             if getattr(message, field, None) != getattr(result, field, None):
                 raise RedactionFailed(role, f"changed {field!r}")
-        return cast("M", result)
+        return result
 
     def error_text(self, text: str) -> str:
         """Return the text of an error as it may be stored: without credentials, and as the function returns it."""

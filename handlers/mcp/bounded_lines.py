@@ -14,8 +14,6 @@ __all__ = ("bounded_encoding",)
 
 _NAME = re.compile(r"lanebus_lines_(\d+)_(.+)")
 _ID = re.compile(r'"id"\s{0,3}:\s{0,3}(\d{1,18}|"[^"\\]{1,100}")')
-_CODE = -32603
-"""JSON-RPC: internal error"""
 
 
 class _BoundedLines(codecs.IncrementalDecoder):
@@ -62,7 +60,7 @@ class _BoundedLines(codecs.IncrementalDecoder):
         if self._size > self._limit:
             found = _ID.search(line[: self._ends]) or _ID.search(self._tail)
             text = f"the server's answer is over the limit of {self._limit} bytes"
-            error = {"code": _CODE, "message": text}
+            error = {"code": -32603, "message": text}  # JSON-RPC: internal error
             line = json.dumps({"jsonrpc": "2.0", "id": json.loads(found[1]) if found else None, "error": error})
         self._pieces, self._size, self._tail = [], 0, ""
         return line
