@@ -58,7 +58,8 @@ class Redaction:
         Raises:
             RedactionFailed: the function raised an error, or returned something else than such a message.
         """
-        if self._function is None or not isinstance(message, LlmMessage | ContextEntry | ExtensionMessage | Delta):
+        given: object = message
+        if self._function is None or not isinstance(given, LlmMessage | ContextEntry | ExtensionMessage | Delta):
             return message
         role = str(getattr(message, "role", ""))
         try:

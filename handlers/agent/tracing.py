@@ -129,8 +129,9 @@ def _redacted(message: M, redaction: Redaction) -> M:
     try:
         return redaction.message(message)
     except RedactionFailed:
-        more: dict[str, object] = {"structured": None} if isinstance(message, ToolResultMessage) else {}
-        return message.model_copy(update={"content": (), **more})
+        if isinstance(message, ToolResultMessage):
+            return message.model_copy(update={"content": (), "structured": None})
+        return message.model_copy(update={"content": ()})
 
 
 def agent_tracing(tracing: Tracing, redaction: Redaction) -> AgentTracing:

@@ -101,7 +101,9 @@ def to_other_lane(_: Redactable) -> Redactable:
 def renumbers(message: Redactable) -> Redactable:
     if isinstance(message, Delta):
         return message.model_copy(update={"message_id": "other"})
-    return message.model_copy(update={"id": "other"})
+    if isinstance(message, ExtensionMessage):
+        return message.model_copy(update={"kind": "other"})
+    return UserMessage(id="other")
 
 
 FAILING: tuple[object, ...] = (raises, to_other_lane, renumbers, Late(), str, repr)

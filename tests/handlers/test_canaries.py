@@ -211,11 +211,16 @@ async def provider(dialect: str, way: str) -> AsyncGenerator[Agent, None]:
         yield loop(await stack.enter_async_context(form.make(url)))
 
 
-def _texts(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for each in cast("list[object]", [*inner]) for text in _texts(each)]
+def _texts(value: JsonValue) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for each in value.values() for text in _texts(each)]
+        case list():
+            return [text for each in value for text in _texts(each)]
+        case _:
+            return []
 
 
 async def assert_hidden(server: RealServer, agent: Agent) -> tuple[str, str]:
@@ -294,7 +299,8 @@ async def test_a_recorded_turn_and_tool_that_raise_are_recorded_without_keys(sha
             await session.publish(UserMessage.text("hi"))
             async with Recorder(session) as recorder:
                 async with recorder.turn(model=ScriptedModel()) as turn:
-                    await turn.answer(calls(ToolCallBlock(id="c1", name="look"))[0])
+                    call = ToolCallBlock(id="c1", name="look")
+                    await turn.answer(AssistantMessage(content=(call,), stop_reason="toolUse"))
                     async with turn.tool(turn.calls[0]):
                         raise fault()
                 with pytest.raises(RuntimeError):
