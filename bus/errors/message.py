@@ -14,6 +14,7 @@ __all__ = (
     "InvalidMediaKey",
     "InvalidName",
     "InvalidSessionId",
+    "KeyReserved",
     "KeyTooLong",
     "MediaDamaged",
     "MediaMissing",
@@ -104,6 +105,17 @@ class KeyTooLong(MessageError):
             f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes", "use its SHA-256 instead"
         )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class KeyReserved(MessageError):
+    """The `key` of a publish begins with the prefix of the keys of lanebus itself. Nothing was written.
+
+    Fields: `key`; `prefix`, the reserved prefix.
+    """
+
+    def __init__(self, key: str, prefix: str) -> None:
+        super().__init__(f"key {key[:80]!r} is reserved", f"use a key that does not begin with {prefix!r}")
+        self.key, self.prefix = key, prefix
 
 
 class InvalidContent(MessageError, ValueError):

@@ -36,6 +36,7 @@ MENU: dict[str, dict[str, str]] = {
         "Import transcripts": "how-to/import-transcripts.md",
         "Test your agent": "how-to/test-your-agent.md",
         "Deploy on one server": "how-to/one-server.md",
+        "Secure your server": "how-to/secure-server.md",
         "Run on a cluster": "how-to/cluster.md",
         "Run with Sentinel": "how-to/sentinel.md",
         "Monitor workers": "how-to/monitor-workers.md",

@@ -23,7 +23,7 @@ class Links(NamedTuple):
 
 
 async def read_links(session: Session) -> Links:
-    """Return the links in the session's remaining entries.
+    """Return the links in the session's remaining entries, except for imported entries.
 
     Use these links to close, archive or erase a session together with the sessions that its tool calls created.
 
@@ -39,7 +39,7 @@ async def read_links(session: Session) -> Links:
     children: dict[str, SessionLinked] = {}
     async with aclosing(session.read(kinds={SessionLinked.KIND}, after=after)) as entries:
         async for envelope in entries:
-            link = _link(envelope.message)
+            link = None if envelope.is_imported else _link(envelope.message)
             if link is not None and link.child == session.id:
                 parent = parent or link
             elif link is not None and link.parent == session.id:

@@ -16,6 +16,7 @@ from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.compaction.compaction_step import CompactionStep, is_changed_since
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
 from lanebus.handlers.agent.deadline import Deadline, Late
@@ -79,10 +80,10 @@ class Compactor:
             if step.command is not None:
                 at = step.command.position
                 answered = ControlAnswered(control=at, outcome="repeated", reason="nothing is left to compact")
-                await run.publish(answered.as_extension(), key=f"control.{at}")
+                await run.publish(answered.as_extension(), key=ReservedKey(f"control.{at}"))
             return
         compaction = CompactionStep(snapshot, self.policy, self.policy.model or self._model, kept, step)
-        await run.publish(compaction.started().as_extension(), key=f"{compaction.name}.started")
+        await run.publish(compaction.started().as_extension(), key=ReservedKey(f"{compaction.name}.started"))
         attempt = _Attempt(run, compaction)
         try:
             await attempt.run()
@@ -144,7 +145,7 @@ class _Attempt:
                 return await self._interrupted("the older context was changed meanwhile")
             with suppress(_ContextOutdated):  # try again after reading the new entries
                 build = partial(self._batch, snapshot.context, summary, last + 1)
-                await self._run.publish_at(build, key=self._step.name)
+                await self._run.publish_at(build, key=ReservedKey(self._step.name))
                 return None
         return await self._interrupted("other clients appended first at every attempt")
 
@@ -165,7 +166,7 @@ class _Attempt:
             await self._run.publish(failed.as_extension())
             raise TryAgain(step.pause, f"no summary: {reason}")
         events = (failed, *step.answered("refused", f"no summary: {reason}"))
-        key = None if step.decision.command is None else step.name
+        key = None if step.decision.command is None else ReservedKey(step.name)
         await self._run.publish(*(event.as_extension() for event in events), key=key)
 
     async def _interrupted(self, reason: str) -> None:

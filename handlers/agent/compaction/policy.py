@@ -123,12 +123,13 @@ def _is_full(context: Context, policy: CompactionPolicy) -> bool:
 
 
 def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
-    """Whether the provider refused the last request as too long."""
-    last = next(_answers(context), None)
+    """Whether the provider refused the session's last request as too long. Imported answers were no requests of it."""
+    own = (each.message for each in reversed(context.path) if not each.is_imported)
+    last = next((message for message in own if isinstance(message, AssistantMessage)), None)
     if last is None:
         return False
-    failure = failure_of(last[1])
-    return (failure is not None and failure.is_overflow) or last[1].is_context_overflow(window=policy.window)
+    failure = failure_of(last)
+    return (failure is not None and failure.is_overflow) or last.is_context_overflow(window=policy.window)
 
 
 def _is_fresh(context: Context) -> bool:

@@ -6,6 +6,7 @@ from lanebus.bus.errors import Fenced
 from lanebus.bus.session.session_lease import SessionLease
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.decide.decision import (
+    CloseImportedCalls,
     Decision,
     FailToolCalls,
     HandleCommand,
@@ -20,6 +21,7 @@ from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.recording.named_model import NamedTool
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.tools.imported_calls import close_imported
 from lanebus.handlers.agent.tools.results import Results
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.end_loop import stop_loop
@@ -60,6 +62,8 @@ class RecordedLoop:
                         await apply_command(self.run, snapshot, command)
                     case FailToolCalls(answer=answer, text=text):
                         await fail_calls(self.run, answer, snapshot, text)
+                    case CloseImportedCalls(answer=imported):
+                        await close_imported(self.run, imported)
                     case StopAtLimit():
                         await stop_loop(self.run, snapshot, decision)
                     case RunTools(answer=answer) if await self._answer_lost(answer, snapshot):

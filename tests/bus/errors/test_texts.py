@@ -14,6 +14,7 @@ from lanebus.bus.errors import (
     Fenced,
     GroupInUse,
     InvalidMediaKey,
+    KeyReserved,
     KeyTooLong,
     LoginRefused,
     LogRolledBack,
@@ -30,6 +31,7 @@ from lanebus.bus.errors import (
     OverLimit,
     PreviewFull,
     Refused,
+    RewriteUnfinished,
     ServerInUse,
     SessionClosed,
     SessionErased,
@@ -43,6 +45,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (NoKinds(), "give at least one"),
     (UnknownVersion(3, 2), "install a newer lanebus"),
     (MessageTooLarge(9, 8), "shorten it, or move large content to the media store"),
+    (KeyReserved("lanebus:k", "lanebus:"), "use a key that does not begin with 'lanebus:'"),
     (KeyTooLong(9, 8), "use its SHA-256"),
     (MediaTooLarge(9, 8), "use smaller ones"),
     (MediaMissing("k"), "another media store"),
@@ -69,6 +72,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (OutcomeUnknown("s", 1.0, is_forgotten=True), "publish again with the same key"),
     (Refused("OOM"), "raise maxmemory"),
     (LoginRefused(), "correct it there"),
+    (RewriteUnfinished("it failed"), "erase the session again with rewrite"),
     (ServerInUse(Path("/d"), (7,)), "end the processes that use it"),
 ]
 
