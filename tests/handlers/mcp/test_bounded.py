@@ -167,7 +167,7 @@ def test_a_long_structured_result_and_its_metadata_are_left_out() -> None:
     assert "left out" in result.text_content()
 
 
-def listed(name: str = "pay", **more: object) -> "types.Tool":
+def listed(name: str = "pay", /, **more: object) -> "types.Tool":
     """Return a tool as the SDK lists it. Further fields are those of its JSON."""
     from mcp import types
 
