@@ -17,7 +17,7 @@ HIDDEN = "***"
 """what stands in the place of a secret"""
 
 _DELIMITERS = " \n\"',;&"
-_USER_OF_URL = re.compile(r"(?<=://)[^\s/?#]*@")
+_USER_OF_URL = re.compile(r"(?<=://)(?!\[USER:PASSWORD@\])[^\s/?#]*@")  # not in our own hints
 _QUERY = re.compile(
     r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|pwd|signature|credential|auth)|sig|code)=)"
     r"[^&\s#'\"<>]+",

@@ -54,6 +54,7 @@ def test_credentials_of_every_form_are_removed(text: str) -> None:
         "the argument 'secret' is missing",
         "risk-assessment-of-the-task is no tool",
         "input token count: 5",
+        "write redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
