@@ -16,6 +16,7 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.handlers.agent.clock import require_clock
 from lanebus.handlers.agent.errors import ModelRefused, ToolRefused
 from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.settings import LoopSettings
@@ -135,4 +136,4 @@ def check_limits(config: object, limits: object, clock: object) -> None:
     """Raise InvalidArgument if `config`, `limits` or `clock` of an `AgentLoop` or `Recorder` is not valid."""
     require_text("config", config, is_filled=True)
     require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
-    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")
+    require_clock(clock)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START
 
 __all__ = ("Links", "read_links")
@@ -33,6 +33,7 @@ async def read_links(session: Session) -> Links:
     Raises:
         BusError: the log could not be read.
     """
+    require_session(session)
     head = await session.head()
     after = max(head.own_start, head.cursor_at(head.trimmed) if head.trimmed else START)
     parent: SessionLinked | None = None

@@ -11,7 +11,7 @@ from functools import partial
 
 import anyio
 
-from lanebus.bus.errors import BusError
+from lanebus.bus.errors import BusError, require_instance
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.json_reader import Publishable
@@ -27,6 +27,7 @@ from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.models.failure import failure_of
 from lanebus.handlers.agent.models.model import Model
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.set_up import check_model
 from lanebus.handlers.agent.turn.answer_stream import stream_response
 from lanebus.handlers.agent.turn.partial_response import PartialResponse
 from lanebus.handlers.context.fold import Context
@@ -45,6 +46,8 @@ class Compactor:
             model: the agent's model. It also writes the summaries unless the policy names another model.
             policy: when and how much to compact; None means the defaults.
         """
+        check_model(model)
+        require_instance("policy", policy, CompactionPolicy, "pass CompactionPolicy(…), or None", is_optional=True)
         self.policy = (policy or CompactionPolicy()).of(model)
         self._model = model
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.events import RequestDefined, ToolDefinition
 from lanebus.handlers.agent.models.model import Model, Optioned
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -44,7 +44,7 @@ def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> 
             options=None if optioned is None else {**optioned.request_options} or None,
         )
         return definition.model_copy(update={"hash": definition_hash(definition)})
-    except (ValidationError, PydanticSerializationError, RecursionError) as error:
+    except (InvalidContent, PydanticSerializationError, RecursionError) as error:
         _log.warning("the tools and options of %s cannot be recorded: %s", model.name, type(error).__name__)
         return None
 
