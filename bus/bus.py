@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -19,7 +19,6 @@ from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
 from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer, Start
-from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
 from lanebus.bus.groups.wake_ups import WakeUps
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.log.catalog import SessionCatalog
@@ -40,6 +39,7 @@ from lanebus.bus.publishing.outboxes import Outboxes
 from lanebus.bus.publishing.publish_counts import PublishCounts
 from lanebus.bus.publishing.publisher import Publisher
 from lanebus.bus.publishing.traced_publisher import TracedPublisher
+from lanebus.bus.redaction import NO_REDACTION, Redact, Redaction
 from lanebus.bus.resources import BusResources, check_options, open_resources
 from lanebus.bus.servers.durability import DurabilityWarning
 from lanebus.bus.servers.grouped_pool import GroupedPool
@@ -67,12 +67,14 @@ class Bus:
         limits: Limits,
         bounds: Bounds,
         tracing: Tracing,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
         topology, pool, keys, media, agent = resources
         self.default_agent = agent
         """the agent of sessions that are begun without one"""
         self.tracing = tracing
         """records the bus's operations; workers and `serve` use it too"""
+        self._redaction = redaction
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
@@ -125,6 +127,7 @@ class Bus:
         limits: Limits | None = None,
         bounds: Bounds | None = None,
         tracing: Tracing = NO_TRACING,
+        redact: Redact | None = None,
     ) -> Opening[Self]:
         """Open a bus for the duration of an `async with` block.
 
@@ -149,6 +152,8 @@ class Bus:
             limits: limits on what this process publishes. None limits only the size of each message.
             bounds: sizes of buffers and pages, periods and time-outs. None means the defaults.
             tracing: records traces, see `lanebus.telemetry`. The default records none.
+            redact: plain function that gets each message and live delta before it is published, and returns it as it
+                may be stored, see `lanebus.messages.Redact`. None changes nothing.
 
         Raises:
             InvalidArgument: an argument has a wrong type.
@@ -157,12 +162,18 @@ class Bus:
             Unavailable: the server cannot be reached, or the embedded server did not start.
         """
         check_options(media, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
-        bounds, limits = bounds or Bounds(), limits or Limits()
+        bounds, limits, redaction = bounds or Bounds(), limits or Limits(), Redaction(redact)
 
         @asynccontextmanager
         async def opened() -> AsyncGenerator[Self, None]:
             async with open_resources(url, data_dir, namespace, media, bounds) as resources:
-                bus = cls(resources, archive, inline_limit_bytes, limits=limits, bounds=bounds, tracing=tracing)
+                bus = cls(
+                    *(resources, archive, inline_limit_bytes),
+                    limits=limits,
+                    bounds=bounds,
+                    tracing=tracing,
+                    redaction=redaction,
+                )
                 async with bus._running():
                     yield bus
 
@@ -220,6 +231,7 @@ class Bus:
             self._archive,
             named,
             self.tracing,
+            self._redaction,
         )
         return Session(resources, self.session)
 
@@ -232,6 +244,7 @@ class Bus:
     group_status = bus_groups.group_status
     remove_group = bus_groups.remove_group
     dead_letters = bus_groups.dead_letters
+    lease_status = bus_groups.lease_status
 
     @property
     def buckets(self) -> int:
@@ -306,6 +319,7 @@ class Bus:
             owner=owner,
             first_page=first_page,
             tracing=self.tracing,
+            redaction=self._redaction,
         )
 
     async def activity(self, since: Activity | None = None) -> Activity:
@@ -320,21 +334,3 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
-
-    async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
-        """Return which worker owns the lease of each session, for monitoring.
-
-        A lease may be lost after this call. To be sure that a worker still has it, publish with the lease's epoch.
-
-        Args:
-            sessions: the ids of the sessions. A session that does not exist has no owner.
-
-        Returns:
-            One status per id, in the order of `sessions`.
-
-        Raises:
-            InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
-            Unavailable: the server cannot be reached.
-        """
-        statuses = {each.session: each for each in await read_leases(self._pool, self._keys, sessions)}
-        return [statuses[session] for session in sessions]

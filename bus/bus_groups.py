@@ -1,13 +1,17 @@
-"""Methods of `Bus` about consumer groups: list them, show their work, remove them, and read their dead letters."""
+"""Methods of `Bus` about consumer groups: list them, show their work, remove them, and read their dead letters and
+leases."""
+
+from collections.abc import Collection
 
 from lanebus.bus.bus_agents import HasLog
 from lanebus.bus.groups import status
 from lanebus.bus.groups.dead_letters import DeadLetters
+from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
 from lanebus.bus.groups.names import all_group_names
 from lanebus.bus.groups.status import GroupStatus
 from lanebus.bus.wire.keys import check_group
 
-__all__ = ("dead_letters", "group_status", "groups", "remove_group")
+__all__ = ("dead_letters", "group_status", "groups", "lease_status", "remove_group")
 
 
 def dead_letters(self: HasLog, group: str) -> DeadLetters:
@@ -63,3 +67,22 @@ async def remove_group(self: HasLog, group: str, *, force: bool = False) -> bool
         Unavailable: the server cannot be reached.
     """
     return await status.remove_group(self.log, check_group(group), force=force)
+
+
+async def lease_status(self: HasLog, sessions: Collection[str]) -> list[LeaseStatus]:
+    """Return which worker owns the lease of each session, for monitoring.
+
+    A lease may be lost after this call. To be sure that a worker still has it, publish with the lease's epoch.
+
+    Args:
+        sessions: the ids of the sessions. A session that does not exist has no owner.
+
+    Returns:
+        One status per id, in the order of `sessions`.
+
+    Raises:
+        InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
+        Unavailable: the server cannot be reached.
+    """
+    statuses = {each.session: each for each in await read_leases(self.log.pool, self.log.keys, sessions)}
+    return [statuses[session] for session in sessions]

@@ -86,6 +86,7 @@ from lanebus.bus.messages.text import blocks_text, result_text, split_reasoning
 from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Rates, Usage
+from lanebus.bus.redaction import Redact, Redactable
 from lanebus.handlers.codecs.two_lane_agent.json_answer import extract_json
 
 __all__ = (
@@ -140,6 +141,8 @@ __all__ = (
     "PruneApplied",
     "Publishable",
     "Rates",
+    "Redact",
+    "Redactable",
     "RedactedThinkingBlock",
     "RequestDefined",
     "Resume",

@@ -18,10 +18,12 @@ __all__ = ()
 BUS = (
     "errors",
     "exception_groups",
+    "error_text",
     "opening",
     "histogram",
     "storage",
     "messages",
+    "redaction",
     "wire",
     "tracing",
     "servers",

@@ -25,6 +25,7 @@ __all__ = (
     "NoKinds",
     "NoLanes",
     "NotAMessage",
+    "RedactionFailed",
     "UnknownKind",
     "UnknownRole",
     "UnknownVersion",
@@ -154,6 +155,20 @@ class NotAMessage(MessageError, TypeError):
     def __init__(self, given: str, advice: str) -> None:
         super().__init__(f"want a message to publish, not {given}", advice)
         self.given = given
+
+
+class RedactionFailed(MessageError):
+    """The `redact` function of the bus failed for a message. Nothing was published or shown.
+
+    Fields: `role`, the role of the message; `reason`, what the function did, without the text of the message.
+    """
+
+    def __init__(self, role: str, reason: str) -> None:
+        super().__init__(
+            f"the `redact` function {reason} for a message with the role {role!r}; nothing was published",
+            "return a message of the same class, with the same ids and kind",
+        )
+        self.role, self.reason = role, reason
 
 
 class MediaTooLarge(MessageTooLarge):

@@ -32,6 +32,7 @@ from lanebus.bus.errors import (
 from lanebus.bus.groups.fetcher import Fetcher
 from lanebus.bus.groups.group_log import GroupLog, Start
 from lanebus.bus.groups.work import InFlight, Work
+from lanebus.bus.redaction import NO_REDACTION, Redaction
 from lanebus.bus.tracing import NO_TRACING
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Consumer:
         owner: str = "",
         first_page: Callable[[str], FirstPage | None] | None = None,
         tracing: Tracing = NO_TRACING,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
         """See `Bus.consumer`."""
         require_instance("heartbeat", heartbeat, (int, float), _HEARTBEAT)
@@ -102,6 +104,7 @@ class Consumer:
             start=start,
             owner=owner,
             first_page=first_page,
+            redaction=redaction,
         )
         self._in_flight, self._tracing = InFlight(), tracing
         self._fetcher = Fetcher(topology, keys, self._log, self._in_flight, name=name, heartbeat=heartbeat)

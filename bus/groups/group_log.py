@@ -14,6 +14,7 @@ from lanebus.bus.groups.liveness import LastHeartbeat
 from lanebus.bus.groups.work import Work, by_place
 from lanebus.bus.log.lease import Lease
 from lanebus.bus.log.script import Script, run_script, run_scripts
+from lanebus.bus.redaction import NO_REDACTION, Redaction
 from lanebus.bus.servers.replies import call_all
 from lanebus.bus.wire.keys import AgentBucket, check_session_id
 
@@ -82,6 +83,7 @@ class GroupLog:
         start: Start = "beginning",
         owner: str = "",
         first_page: Callable[[str], FirstPage | None] | None = None,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
         """
         Args:
@@ -89,7 +91,9 @@ class GroupLog:
             heartbeat: seconds without a heartbeat after which other consumers claim this consumer's work items.
             owner: owner of the leases that a fetch acquires for `heartbeat` seconds. "" acquires no leases.
             first_page: returns a session's first page, to read in the same call as its lease. None reads no page.
+            redaction: changes the texts of errors before they are stored.
         """
+        self._redaction = redaction
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
         self._start, self._owner, self.bounds = start, owner, bounds
         self._first_page = first_page
@@ -171,7 +175,7 @@ class GroupLog:
             delay: seconds until the work items are due.
             error: what went wrong; `Work.error` of the next delivery.
         """
-        text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
+        text, ms = _short(self._redaction.error_text(error), self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         for place, share in by_place([work for work, _ in tried]):
@@ -185,11 +189,12 @@ class GroupLog:
         """Turn a work item into a dead letter. Return the letter's id, or "" if this consumer has lost the work
         item."""
         bounds, place = self.bounds, work.place
+        text = _short(self._redaction.error_text(reason), bounds.reason_length)
         names = (*self._with_heads(place, (work,)), self._keys.dead(place.bucket, self._group))
         arguments = (
             *self._identity(place),
             *(work.session, work.order, max(seen, work.position), max(attempts, 0)),
-            *(_short(reason, bounds.reason_length), raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
+            *(text, raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
         )
         letter = cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
         return f"{place.bucket}:{letter}" if letter else ""

@@ -17,6 +17,7 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
@@ -53,10 +54,12 @@ class Endpoint:
         try:
             options = dict(parse_url(url))
         except ValueError as error:
-            raise SetupError(f"server URL: {error}", _FORM) from None
+            raise SetupError(without_secrets(f"server URL: {error}"), _FORM) from None
         path = urlsplit(url).path.strip("/")
         if not url.startswith("unix://") and path and not (path.isascii() and path.isdigit()):
-            raise SetupError(f"server URL: its database {path!r} is no number", _FORM)  # the library would use 0
+            raise SetupError(
+                without_secrets(f"server URL: its database {path!r} is no number"), _FORM
+            )  # the library would use 0
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))

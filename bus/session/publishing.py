@@ -78,6 +78,7 @@ async def publish(
         NotAMessage: an argument is not a message but, for example, a dict or a string. Nothing was appended.
         DecodeError: there are no messages.
         MessageTooLarge: a message is too large. Nothing was appended.
+        RedactionFailed: the `redact` function of the bus failed. Nothing was appended.
         KeyTooLong: the key is too long. Nothing was appended.
         KeyReserved: the key begins with `lanebus:`. Nothing was appended.
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
@@ -118,6 +119,8 @@ async def append(
     """Append messages under conditions. Only modules of this package call this. Returns and raises the same as
     `publish`."""
     resources = self.resources
+    if resources.redaction.is_active:  # before tracing and before media are stored
+        messages = [resources.redaction.message(message) for message in messages]
     return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
 
 
@@ -228,6 +231,7 @@ async def preview(
     Raises:
         DecodeError: a delta is a snapshot. Nothing was shown.
         MessageTooLarge: a delta is too large. Nothing was shown.
+        RedactionFailed: the `redact` function of the bus failed. Nothing was shown.
         Fenced: the lease of `epoch` is lost. Nothing was shown.
         SessionErased: the session was erased. Nothing was shown.
         SessionClosed: the session is closed. Nothing was shown. Cuts are still accepted.
@@ -239,7 +243,8 @@ async def preview(
     require_all("deltas", deltas, Delta, "pass deltas, as in preview(Delta(…))")
     require_epoch(epoch)
     require_seconds("seconds", seconds)
-    await self.resources.preview_writer.preview(self.resources.id, deltas, epoch=epoch, seconds=seconds)
+    redacted = [self.resources.redaction.message(delta) for delta in deltas]
+    await self.resources.preview_writer.preview(self.resources.id, redacted, epoch=epoch, seconds=seconds)
 
 
 def _checked(conditions: AppendConditions) -> AppendConditions:

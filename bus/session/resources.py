@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lanebus.bus.previews.previews import Previews
     from lanebus.bus.previews.writer import PreviewWriter
     from lanebus.bus.publishing.traced_publisher import SessionPublisher
+    from lanebus.bus.redaction import Redaction
     from lanebus.bus.tracing import Tracing
 
 __all__ = ("HasResources", "SessionResources")
@@ -33,6 +34,8 @@ class SessionResources(NamedTuple):
     agent: str
     """the agent that the session gets with its first message"""
     tracing: Tracing
+    redaction: Redaction
+    """changes each message before it is published or previewed"""
 
 
 class HasResources(Protocol):

@@ -70,6 +70,8 @@ class RunBounds:
     """newest entries of the LLM lane that are searched for cut answers"""
     usage_answers: int = 4_096
     """maximum number of answers whose usage requests are counted; then the oldest counts are dropped and begin again"""
+    retry_after_seconds: float = 300.0
+    """longest wait that a provider may ask for before the model is called again, such as with `retry-after`"""
     child_pause_seconds: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)

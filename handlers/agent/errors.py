@@ -26,6 +26,7 @@ __all__ = (
     "ParameterRefused",
     "PersonNeeded",
     "RecorderMisused",
+    "RequestDamaged",
     "RequestUnknown",
     "ToolRefused",
     "TryAgain",
@@ -206,6 +207,22 @@ class RequestUnknown(MessageError):
     def __init__(self, session: str, turn_id: TurnId, reason: str) -> None:
         super().__init__(f"session {session!r}: the request of turn {turn_id} cannot be rebuilt: {reason}")
         self.session, self.turn_id, self.reason = session, turn_id, reason
+
+
+class RequestDamaged(MessageError):
+    """The recorded tools and options of a turn's request do not match their hash, so the request cannot be rebuilt.
+
+    Another client wrote or changed the event `agent.request.defined`, or the bus's `redact` function changed it.
+
+    Fields: `session`, `turn_id`; `hash`, the hash in the log.
+    """
+
+    def __init__(self, session: str, turn_id: TurnId, hash: str) -> None:
+        super().__init__(
+            f"session {session!r}: the tools and options of turn {turn_id} do not match their hash {hash[:64]!r}",
+            "leave the events `agent.request.defined` as they are in `redact`, and keep other clients out of the log",
+        )
+        self.session, self.turn_id, self.hash = session, turn_id, hash
 
 
 class ChildTaken(StreamError):

@@ -59,7 +59,7 @@ class Run:
         self._others = 0
         """position up to which entries of other clients are known; this run appended every known entry after it"""
         self._preview: Preview | None = None
-        self.tracing: AgentTracing = agent_tracing(session.resources.tracing)
+        self.tracing: AgentTracing = agent_tracing(session.resources.tracing, session.resources.redaction)
         """records what the agent does"""
         self.is_lease_lost = False
         """an append was refused because the lease was lost"""

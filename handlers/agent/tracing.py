@@ -1,10 +1,13 @@
 """The seam for traces of agents: their runs, model calls and tool calls."""
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, runtime_checkable
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol, TypeVar, runtime_checkable
 
+from lanebus.bus.errors import RedactionFailed
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.redaction import Redaction
 from lanebus.bus.tracing import Tracing
 from lanebus.handlers.agent.models.model import Model, ModelRequest
 
@@ -81,6 +84,58 @@ class _NoAgentTracing:
 _NONE: AgentTracing = _NoAgentTracing()
 
 
-def agent_tracing(tracing: Tracing) -> AgentTracing:
+class _RedactedTracing:
+    """Passes on answers and results as they are stored. Requests and calls come from the log, so they are redacted."""
+
+    def __init__(self, tracing: AgentTracing, redaction: Redaction) -> None:
+        self._tracing, self._redaction = tracing, redaction
+
+    def invoking(self, agent: str, session: str, model: Model) -> AbstractContextManager[None]:
+        return self._tracing.invoking(agent, session, model)
+
+    @contextmanager
+    def calling(self, model: Model, request: ModelRequest) -> Generator[CallRecord | None, None, None]:
+        with self._tracing.calling(model, request) as record:
+            yield None if record is None else _RedactedCall(record, self._redaction)
+
+    @contextmanager
+    def executing(self, call: ToolCallBlock, description: str) -> Generator[ToolRecord | None, None, None]:
+        with self._tracing.executing(call, description) as record:
+            yield None if record is None else _RedactedTool(record, self._redaction)
+
+
+class _RedactedCall:
+    def __init__(self, record: CallRecord, redaction: Redaction) -> None:
+        self._record, self._redaction = record, redaction
+        self.began = record.began
+
+    def ended(self, message: AssistantMessage) -> None:
+        self._record.ended(_redacted(message, self._redaction))
+
+
+class _RedactedTool:
+    def __init__(self, record: ToolRecord, redaction: Redaction) -> None:
+        self._record, self._redaction = record, redaction
+
+    def ended(self, result: ToolResultMessage) -> None:
+        self._record.ended(_redacted(result, self._redaction))
+
+
+M = TypeVar("M", AssistantMessage, ToolResultMessage)
+
+
+def _redacted(message: M, redaction: Redaction) -> M:
+    """Return a message as it is stored; without content if the `redact` function fails, which fails its publish too."""
+    try:
+        return redaction.message(message)
+    except RedactionFailed:
+        if isinstance(message, ToolResultMessage):
+            return message.model_copy(update={"content": (), "structured": None})
+        return message.model_copy(update={"content": ()})
+
+
+def agent_tracing(tracing: Tracing, redaction: Redaction) -> AgentTracing:
     """Return `tracing` if it also records agents, otherwise an `AgentTracing` that records nothing."""
-    return tracing if isinstance(tracing, AgentTracing) else _NONE
+    if not isinstance(tracing, AgentTracing):
+        return _NONE
+    return _RedactedTracing(tracing, redaction) if redaction.is_active else tracing

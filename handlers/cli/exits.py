@@ -86,7 +86,7 @@ def exit_code(error: BaseException) -> int | None:
 def code_of(error: "BusError") -> ExitCode:
     """Return the exit code of an error of the bus."""
     from lanebus.bus import errors  # noqa: PLC0415
-    from lanebus.handlers.agent.errors import RequestUnknown  # noqa: PLC0415
+    from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown  # noqa: PLC0415
     from lanebus.handlers.cli import errors as own  # noqa: PLC0415
     from lanebus.handlers.context.errors import UnknownLeaf  # noqa: PLC0415
 
@@ -101,7 +101,13 @@ def code_of(error: "BusError") -> ExitCode:
             return ExitCode.USAGE
         case errors.InvalidCursor() | errors.InvalidLetterId():
             return ExitCode.USAGE
-        case errors.EntryDamaged() | errors.MediaDamaged() | errors.ArchiveDamaged() | errors.ForgedEntry():
+        case (
+            errors.EntryDamaged()
+            | errors.MediaDamaged()
+            | errors.ArchiveDamaged()
+            | errors.ForgedEntry()
+            | RequestDamaged()
+        ):
             return ExitCode.FAULTS
         case own.FileUnwritten():
             return ExitCode.FAILED
@@ -126,7 +132,10 @@ def silence() -> None:
 
 def print_error(fault: str, next_step: str) -> None:
     """Print an error to stderr in two lines: what is wrong, and what to do next."""
+    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415
+
     with suppress(BrokenPipeError):
+        fault, next_step = without_secrets(fault), without_secrets(next_step)
         print(f"error: {plain(fault)}\nhint: {plain(next_step)}", file=sys.stderr, flush=True)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError
 from lanebus.handlers import load as loading
 from lanebus.handlers.cli.errors import ModuleRaised
@@ -27,7 +28,7 @@ def load_module(load: Callable[[str], T], target: str) -> T:
         raise
     except Exception as error:  # noqa: BLE001  # whatever the module raises
         own = _own_frames(error.__traceback__)
-        trace = "".join(traceback.format_exception(type(error), error, own))
+        trace = without_secrets("".join(traceback.format_exception(type(error), error, own)), 100_000)
         raise ModuleRaised(target, type(error).__name__, trace) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.tracing import NO_TRACING, Tracing
 from lanebus.handlers.telemetry.errors import TracesFailed, TracesMissing
 from lanebus.handlers.telemetry.otel_tracing import is_sdk_set_up, otel_tracing
@@ -66,4 +67,6 @@ def _exporter(name: str) -> "SpanExporter":
             return cast("Callable[..., SpanExporter]", found[0].load())(out=sys.stderr)
         return cast("Callable[[], SpanExporter]", found[0].load())()
     except Exception as error:  # of the exporter's package
-        raise TracesFailed(f"the exporter {name!r}: {error}", "check the OTEL_… variables of this exporter") from error
+        raise TracesFailed(
+            f"the exporter {name!r}: {describe_error(error)}", "check the OTEL_… variables of this exporter"
+        ) from error

@@ -27,6 +27,18 @@ class McpBounds:
     `longest_stream_pause_seconds`"""
     longest_stream_pause_seconds: float = 60.0
     """longest pause before a lost stream of list changes is opened again"""
+    message_bytes: int = 4 * 1024 * 1024
+    """maximum size of one message of a server, in bytes. A larger answer is not kept in memory, and its call fails.
+    This does not apply to a client or session of your own"""
+    result_characters: int = 200_000
+    """maximum number of characters of all texts of a result; the rest is cut. A structured result, or private metadata,
+    whose JSON is longer is left out"""
+    description_characters: int = 8_000
+    """maximum number of characters of a tool's description; the rest is cut"""
+    schema_bytes: int = 100_000
+    """maximum size of a tool's schema as JSON; a tool with a larger schema is left out"""
+    tools: int = 1_000
+    """maximum number of tools of a server; a longer list is refused"""
     pages: int = 1_000
     """maximum number of pages of a server's list of tools; a longer list counts as endless and is refused"""
     grace_seconds: float = 6.0

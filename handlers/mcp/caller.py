@@ -13,9 +13,13 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import TaskGroup
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, types
+from mcp.client import Transport
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import logged, without_secrets
 from lanebus.handlers.agent.errors import DuplicateTool
+from lanebus.handlers.mcp.bounded_http import bounded_http
+from lanebus.handlers.mcp.bounded_lines import bounded_encoding
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.connection import McpConnection
 from lanebus.handlers.mcp.definition import Catalog
@@ -67,7 +71,7 @@ class McpCaller:
         self._session = server if isinstance(server, ClientSession) else None
         self._connection: McpConnection | None = None
         if not isinstance(server, ClientSession):
-            make = (lambda: _client(server)) if isinstance(server, str | StdioServerParameters) else server
+            make = (lambda: _client(server, bounds)) if isinstance(server, str | StdioServerParameters) else server
             self._connection = McpConnection(
                 make, tasks, self._take, label=self.label, seconds=connect_seconds, bounds=bounds
             )
@@ -91,7 +95,7 @@ class McpCaller:
         elif self._session is not None:
             try:
                 with anyio.fail_after(self._seconds):
-                    listed = await list_tools(self._session, self.bounds.pages)
+                    listed = await list_tools(self._session, self.bounds)
             except Exception as error:
                 raise McpUnavailable(self.label, reason_of(error)) from error
             self._take(listed)
@@ -153,7 +157,7 @@ class McpCaller:
         except MCPError as error:
             return CallFailed(_error_text(error))
         except Exception as error:  # noqa: BLE001  # no error of the SDK or its HTTP client may end the turn
-            _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=True)
+            _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=logged(error))
             reason = reason_of(error)[:500]
             return CallFailed(f"The tool's answer cannot be used: {reason}. The tool may have taken effect.")
         return CallFailed(_refusal_text(answer)) if isinstance(answer, types.InputRequiredResult) else answer
@@ -174,12 +178,19 @@ class McpCaller:
         self._is_listed = True
 
 
-def _client(server: str | StdioServerParameters) -> Client:
+def _client(server: str | StdioServerParameters, bounds: McpBounds) -> Client:
     own = "0"
     with suppress(PackageNotFoundError):  # run from a checkout that is not installed
         own = version("lanebus")
     # Turn off the SDK's cache, which would answer with an old list of tools.
-    return Client(server, client_info=types.Implementation(name="lanebus", version=own), cache=None)
+    return Client(_bounded(server, bounds), client_info=types.Implementation(name="lanebus", version=own), cache=None)
+
+
+def _bounded(server: str | StdioServerParameters, bounds: McpBounds) -> StdioServerParameters | Transport:
+    """Return a server whose messages are bounded."""
+    if isinstance(server, StdioServerParameters):
+        return server.model_copy(update={"encoding": bounded_encoding(server.encoding, bounds.message_bytes)})
+    return bounded_http(server, bounds.message_bytes)
 
 
 def _label(server: "McpServer") -> str:
@@ -205,7 +216,7 @@ def _error_text(error: MCPError) -> str:
     data = cast("JsonValue", error.data)
     details = "" if data in (None, "") else f" {json.dumps(data, ensure_ascii=False)[:2_000]}"
     lost = ". It is unknown whether the tool took effect." if error.code == types.CONNECTION_CLOSED else ""
-    return f"MCP error {error.code}: {error.message}{details}{lost}"
+    return without_secrets(f"MCP error {error.code}: {error.message}{details}") + lost
 
 
 def _refusal_text(answer: types.InputRequiredResult) -> str:

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client, types
 
+from lanebus.bus.error_text import logged
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.errors import McpUnavailable
@@ -147,7 +148,7 @@ class McpConnection:
         """
         try:
             with anyio.fail_after(self._seconds):
-                listed = await list_tools(client.session, self._bounds.pages)
+                listed = await list_tools(client.session, self._bounds)
         except TimeoutError:
             return self._calls > 0
         except Exception:  # noqa: BLE001  # of the SDK and its HTTP client
@@ -172,7 +173,7 @@ class McpConnection:
                     )
             except Exception as error:  # noqa: BLE001  # of the system, the SDK and its HTTP client
                 cause = error
-                _log.debug("the MCP server %s: no connection", self._label, exc_info=True)
+                _log.debug("the MCP server %s: no connection", self._label, exc_info=logged(error))
                 continue
             self._is_doubted, self._answered = False, anyio.current_time()
             self._take(listed)
@@ -188,7 +189,7 @@ class McpConnection:
         client.message_handler = self._list.handler(client.message_handler)
         try:
             async with client:
-                listed = await list_tools(client.session, self._bounds.pages)
+                listed = await list_tools(client.session, self._bounds)
                 opened = self._open = _OpenClient(client, anyio.Event(), anyio.Event())
                 task_status.started((opened, listed))
                 async with anyio.create_task_group() as tasks:

@@ -1,18 +1,24 @@
 """Definitions of an MCP server's tools, as the server lists them."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import json
+import logging
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
 from lanebus.handlers.agent.errors import DuplicateTool
+from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import types
 
 __all__ = ("Catalog", "Definition", "Hints")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +61,23 @@ class Definition:
     """name for people; None if the server gives none"""
     hints: Hints = Hints()
     """the server's claims about the tool's effects"""
+    digest: str = ""
+    """hash of all that the server says about the tool, in full"""
 
     @classmethod
-    def read(cls, listed: "types.Tool", prefix: str = "") -> "Definition":
+    def read(
+        cls, listed: "types.Tool", prefix: str = "", bounds: McpBounds = DEFAULT_MCP_BOUNDS
+    ) -> "Definition | None":
         """Read a tool from a server's list.
 
         Args:
             listed: the tool, as the SDK returns it.
             prefix: text put before the tool's name for the model.
+            bounds: limits of the description and the schema.
+
+        Returns:
+            The definition, with a description of at most `description_characters`. None if the schema is over
+            `schema_bytes`, because a cut schema would be another one.
         """
         annotations = listed.annotations
         hints = Hints()
@@ -75,16 +90,52 @@ class Definition:
             )
         title = listed.title or (annotations and annotations.title) or None
         schema = cast("dict[str, JsonValue]", listed.input_schema)
-        spec = ToolSpec(prefix + listed.name, listed.description or title or "", schema)
-        return cls(listed.name, spec, title, hints)
+        schema_text = json.dumps(schema, sort_keys=True)
+        if len(schema_text) > bounds.schema_bytes:
+            _log.warning(
+                "the MCP tool %.80r is left out: its schema has over %d bytes", listed.name, bounds.schema_bytes
+            )
+            return None
+        whole = json.dumps([listed.description, schema_text, listed.title, title, *_claims(hints)])
+        description = _cut(listed.description or title or "", bounds.description_characters)
+        spec = ToolSpec(prefix + listed.name, description, schema)
+        return cls(listed.name, spec, title and _cut(title, 200), hints, sha256(whole.encode()).hexdigest())
+
+
+def _held(spec: ToolSpec) -> ToolSpec:
+    return ToolSpec(
+        spec.name, "The definition of this tool has changed. A person has to accept it.", {"type": "object"}
+    )
+
+
+def _claims(hints: Hints) -> tuple[bool | None, ...]:
+    """Return the server's claims in a fixed order."""
+    return (hints.read_only, hints.destructive, hints.idempotent, hints.open_world)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 class Catalog:
-    """The tools in a server's last list, limited to the names in `only`."""
+    """The tools in a server's last list, limited to the names in `only`.
 
-    def __init__(self, prefix: str = "", only: Iterable[str] | None = None) -> None:
+    A tool whose definition changed since it was accepted is held: it keeps the accepted definition until `accept`.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "",
+        only: Iterable[str] | None = None,
+        *,
+        accepted: MutableMapping[str, str] | None = None,
+        bounds: McpBounds = DEFAULT_MCP_BOUNDS,
+    ) -> None:
         """Start with an empty list. See `mcp_tools` for the arguments."""
-        self._prefix, self.only = prefix, None if only is None else frozenset(only)
+        self._prefix, self.only, self._bounds = prefix, None if only is None else frozenset(only), bounds
+        self._accepted: MutableMapping[str, str] = {} if accepted is None else accepted
+        self._shown: dict[str, Definition] = {}
+        """the last accepted definition of each tool, or what stands in for it"""
         self._known: dict[str, Definition] = {}
         self._present: tuple[str, ...] = ()
 
@@ -93,8 +144,22 @@ class Catalog:
         return iter(self._present)
 
     def __getitem__(self, server_name: str) -> Definition:
-        """Return the last definition of a tool, even if the server no longer lists it."""
+        """Return the accepted definition of a tool, even if the server no longer lists it."""
+        return self._shown[server_name]
+
+    def is_held(self, server_name: str) -> bool:
+        """Whether the server has changed the tool's definition since it was accepted."""
+        digest = self._known[server_name].digest
+        return self._accepted.get(server_name, digest) != digest
+
+    def newest(self, server_name: str) -> Definition:
+        """Return the server's last definition of a tool, accepted or not."""
         return self._known[server_name]
+
+    def accept(self, server_name: str) -> None:
+        """Accept the server's last definition of a tool."""
+        self._shown[server_name] = self._known[server_name]
+        self._accepted[server_name] = self._known[server_name].digest
 
     @property
     def missing(self) -> frozenset[str]:
@@ -113,9 +178,17 @@ class Catalog:
                 continue
             if tool.name in definitions:
                 raise DuplicateTool(self._prefix + tool.name)
-            definitions[tool.name] = Definition.read(tool, self._prefix)
+            if (definition := Definition.read(tool, self._prefix, self._bounds)) is not None:
+                definitions[tool.name] = definition
         previous = {name: self._known[name] for name in self._present}
         is_new = definitions != previous or tuple(definitions) != self._present
         self._known.update(definitions)
+        for name, definition in definitions.items():
+            if self._accepted.setdefault(name, definition.digest) == definition.digest:
+                self._shown[name] = definition
+                continue
+            _log.warning("the MCP tool %.80r has changed: each call needs approval until it is accepted", name)
+            # The accepted definition is not known if it is of an earlier process. The new one may try to steer a model.
+            self._shown.setdefault(name, replace(definition, spec=_held(definition.spec), title=None))
         self._present = tuple(definitions)
         return is_new

@@ -54,7 +54,7 @@ async def reporting(
         tasks.cancel_scope.cancel()
 
 
-def progress_text(progress: float, total: float | None, message: str | None) -> str:
+def progress_text(progress: float, total: float | None, message: str | None, characters: int = 1_000) -> str:
     """Return progress as text, such as "reading (3 of 7)"."""
     amount = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-    return f"{message} ({amount})" if message else amount
+    return f"{message[:characters]} ({amount})" if message else amount

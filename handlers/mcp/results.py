@@ -16,6 +16,7 @@ from lanebus.bus.messages.content import AnnotationRef, Block, DataBlock, TextBl
 from lanebus.bus.messages.media import MediaRef, sniff
 from lanebus.bus.messages.media_checks import check_url, is_what_it_claims, sanitize_filename
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
 
 if TYPE_CHECKING:
     from mcp import types
@@ -29,15 +30,25 @@ _SERVER = "io.modelcontextprotocol/"
 """prefix of the protocol's own keys in `_meta`"""
 
 
-def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolResultMessage:
+def result_message(
+    call: ToolCallBlock, result: "types.CallToolResult", characters: int = DEFAULT_MCP_BOUNDS.result_characters
+) -> ToolResultMessage:
     """Return the message for a result of a call.
+
+    Args:
+        call: the call.
+        result: the result, as the SDK returns it.
+        characters: see `McpBounds.result_characters`.
 
     Raises:
         pydantic.ValidationError: the result's JSON contains a value that messages cannot contain, such as an infinite
             number.
     """
     structured = cast("JsonValue", result.structured_content)
-    content = [block for part in result.content for block in _blocks(part)]
+    content = _bounded([block for part in result.content for block in _blocks(part)], characters)
+    if structured is not None and len(text := json.dumps(structured, ensure_ascii=False)) > characters:
+        structured = None
+        content.append(TextBlock(text=f"[structured result of {len(text)} characters, left out: it is too long]"))
     # A result without content is shown as its JSON by the message itself.
     if content and structured is not None and not any(isinstance(block, TextBlock) for block in content):
         content.append(TextBlock(text=json.dumps(structured, ensure_ascii=False)))
@@ -47,9 +58,25 @@ def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolR
         content=tuple(content),
         structured=structured,
         is_error=result.is_error,
-        metadata=_metadata(result),
+        metadata=_metadata(result, characters),
         timestamp=now_ms(),
     )
+
+
+def _bounded(blocks: list[Block], characters: int) -> list[Block]:
+    """Return the blocks with at most this many characters of text in all. A note stands for the text that was cut."""
+    texts = sum(len(block.text) for block in blocks if isinstance(block, TextBlock))
+    if texts <= characters:
+        return blocks
+    kept: list[Block] = []
+    left = characters
+    for block in blocks:
+        if not isinstance(block, TextBlock):
+            kept.append(block)
+        elif left:
+            kept.append(block.model_copy(update={"text": block.text[:left]}))
+            left -= min(left, len(block.text))
+    return [*kept, TextBlock(text=f"[cut: only {characters} of {texts} characters are shown]")]
 
 
 def _blocks(part: "types.ContentBlock") -> list[Block]:
@@ -93,7 +120,7 @@ def _link(link: "types.ResourceLink") -> Block:
     description = f": {link.description}" if link.description else ""
     text = f"[resource {name} at {link.uri}{details and f' ({details})'}{description}]"
     try:
-        reference = AnnotationRef(url=check_url(link.uri), title=name)
+        reference = AnnotationRef(url=check_url(link.uri), title=name[:200])
     except ValueError:
         return TextBlock(text=text)
     return TextBlock(text=text, annotations=(reference,))
@@ -118,7 +145,7 @@ def _is_uri(text: str) -> bool:
         return False
 
 
-def _metadata(result: "types.CallToolResult") -> dict[str, JsonValue] | None:
+def _metadata(result: "types.CallToolResult", characters: int) -> dict[str, JsonValue] | None:
     """Return the data besides the content: `meta` from the result, and `blocks` with annotations and `_meta` of each
     part."""
     metadata: dict[str, JsonValue] = {}
@@ -132,4 +159,6 @@ def _metadata(result: "types.CallToolResult") -> dict[str, JsonValue] | None:
             blocks[str(number)] = cast("JsonValue", data)
     if blocks:
         metadata["blocks"] = blocks
-    return {METADATA: metadata} if metadata else None
+    if not metadata or len(json.dumps(metadata, ensure_ascii=False)) > characters:
+        return None
+    return {METADATA: metadata}

@@ -46,7 +46,7 @@ class _Caller(Protocol):
 
 
 class McpTool:
-    """A tool of an MCP server. Its name, description and schema follow the server's list."""
+    """A tool of an MCP server. Its name, description and schema are those that were accepted."""
 
     is_sequential = False
     """Calls may run concurrently. A server that cannot run calls concurrently queues them."""
@@ -60,8 +60,23 @@ class McpTool:
 
     @property
     def definition(self) -> Definition:
-        """The server's last definition of the tool."""
+        """The accepted definition of the tool; without a change, the server's last definition."""
         return self._catalog[self._server_name]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the server has changed the tool's definition since it was accepted. Until `accept`, each call needs a
+        person's approval, and the model sees the accepted definition."""
+        return self._catalog.is_held(self._server_name)
+
+    @property
+    def newest(self) -> Definition:
+        """The server's last definition of the tool, accepted or not. Read it before you `accept` it."""
+        return self._catalog.newest(self._server_name)
+
+    def accept(self) -> None:
+        """Accept the server's last definition of the tool."""
+        self._catalog.accept(self._server_name)
 
     @property
     def spec(self) -> ToolSpec:
@@ -86,7 +101,7 @@ class McpTool:
     @property
     def idempotent(self) -> bool:
         """Whether to repeat a call that may have run: true if the server is trusted and declares repeats safe."""
-        return self._trust.hints and self.hints.is_repeatable
+        return self._trust.hints and not self.is_changed and self.hints.is_repeatable
 
     @property
     def on_unknown(self) -> Literal["tell", "ask"]:
@@ -99,9 +114,11 @@ class McpTool:
         return None if self._seconds is None else self._seconds + self._caller.bounds.grace_seconds
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Whether a person must approve the call. Approval is not needed if a trusted server declares the tool
-        harmless."""
+        """Whether a person must approve the call: always if `is_changed`. Otherwise approval is not needed if a trusted
+        server declares the tool harmless."""
         del call
+        if self.is_changed:
+            return True
         return self._trust.approve_destructive and (not self._trust.hints or self.hints.is_destructive)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
@@ -133,7 +150,7 @@ class McpTool:
         if isinstance(outcome, tuple):
             return failed(call, outcome.text)
         try:
-            return result_message(call, outcome)
+            return result_message(call, outcome, self._caller.bounds.result_characters)
         except InvalidContent as error:
             return failed(call, f"The tool ran, but its answer cannot be recorded: {error}")
 

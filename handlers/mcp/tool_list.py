@@ -10,6 +10,7 @@ from mcp import Client, ClientSession, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
+from lanebus.bus.error_text import describe_error, logged, without_secrets
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 
@@ -68,9 +69,11 @@ class ListFollower:
                 self._changed = anyio.Event()
                 try:
                     with anyio.fail_after(self._seconds):
-                        listed = await list_tools(client.session, self._bounds.pages)
-                except Exception:  # noqa: BLE001  # the next call checks whether the server still answers
-                    _log.warning("the MCP server %s did not list its changed tools", self._label, exc_info=True)
+                        listed = await list_tools(client.session, self._bounds)
+                except Exception as error:  # noqa: BLE001  # the next call checks whether the server still answers
+                    _log.warning(
+                        "the MCP server %s did not list its changed tools", self._label, exc_info=logged(error)
+                    )
                     doubt()
                 else:
                     self._take(listed)
@@ -92,26 +95,28 @@ class ListFollower:
             self._changed.set()  # changes during the pause were not received
 
 
-async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
+async def list_tools(session: ClientSession, bounds: McpBounds) -> list[types.Tool]:
     """Return a server's whole list of tools.
 
     Args:
         session: the session with the server.
-        pages: maximum number of pages to read.
+        bounds: limits of the list.
 
     Raises:
         MCPError: the server refused, or the connection was lost.
-        ValueError: the list has more than `pages` pages.
+        ValueError: the list has more than `pages` pages, or more than `tools` tools.
         pydantic.ValidationError: the list is malformed.
     """
     tools: list[types.Tool] = []
     cursor: str | None = None
-    for _ in range(pages):
+    for _ in range(bounds.pages):
         page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
         tools += page.tools
+        if len(tools) > bounds.tools:
+            raise ValueError(f"the list of its tools has over {bounds.tools} tools")
         if not (cursor := page.next_cursor):
             return tools
-    raise ValueError(f"the list of its tools has over {pages} pages")
+    raise ValueError(f"the list of its tools has over {bounds.pages} pages")
 
 
 def reason_of(error: BaseException) -> str:
@@ -120,5 +125,5 @@ def reason_of(error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-        return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return without_secrets("; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3]))
+    return describe_error(error)

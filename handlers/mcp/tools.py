@@ -1,6 +1,6 @@
 """`mcp_tools`: connect to an MCP server and use its tools."""
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -81,6 +81,7 @@ async def mcp_tools(
     trust_hints: bool = False,
     approve_destructive: bool = False,
     on_unknown: Literal["tell", "ask"] = "tell",
+    accepted: MutableMapping[str, str] | None = None,
     call_seconds: float | None = 60.0,
     connect_seconds: float = 30.0,
     bounds: McpBounds = DEFAULT_MCP_BOUNDS,
@@ -101,6 +102,10 @@ async def mcp_tools(
         approve_destructive: require a person's approval of each call, unless the server's claims are trusted and say
             that the tool destroys nothing.
         on_unknown: what to do if it is unknown whether a call ran: "tell" the model, or "ask" a person.
+        accepted: hashes of the accepted definitions, by the server's names of the tools. A tool without a hash is
+            accepted as it is first listed, and its hash is added. If a definition does not match its hash, each call
+            needs approval until `McpTool.accept`. Store the mapping, to notice changes between two runs. None notices
+            only changes during the block.
         call_seconds: time limit of a call, including a new connection if needed. None means no limit.
         connect_seconds: time limit of one attempt to connect and list the tools.
         bounds: further limits and periods, which rarely need other values.
@@ -126,7 +131,7 @@ async def mcp_tools(
         if not (error.name or "").startswith("mcp"):
             raise
         raise MissingExtra("mcp>=2", "mcp") from None
-    catalog = Catalog(prefix, only)
+    catalog = Catalog(prefix, only, accepted=accepted, bounds=bounds)
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         caller = McpCaller(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)

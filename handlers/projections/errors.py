@@ -2,6 +2,7 @@
 
 from typing import Never
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, SetupError
 from lanebus.bus.wire.envelope import Envelope
 
@@ -20,7 +21,7 @@ class FoldFailed(BusError):
         kind = str(getattr(message, "kind", None) or getattr(message, "role", None) or type(message).__name__)
         super().__init__(
             f"projection {projection!r} failed at position {envelope.position} of session {envelope.session!r}, "
-            f"a message {kind!r}: {type(error).__name__}: {error!s:.200}",
+            f"a message {kind!r}: {describe_error(error, 200)}",
             "correct its function, and raise its version if the states change",
         )
         self.projection, self.kind = projection, kind

@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
@@ -48,7 +49,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
     del request
     if isinstance(error, BusError):
-        return refuse(status_of(error), _WORD_START.sub("_", type(error).__name__).lower(), str(error))
+        return refuse(status_of(error), _WORD_START.sub("_", type(error).__name__).lower(), without_secrets(str(error)))
     if isinstance(error, HTTPException):
         reply = refuse(error.status_code, error.detail.lower().replace(" ", "_"), error.detail)
         reply.headers.update(error.headers or {})

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.session.session import Session
@@ -89,7 +90,7 @@ async def session_frames(
             yield _frame("rolledback", rollback, id=str(await _cursor_at(session, lost.found)))
             return
         except BusError as error:
-            yield _frame("failed", {"session": session.id, "message": str(error)})
+            yield _frame("failed", {"session": session.id, "message": without_secrets(str(error))})
             return
 
 

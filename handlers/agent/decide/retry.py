@@ -23,17 +23,24 @@ class CallAgain(NamedTuple):
 
 
 def call_again(
-    message: AssistantMessage, entries: Sequence[Envelope], retry: RetryPolicy, *, can_compact: bool, chance: float
+    message: AssistantMessage,
+    entries: Sequence[Envelope],
+    retry: RetryPolicy,
+    *,
+    can_compact: bool,
+    chance: float,
+    longest_wait: float,
 ) -> CallAgain | None:
     """Return when to call the model again; None if the answer succeeded or its failure is final.
 
     Args:
         entries: the entries of the LLM lane before the answer.
         retry: limits the attempts after transient failures. If the provider asks for a longer delay, that delay is
-            used.
+            used, up to `longest_wait`.
         can_compact: whether the agent compacts a context that is too long for the model. The model is then called once
             more.
         chance: random number from 0 up to 1, see `RetryPolicy.delay`.
+        longest_wait: the longest delay in seconds that a provider may ask for, see `RunBounds.retry_after_seconds`.
     """
     failure = failure_of(message)
     if failure is None:
@@ -45,7 +52,7 @@ def call_again(
     attempt = len(failed) + 1
     if not failure.is_transient or attempt >= retry.attempts:
         return None
-    return CallAgain(max(retry.delay(attempt, chance), failure.retry_after or 0.0))
+    return CallAgain(max(retry.delay(attempt, chance), min(failure.retry_after or 0.0, longest_wait)))
 
 
 def _failed(entries: Sequence[Envelope]) -> Iterator[AssistantMessage]:

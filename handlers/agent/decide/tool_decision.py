@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
+from lanebus.bus.error_text import logged
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Deny
 from lanebus.bus.messages.events import ToolOutcome
@@ -124,6 +125,7 @@ def _error(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> A
 def _wants_approval(tool: ToolRules, call: ToolCallBlock) -> bool:
     try:
         return tool.approval(call)
-    except Exception:  # noqa: BLE001  # ask a person: an unapproved run cannot be undone
-        _log.warning("the approval function of tool %s failed, so a person is asked", call.name, exc_info=True)
+    except Exception as error:  # noqa: BLE001  # ask a person: an unapproved run cannot be undone
+        what = "the approval function of tool %s failed, so a person is asked"
+        _log.warning(what, call.name, exc_info=logged(error))
         return True

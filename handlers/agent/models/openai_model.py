@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack, cast
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.errors import MissingExtra
@@ -58,7 +59,7 @@ class OpenAIResponsesModel(ProviderModel):
             response = cast("Json", body) if isinstance(body, dict) else {}
             usage = None if response.get("status") in _UNFINISHED else usage_of(response.get("usage"), None)
         except Exception as error:  # noqa: BLE001  # of the SDK, its HTTP client, or a malformed body
-            _log.debug("the usage of response %s is not available: %s", message.response_id, error)
+            _log.debug("the usage of response %s is not available: %s", message.response_id, describe_error(error))
             return None
         return None if usage is None else self.price(usage)
 

@@ -15,6 +15,7 @@ from typing import ClassVar, cast
 
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import DecodeError, MessageError, SetupError, require_text
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
@@ -103,7 +104,7 @@ class ProviderModel(ABC):
         try:
             form = self._form(request)
         except (MessageError, SetupError) as error:  # refused in strict mode, or a required tool is unknown
-            failed = self._api.answer(self.name).message(_error_text(error))
+            failed = self._api.answer(self.name).message(describe_error(error))
             yield with_failure(failed, ModelFailure())
             return
         answer, estimate = self._api.answer(self.name, self._rates, form.tool_names), UsageEstimate(request)
@@ -120,8 +121,8 @@ class ProviderModel(ABC):
             if not answer.is_complete:
                 fault, failure = _CUT, ModelFailure(is_transient=True)
         except Exception as error:  # noqa: BLE001  # of the SDK, of its HTTP client, of a malformed stream
-            _log.debug("%s failed", self.name, exc_info=True)
-            fault, failure = _error_text(error), failure_of_error(error)
+            _log.debug("%s failed", self.name, exc_info=logged(error))
+            fault, failure = describe_error(error), failure_of_error(error)
         yield self._whole(answer, estimate, fault, failure)
 
     def _whole(
@@ -164,7 +165,3 @@ def _object(event: object) -> Json:
     if not isinstance(event, dict):
         raise DecodeError("", "an event of a stream is a JSON object")
     return cast("Json", event)
-
-
-def _error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

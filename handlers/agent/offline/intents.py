@@ -1,20 +1,24 @@
-"""Find the tool calls that a text asks the offline model for, and word its answers. Pure and deterministic."""
+"""Find the tool calls that a text asks the offline model for, and word its answers. Pure and deterministic.
+
+Each search takes time proportional to the text: no pattern can begin at many places and fail at a far one.
+"""
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.handlers.agent.offline.arithmetic import ArithmeticFault, calculate_text
+from lanebus.handlers.agent.offline.arithmetic import LONGEST, ArithmeticFault, calculate_text
 
 __all__ = ("Intent", "find_intents", "reflection", "result_text")
 
 MOST = 8
 """maximum number of tool calls of one answer"""
 
-_ARITHMETIC = re.compile(r"[\d(.+\-−–][\d\s().+\-−–*/×÷·^%]*[\d)]")
+_ARITHMETIC = re.compile(r"[\d(.+\-−–][\d\s().+\-−–*/×÷·^%]*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _TIMES = re.compile(r"(?<=\d)\s*x\s*(?=\d)", re.IGNORECASE)
 _WORDS = (
@@ -23,8 +27,14 @@ _WORDS = (
     (re.compile(r"\b(?:times|multiplied by)\b", re.IGNORECASE), "*"),
     (re.compile(r"\b(?:divided by|over)\b(?=\s*[\d(])", re.IGNORECASE), "/"),
 )
-_CLOCK = re.compile(r"\b(?:what|which|tell)\b.*\b(?:time|date|day)\b|\btoday\b|\bo'?clock\b", re.IGNORECASE | re.DOTALL)
-_DICE = re.compile(r"\b(?:roll|throw)\b(?:\D*?(\d+)?\s*d(\d+)\b|.*\b(?:dice|die)\b)", re.IGNORECASE)
+_ASKS = re.compile(r"\b(?:what|which|tell)\b", re.IGNORECASE)
+_TIME = re.compile(r"\b(?:time|date|day)\b", re.IGNORECASE)
+_CLOCK = re.compile(r"\btoday\b|\bo'?clock\b", re.IGNORECASE)
+_DICE = re.compile(
+    r"(?P<roll>\b(?:roll|throw)\b)|(?P<dice>\b(?:dice|die)\b)|(?P<line>\n)"
+    r"|(?:(?<!\d)(?P<count>\d{1,9})\s*)?d(?P<sides>\d{1,9})\b|(?P<number>\d+)",
+    re.IGNORECASE,
+)
 
 
 class Intent(NamedTuple):
@@ -41,10 +51,10 @@ def find_intents(text: str, tools: Collection[str]) -> list[Intent]:
     found: list[Intent] = []
     if "calculate" in tools:
         found += [Intent("calculate", {"expression": each}, each) for each in _expressions(text)]
-    if "clock" in tools and _CLOCK.search(text):
+    if "clock" in tools and _wants_time(text):
         found.append(Intent("clock", {}, "the time"))
-    if "roll_dice" in tools and (match := _DICE.search(text)):
-        arguments: dict[str, JsonValue] = {"count": int(match[1] or 1), "sides": int(match[2] or 6)}
+    if "roll_dice" in tools and (dice := _dice(text)) is not None:
+        arguments: dict[str, JsonValue] = {"count": dice[0], "sides": dice[1]}
         found.append(Intent("roll_dice", arguments, "the dice"))
     return found[:MOST]
 
@@ -85,11 +95,48 @@ def _expressions(text: str) -> list[str]:
     text = _TIMES.sub(" × ", _THOUSANDS.sub("", text))
     for pattern, sign in _WORDS:
         text = pattern.sub(sign, text)
-    return [found for match in _ARITHMETIC.finditer(text) if _is_arithmetic(found := " ".join(match[0].split()))]
+    runs = (_trimmed(match[0]) for match in _ARITHMETIC.finditer(text))
+    return [*islice((run for run in runs if _is_arithmetic(run)), MOST)]
+
+
+def _trimmed(run: str) -> str:
+    """Return a run of signs and digits up to its last digit or bracket, with single spaces."""
+    end = len(run)
+    while end and not (run[end - 1].isdecimal() or run[end - 1] == ")"):
+        end -= 1
+    return " ".join(run[:end].split())
+
+
+def _wants_time(text: str) -> bool:
+    asks = _ASKS.search(text)
+    return _CLOCK.search(text) is not None or (asks is not None and _TIME.search(text, asks.end()) is not None)
+
+
+def _dice(text: str) -> tuple[int, int] | None:
+    """Return the number of dice to roll and of their sides; None if the text asks for no dice.
+
+    "2d6" counts if no other number is between the word "roll" and it. The word "dice" counts in the same line.
+    """
+    is_next = is_line = is_plain = False  # "roll" came, and no number since; came in this line; "dice" came after it
+    for match in _DICE.finditer(text):
+        match match.lastgroup:
+            case "roll":
+                is_next = is_line = True
+            case "dice":
+                is_plain = is_plain or is_line
+            case "line":
+                is_line = False
+            case "sides" if is_next:
+                return int(match["count"] or 1), int(match["sides"])
+            case _:
+                is_next = False
+        if is_plain and not is_next:
+            break
+    return (1, 6) if is_plain else None
 
 
 def _is_arithmetic(expression: str) -> bool:
-    if not re.search(r"[\d)]\s*[-+*/×÷·^%−–]", expression):
+    if len(expression) > LONGEST or not re.search(r"[\d)]\s*[-+*/×÷·^%−–]", expression):
         return False  # a single number is not a question
     try:
         calculate_text(expression)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import anyio
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, Fenced
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.message import AssistantMessage
@@ -116,7 +117,7 @@ class OpenTurn:
     async def fail(self, error: BaseException | str, *, again: bool) -> AssistantMessage:
         """Record that the model call failed. Return the recorded answer. `again` keeps the loop open for another
         call."""
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        text = error if isinstance(error, str) else describe_error(error)
         message = self.response.cut("error", text)
         if isinstance(error, Exception):
             message = with_failure(message, failure_of_error(error))
@@ -149,7 +150,7 @@ class OpenTurn:
                 await (self._abort() if is_cancelled else self._fail(error))
             except BusError as failure:
                 _log.info("session %s: the end of turn %s is lost: %s", run.session.id, self.id, failure)
-                await self.record.cut_preview(str(failure))
+                await self.record.cut_preview(describe_error(failure))
         if scope.cancelled_caught:
             _log.info("session %s: the end of turn %s is lost: no answer in time", run.session.id, self.id)
 
@@ -202,7 +203,7 @@ class OpenTurn:
         if self.message is None:
             await self.fail(error, again=False)
             return
-        text = f"{type(error).__name__}: {error}"
+        text = describe_error(error)
         if self.calls is not None:
             await self.calls.fail(f"Not finished: {text}")
         snapshot = await self._loop.run.refresh()

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Self
 
+from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import InvalidArgument, require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
@@ -93,8 +94,8 @@ class RecordedTool:
             if error is None:
                 result = self._message()
             else:
-                _log.warning("tool %s failed", self.call.name, exc_info=error)
-                result = failed(self.call, f"{type(error).__name__}: {error}")
+                _log.warning("tool %s failed", self.call.name, exc_info=logged(error))
+                result = failed(self.call, describe_error(error))
             if self._record is not None:
                 self._record.ended(result)
             await self._end(result)
@@ -110,4 +111,4 @@ class RecordedTool:
                 try:
                     return result_of(self.call, output)
                 except InvalidArgument as error:
-                    return failed(self.call, f"{type(error).__name__}: {error}")
+                    return failed(self.call, describe_error(error))

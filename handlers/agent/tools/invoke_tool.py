@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
@@ -45,7 +46,7 @@ async def invoke_tool(
         return failed(call, "CancelledError", "aborted")
     error = task.exception()
     if error is not None:
-        return failed(call, f"{type(error).__name__}: {error}")
+        return failed(call, describe_error(error))
     return _checked(call, task.result())
 
 
@@ -59,7 +60,7 @@ async def _stop(
         return None
     error = task.exception()
     if error is not None:
-        _log.warning("%s failed while it was stopped", call.name, exc_info=error)
+        _log.warning("%s failed while it was stopped", call.name, exc_info=logged(error))
         return None
     return _checked(call, task.result())
 

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import (
     BusError,
     Fenced,
@@ -198,7 +199,7 @@ class _Bound:
         except SessionErased:
             return failed(call, f"The session of {call.name} was erased.")
         except BusError as error:
-            return failed(call, f"{type(error).__name__}: {error}")
+            return failed(call, describe_error(error))
 
     async def _work(self, call: ToolCallBlock, link: SessionLinked, task: str, key: str) -> ToolResultMessage:
         child = self._run.session.sibling(link.child, agent=link.agent)

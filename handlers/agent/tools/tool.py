@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, Unpack, ca
 
 from anyio.to_thread import run_sync
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import (
     InvalidArgument,
     require_choice,
@@ -238,7 +239,7 @@ class FunctionTool:
                 output = await cast("Awaitable[object]", output)
             return result_of(call, output)
         except Exception as error:  # noqa: BLE001  # any error becomes a result for the model
-            return failed(call, f"{type(error).__name__}: {error}")
+            return failed(call, describe_error(error))
 
 
 def _check_options(options: _Options) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import MessageTooLarge
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
@@ -94,6 +95,7 @@ async def record_answer(
                 "turn_id": turn_id,
                 "metadata": metadata,
                 "timestamp": message.timestamp or now_ms(),
+                "error_message": None if message.error_message is None else without_secrets(message.error_message),
             }
         )
         usage = Usage().combine(spent or Usage())  # without the provider's raw object

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import anyio
 
+from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.deadline import Deadline, Late
@@ -91,8 +92,8 @@ async def _stream(
 
     def note_fault(error: Exception) -> None:
         nonlocal fault
-        _log.debug("the model %s failed", model.name, exc_info=error)  # the run logs one event for each failure
-        fault = f"{type(error).__name__}: {error}"
+        _log.debug("the model %s failed", model.name, exc_info=logged(error))  # the run logs one event for each failure
+        fault = describe_error(error)
 
     def on_event(event: ModelEvent) -> None:
         deadline.restart_silence()

@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, SessionClosed, SessionErased
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage
@@ -75,7 +76,7 @@ async def call_model(
     try:
         return await call.stream(left)
     except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
-        await call.turn.cut_preview(str(error))
+        await call.turn.cut_preview(describe_error(error))
         raise
     except anyio.get_cancelled_exc_class():
         with anyio.move_on_after(run.bounds.partial_answer_seconds, shield=True):
@@ -129,6 +130,7 @@ class _ModelCall:
             self._settings.retry,
             can_compact=self._settings.compaction is not None,
             chance=random(),  # noqa: S311  # no secret
+            longest_wait=self._run.bounds.retry_after_seconds,
         )
         is_new = await self.turn.append(message, flag=AGAIN if again else None)
         if again is not None and again.delay is not None:

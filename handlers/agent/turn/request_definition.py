@@ -13,7 +13,7 @@ from lanebus.bus.messages.events import RequestDefined, ToolDefinition
 from lanebus.handlers.agent.models.model import Model, Optioned
 from lanebus.handlers.providers.common.tools import ToolSpec
 
-__all__ = ("Definitions", "Offer", "define_request")
+__all__ = ("Definitions", "Offer", "define_request", "definition_hash")
 
 _HASH_LENGTH = 32
 
@@ -43,12 +43,17 @@ def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> 
             max_tokens=max_tokens,
             options=None if optioned is None else {**optioned.request_options} or None,
         )
-        # Not sorted: the order of tools and fields is part of the request.
-        content = definition.to_json_bytes()
+        return definition.model_copy(update={"hash": definition_hash(definition)})
     except (InvalidContent, PydanticSerializationError, RecursionError) as error:
         _log.warning("the tools and options of %s cannot be recorded: %s", model.name, type(error).__name__)
         return None
-    return definition.model_copy(update={"hash": sha256(content).hexdigest()[:_HASH_LENGTH]})
+
+
+def definition_hash(definition: RequestDefined) -> str:
+    """Return the hash of a definition's content, that is, without its field `hash`."""
+    # Not sorted: the order of tools and fields is part of the request.
+    content = definition.model_copy(update={"hash": ""}).to_json_bytes()
+    return sha256(content).hexdigest()[:_HASH_LENGTH]
 
 
 class Definitions:

@@ -14,9 +14,10 @@ from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.handlers.agent.errors import RequestUnknown
+from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, ModelRequest
 from lanebus.handlers.agent.models.request_form import form_request, read_options
+from lanebus.handlers.agent.turn.request_definition import definition_hash
 from lanebus.handlers.agent.turn.visible_context import visible_context
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
@@ -56,6 +57,7 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
 
     Raises:
         RequestUnknown: no model was called in the turn, or the log does not have the request's tools.
+        RequestDamaged: the content of the recorded tools and options does not match their hash.
         StreamError: as for `Session.read`.
         Unavailable: as for `Session.read` and `resolve_media`.
         SetupError: as for `resolve_media`.
@@ -71,6 +73,7 @@ async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
 
     Raises:
         RequestUnknown: no model was called in the turn.
+        RequestDamaged: the content of the recorded tools and options does not match their hash.
         StreamError: as for `Session.read`.
         Unavailable: as for `Session.read` and `resolve_media`.
         SetupError: as for `resolve_media`.
@@ -84,6 +87,8 @@ async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
     shown, deferred = _shown(call, answer)
     context = await build_context(session, at=shown)
     definition = events.definition_of(call)
+    if definition is not None and definition_hash(definition) != definition.hash:
+        raise RequestDamaged(session.id, turn_id, definition.hash)
     request = ModelRequest(
         visible_context(context, deferred),
         () if definition is None else tuple(map(_spec, definition.tools)),

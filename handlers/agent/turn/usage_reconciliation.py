@@ -7,6 +7,7 @@ from itertools import islice
 
 import anyio
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, Fenced
 from lanebus.bus.messages.events import UsageSettled
 from lanebus.bus.messages.message import AssistantMessage
@@ -98,7 +99,7 @@ class UsageReconciler:
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001  # the turn is complete in any case
-            _log.info("session %s: the usage of a cut call is not known yet: %s", run.session.id, error)
+            _log.info("session %s: the usage of a cut call is not known yet: %s", run.session.id, describe_error(error))
 
     def _open(self, snapshot: SessionSnapshot, bounds: RunBounds) -> list[Envelope]:
         """Return the answers whose usage is to be requested, the newest first."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import Refused
 from lanebus.bus.groups.consumer import Work
 from lanebus.bus.log.lease import Lease
@@ -11,7 +12,7 @@ from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.monitoring.log_events import WorkDead, WorkRetried, write_event
 
-__all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
+__all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome")
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +38,6 @@ class Later(NamedTuple):
 
 
 WorkOutcome = Done | Left | Later
-
-
-def error_text(error: Exception) -> str:
-    """Return the text of an error for the log and for a dead letter."""
-    return f"{type(error).__name__}: {error}"
 
 
 def _error_kind(error: Exception) -> str:
@@ -110,7 +106,7 @@ class Assignment:
             read_up_to: messages up to this position need no more work.
         """
         if (work := self.work) is not None:
-            reason, attempts, services = error_text(error), self.attempt, self._services
+            reason, attempts, services = describe_error(error), self.attempt, self._services
             letter = await services.consumer.dead_letter(
                 work, reason=reason, attempts=attempts, raw=raw, seen=read_up_to, traces=self._traces_of(work)
             )

@@ -1,5 +1,6 @@
 """Give up a session: record the failure in its log, and make its work a dead letter."""
 
+from lanebus.bus.error_text import describe_error
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.codec import encode
@@ -10,7 +11,7 @@ from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.agent.turn.end_loop import fail_loop
-from lanebus.handlers.agent.worker.assignment import Assignment, Done, error_text
+from lanebus.handlers.agent.worker.assignment import Assignment, Done
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("give_up", "give_up_unreadable")
@@ -41,7 +42,7 @@ async def give_up(
     left = [command for command in snapshot.status.commands if command in current.status.commands]
     also = refused(left, "the agent failed")
     key = ReservedKey(f"failed.{read_up_to}.{run.position}")
-    await fail_loop(run, current, error_text(error), read_up_to=read_up_to, key=key, also=also)
+    await fail_loop(run, current, describe_error(error), read_up_to=read_up_to, key=key, also=also)
     counts.given_up += 1
     await assignment.dead_letter(error, raw, read_up_to)
     assignment.attempt = 1
@@ -55,7 +56,7 @@ async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment,
     """
     head = (await run.session.head()).position
     failed = AssistantMessage(
-        stop_reason="error", error_message=error_text(error), metadata=reading_metadata(head), timestamp=now_ms()
+        stop_reason="error", error_message=describe_error(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
     # The key has the position that woke the session and not the head: if this append is repeated, the head has moved.
     woken = head if assignment.work is None else assignment.work.position

@@ -6,6 +6,7 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from random import random
 
+from lanebus.bus.error_text import describe_error, logged, without_secrets
 from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
@@ -24,7 +25,7 @@ from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
-from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome, error_text
+from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
 from lanebus.handlers.agent.worker.loop_messages import loop_messages
 from lanebus.handlers.agent.worker.redrive import reopening
@@ -128,15 +129,15 @@ class SessionRun:
             raise
         except TryAgain as error:
             return await assignment.reschedule(
-                run.lease, error.delay, error, error.reason, attempts=assignment.attempt - 1
+                run.lease, error.delay, error, without_secrets(error.reason), attempts=assignment.attempt - 1
             )
         except Exception as error:  # noqa: BLE001  # other sessions continue
             attempt = assignment.attempt
-            _log.exception("session %s: the agent failed, attempt %d", run.session.id, attempt)
+            _log.error("session %s: the agent failed, attempt %d", run.session.id, attempt, exc_info=logged(error))
             decision = services.retry.decide(error, attempt, random())  # noqa: S311  # no secret
             if isinstance(decision, Retry):
                 return await assignment.reschedule(
-                    run.lease, decision.delay, error, error_text(error), attempts=attempt
+                    run.lease, decision.delay, error, describe_error(error), attempts=attempt
                 )
             return await self._give_up(snapshot, error)
         if run.is_lease_lost:

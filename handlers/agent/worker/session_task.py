@@ -17,6 +17,7 @@ from random import random
 
 import anyio
 
+from lanebus.bus.error_text import logged
 from lanebus.bus.errors import (
     ArchiveDamaged,
     BusError,
@@ -164,7 +165,7 @@ class SessionTask:
             self._assignment.log_retry(error, later.seconds)
             return later
         except Exception as error:  # noqa: BLE001  # other sessions continue
-            _log.exception("session %s could not be worked on", self.session)
+            _log.error("session %s could not be worked on", self.session, exc_info=logged(error))
             return await self._failed(error)
         return self._assignment.later()
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from traceback import extract_tb
 from typing import cast
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MediaDamaged, MediaMissing, SetupError, StreamError, Unavailable
 from lanebus.handlers.cli.terminal.text import plain
 from lanebus.handlers.monitoring.log_context import common_fields
@@ -24,7 +25,7 @@ def shown_error(error: BaseException) -> str:
     """Return the name of an error's type. The error's text is added only for types of the bus whose text never quotes
     a session's messages."""
     name = type(error).__name__
-    return f"{name}: {error}" if isinstance(error, _WITH_TEXT) else name
+    return without_secrets(f"{name}: {error}") if isinstance(error, _WITH_TEXT) else name
 
 
 class _Lines(logging.Formatter):
@@ -69,7 +70,7 @@ class TerminalLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
         moment = datetime.fromtimestamp(record.created).astimezone()
-        text = self._text(record)
+        text = without_secrets(self._text(record))
         if "event" not in record.__dict__:
             shown = [f"{name}={value}" for name, value in self._fields(record).items() if value not in {"", None}]
             text = " ".join((text, *shown))
@@ -89,7 +90,7 @@ class JsonLines(_Lines):
             "logger": record.name,
         }
         if "event" not in record.__dict__:
-            line["message"] = plain(self._text(record))
+            line["message"] = plain(without_secrets(self._text(record)))
         line |= self._fields(record)
         if stack := self._stack(record):
             line["exception"], line["stack"] = stack[0], list(stack[1:])

@@ -29,6 +29,7 @@ from lanebus.bus.messages.events import AgentEnded, AgentStarted, InputRejected,
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Cost, Rates
 from lanebus.context import build_context
+from lanebus.handlers.agent.bounds import RunBounds
 from lanebus.handlers.agent.decide.decision import CompactContext
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
@@ -155,6 +156,16 @@ async def test_a_model_that_fails_transiently_is_called_again_in_the_same_loop()
         keys = [request.key for request in model.requests]
         assert len(set(keys)) == 3
         assert all(keys)
+
+
+async def test_a_provider_may_ask_for_no_longer_wait_than_the_bound() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        agent = AgentLoop(ScriptedModel(failing(ModelFailure(is_transient=True, retry_after=1e300))))
+        with pytest.raises(TryAgain) as caught:
+            await agent(await take_run(session, bounds=RunBounds(retry_after_seconds=90.0)))
+        assert caught.value.delay == 90.0
 
 
 async def test_attempts_are_counted_from_the_log_and_the_last_one_ends_the_loop() -> None:

@@ -138,9 +138,12 @@ async def test_a_server_that_says_that_its_tools_changed_is_asked_again(kind: Ki
     async with served(kind) as (server, _), mcp_tools(server) as tools:
         add = named(tools, "add")
         with anyio.fail_after(SECONDS):
-            while add.spec.description != "Add them up.":
+            while not add.is_changed:
                 # Until the server knows that we listen it tells nobody, and it tells us nothing of when it does.
                 await call(tools, "grow")
+        assert (add.spec.description, add.newest.spec.description) == ("Add two numbers.", "Add them up.")
+        add.accept()
+        assert (add.spec.description, add.is_changed) == ("Add them up.", False)
         assert (await call(tools, "shrink")).text_content() == "shrunk"
 
 

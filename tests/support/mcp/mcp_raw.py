@@ -2,7 +2,7 @@
 
     python mcp_raw.py KIND
 
-KIND: silent, deaf, pages, endless, twice, twice-later, malformed
+KIND: silent, deaf, pages, endless, twice, twice-later, malformed, huge
 """
 
 import json
@@ -25,6 +25,7 @@ ANSWERS: Final[dict[str, object]] = {
     "off_schema": {"content": [], "structuredContent": {"n": "one"}},
     "infinite": '{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "structuredContent": {"x": 1e999}}}',
     "no_json": "What?\n{\n",
+    "huge": {"content": [{"type": "text", "text": "x" * 60_000_000}]} if KIND == "huge" else {},
     "good": {"content": [{"type": "text", "text": "fine"}]},
 }
 

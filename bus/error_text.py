@@ -1,0 +1,128 @@
+"""Turn an exception into a text that may be stored and shown: without credentials, and bounded in length.
+
+Errors of HTTP clients, model providers and drivers quote URLs, headers and keys. Every module that records or logs the
+text of an error uses this module. The text of a message that a user publishes is not changed; see `lanebus.Redact`.
+
+The patterns take time proportional to the text: each begins at a place that ends the previous search, or is bounded.
+"""
+
+import re
+from typing import cast
+
+from lanebus.bus.errors import BusError
+
+__all__ = ("describe_error", "logged", "without_secrets")
+
+HIDDEN = "***"
+"""what stands in the place of a secret"""
+
+_DELIMITERS = " \n\"',;&"
+_USER_OF_URL = re.compile(r"(?<=://)(?!\[USER:PASSWORD@\])[^\s/?#]*@")  # not in our own hints
+_QUERY = re.compile(
+    r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|pwd|signature|credential|auth)|sig|code)=)"
+    r"[^&\s#'\"<>]+",
+    re.IGNORECASE,
+)
+# In the `repr` of a dict, ": " separates a header from its value; in a list of pairs, ", " does.
+_SEPARATOR = r"(?:\\?[\"'])?\s{0,3}(?:[:=]|,(?=\s{0,3}b?\\?[\"']))\s{0,3}(?:b?\\?(?P<quote>[\"']))?"
+_QUOTED = r"(?:(?!(?P=quote))[^\r\n])"
+_HEADER = re.compile(
+    rf"(?P<name>(?:authorization|x-api-key|api-key|x-goog-api-key|cookie){_SEPARATOR})(?(quote){_QUOTED}*|[^\r\n]+)",
+    re.IGNORECASE,
+)
+_ASSIGNED = re.compile(
+    rf"(?P<name>(?:api[_-]?key|secret|passwd|password|(?:access|auth|refresh|session|id|bearer)[_-]?token){_SEPARATOR})"
+    rf"(?(quote){_QUOTED}+|[^\s,;&'\"<>)}}\]]+)",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(
+    r"(?P<name>\b(?:bearer|basic)\s{1,3})(?:[A-Za-z]{20}|[A-Za-z]{0,19}[\d._~+/=-])[\w.~+/=-]{4,}", re.IGNORECASE
+)
+# Keys that are recognised by their form: OpenAI, Anthropic and others, Google, AWS, GitHub, Slack, Hugging Face, Groq,
+# xAI, Stripe, GitLab; JSON web tokens; private keys.
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk-|[sr]k_(?:live|test)_)[\w*-]{8,}"
+    r"|AIza[\w-]{20,}"
+    r"|ya29\.[\w.-]{8,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{12,}"
+    r"|(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|hf_|gsk_|xai-|glpat-)\w{16,}"
+    r"|(?<![A-Za-z0-9])xox[a-z]-[\w-]{8,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
+    r"|-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,48}-----)?"
+)
+
+
+def without_secrets(text: str, characters: int = 8_000, *, spare: int = 4_096) -> str:
+    """Return a text without the credentials that can be recognised in it.
+
+    These are user names and passwords in URLs, query parameters such as `key` and `token`, headers such as
+    `Authorization`, `x-api-key` and `Cookie`, bearer tokens, and keys of known forms such as `sk-…`, `AIza…`, `AKIA…`.
+
+    Args:
+        text: the text.
+        characters: maximum length of the result. A longer text is cut and ends in "…".
+        spare: number of characters after the limit that are searched too, to recognise a secret at the limit.
+    """
+    is_cut = len(text) > characters
+    if is_cut:
+        text = text[: characters + spare]
+        # The last word may be the beginning of a secret, which cannot be recognised any more.
+        end = max(text.rfind(each) for each in _DELIMITERS)
+        text = text[: max(end, characters)]
+    text = _USER_OF_URL.sub(f"{HIDDEN}@", text)
+    text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
+    text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
+    text = _ASSIGNED.sub(rf"\g<name>{HIDDEN}", text)
+    text = _BEARER.sub(rf"\g<name>{HIDDEN}", text)
+    text = _KEY.sub(HIDDEN, text)
+    return f"{text[: characters - 1]}…" if is_cut else text[:characters]
+
+
+def describe_error(error: BaseException, characters: int = 8_000) -> str:
+    """Return the type and the text of an error, without credentials: "ValueError: no such user".
+
+    Args:
+        error: the error.
+        characters: maximum length of the result.
+    """
+    name = type(error).__name__
+    text = _text(error)
+    return without_secrets(f"{name}: {text}", characters) if text else name
+
+
+def logged(error: BaseException | None, causes: int = 5) -> BaseException | None:
+    """Return a copy of an error for `exc_info`: with the same name and traceback, and without credentials in its text.
+
+    The copy is for display only. Errors of the bus keep their class.
+
+    Args:
+        error: the error; None returns None.
+        causes: maximum number of causes to copy.
+    """
+    if error is None:
+        return None
+    text = without_secrets(_text(error))
+    kind = type(error)
+    if isinstance(error, BusError):
+        copy: BaseException = kind.__new__(kind, text)
+        copy.__dict__.update(error.__dict__)
+        copy.args = (text,)
+    else:
+        shown = type(kind.__name__, (Exception,), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+        copy = cast("BaseException", shown(text))
+    copy.__cause__ = logged(_cause(error), causes - 1) if causes > 0 else None
+    return copy.with_traceback(error.__traceback__)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the error that led to `error`; for an exception group, its first error."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # an error of another package whose `__str__` fails
+        return ""

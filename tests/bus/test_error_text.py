@@ -1,0 +1,148 @@
+"""The text of an error has no credentials, is bounded, and takes time in proportion to its length."""
+
+import io
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from lanebus.bus.error_text import describe_error, logged, without_secrets
+from lanebus.errors import Unavailable
+from tests.support.agent.agents import SECONDS
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+CANARY = "CANARY0123456789abcdef"
+
+SECRETS = {
+    "openai": f"Incorrect API key provided: sk-proj-{CANARY}. Find yours at https://platform.openai.com",
+    "anthropic": f"invalid key sk-ant-api03-{CANARY}-AA",
+    "google": f"API key not valid: AIza{CANARY}abcdef",
+    "aws": "credential AKIACANARY0123456789 expired",
+    "github": f"bad ghp_{CANARY}",
+    "jwt": f"eyJhbGciOiJIUzI1NiJ9.{CANARY}.c2ln was refused",
+    "bearer": f"sent Bearer {CANARY}",
+    "headers": f"Headers({{'accept': '*/*', 'authorization': 'Token {CANARY}', 'x': 'y'}})",
+    "pairs": f"[(b'x-api-key', b'{CANARY}'), (b'accept', b'*/*')]",
+    "google header": f"x-goog-api-key: {CANARY}",
+    "cookie": f"Cookie: a=b; session={CANARY}\r\nAccept: */*",
+    "json": f'{{\\"api-key\\": \\"{CANARY}\\", \\"model\\": \\"m\\"}}',
+    "url user": f"cannot reach redis://worker:{CANARY}@db.example.com:6379/0",
+    "url password only": f"cannot reach rediss://:p@{CANARY}@db.example.com",
+    "query": f"POST https://x.example/v1?alt=sse&key={CANARY}&n=1 failed",
+    "signed": f"GET https://b.example/o?X-Amz-Signature={CANARY}&X-Amz-Credential={CANARY}",
+    "assigned": f"connect(password='{CANARY}', user='u')",
+    "environment": f"OPENAI_API_KEY={CANARY}",
+    "private key": f"-----BEGIN RSA PRIVATE KEY-----\n{CANARY}\n-----END RSA PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS.keys())
+def test_credentials_of_every_form_are_removed(text: str) -> None:
+    assert "CANARY" not in without_secrets(text)
+    assert "CANARY" not in describe_error(ValueError(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens: 4096 is over the limit of 2048",
+        "Missing bearer authentication in header",
+        "https://example.com/a?page=2#top is not found",
+        "the argument 'secret' is missing",
+        "risk-assessment-of-the-task is no tool",
+        "input token count: 5",
+        "write redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]",
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+def test_the_rest_of_a_text_with_a_secret_can_be_read() -> None:
+    assert without_secrets(SECRETS["query"]) == "POST https://x.example/v1?alt=sse&key=***&n=1 failed"
+    assert without_secrets(SECRETS["headers"]) == "Headers({'accept': '*/*', 'authorization': '***', 'x': 'y'})"
+
+
+@pytest.mark.parametrize("before", range(40))
+def test_a_secret_at_the_limit_is_removed(before: int) -> None:
+    text = f"{'x' * before} redis://user:{CANARY}@host and more " * 3
+    assert "CANARY" not in without_secrets(text, 45, spare=60)
+    assert len(without_secrets(text, 45, spare=60)) <= 45
+
+
+UNITS = (
+    "a",
+    "://",
+    "?",
+    "?a",
+    ";",
+    "sk-",
+    "eyJ",
+    "a.eyJa",
+    "bearer ",
+    "authorization:",
+    "password=",
+    "-----BEGIN ",
+    " ",
+)
+
+
+def test_the_time_grows_with_the_text_and_not_with_its_square() -> None:
+    # In a process, which can be stopped: a search of quadratic time would take hours.
+    code = (
+        "from lanebus.bus.error_text import without_secrets\n"
+        f"for unit in {UNITS}: without_secrets(unit * (300_000 // len(unit)), 300_000)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=SECONDS)
+
+
+def test_an_error_has_its_type_and_a_bounded_text() -> None:
+    assert describe_error(KeyError("x")) == "KeyError: 'x'"
+    assert describe_error(TimeoutError()) == "TimeoutError"
+    assert len(describe_error(ValueError("x" * 100_000), 50)) == 50
+
+
+class Unprintable(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_error_that_has_no_text_is_named() -> None:
+    assert describe_error(Unprintable()) == "Unprintable"
+
+
+def shown(error: Exception) -> str:
+    """Return what Python's own formatter writes for an error."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "failed", (), None)
+    copy = logged(error)
+    assert copy is not None
+    record.exc_info = type(copy), copy, copy.__traceback__
+    handler.emit(record)
+    return stream.getvalue()
+
+
+def test_a_logged_error_has_its_name_lines_and_causes_and_no_credentials() -> None:
+    fault = f"no answer with sk-{CANARY}"  # not in the line that raises, which the traceback quotes
+    try:
+        try:
+            raise ConnectionError(SECRETS["url user"])
+        except ConnectionError as cause:
+            raise Unavailable(fault) from cause
+    except Unavailable as error:
+        text, copy = shown(error), logged(error)
+    assert "CANARY" not in text
+    assert "ConnectionError: cannot reach redis://***@db.example.com:6379/0" in text
+    assert "Unavailable: no answer with ***" in text
+    assert "test_a_logged_error_has_its_name" in text
+    assert isinstance(copy, Unavailable)
+
+
+def test_the_first_error_of_a_group_is_logged_as_its_cause() -> None:
+    assert "ValueError: one of them" in shown(ExceptionGroup("two", [ValueError("one of them"), ValueError(CANARY)]))
