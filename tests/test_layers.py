@@ -63,6 +63,7 @@ HANDLERS = (
     "telemetry",
     "mcp",
     "verify",
+    "access",
     "ui",
     "cli",
 )

@@ -3,7 +3,7 @@ metadata."""
 
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
-__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "OUTCOME", "READ_UP_TO", "WARNING")
+__all__ = ("AGAIN", "BY", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "OUTCOME", "READ_UP_TO", "WARNING")
 
 CUT = "lanebus.cut"
 """metadata key that marks an answer that was cut because its worker stopped or the user steered. The loop stays open,
@@ -12,6 +12,9 @@ and its next turn answers the same messages"""
 AGAIN = "lanebus.again"
 """metadata key that marks an answer whose model failed transiently. The loop stays open, and its next turn calls the
 model again"""
+
+BY = "lanebus.by"
+"""metadata key of a user message that came over HTTP. Its value is the name of the principal that sent it"""
 
 FOLLOW_UP = "lanebus.followUp"
 """metadata key that marks a user message that waits until the running loop has ended"""

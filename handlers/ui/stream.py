@@ -1,7 +1,7 @@
 """Stream a session as an endless HTTP response: history, new entries, heartbeats and a `bye` frame."""
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 
 import anyio
@@ -11,10 +11,13 @@ from starlette.types import Receive, Scope, Send
 
 from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
 from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.gate import StreamAccess
 from lanebus.handlers.ui.replies import envelope_json
 from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
@@ -22,7 +25,10 @@ __all__ = ("EventStream", "session_frames")
 
 
 async def session_frames(
-    session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry_seconds
+    session: Session,
+    after: Cursor,
+    retry_seconds: float = DEFAULT_UI_BOUNDS.retry_seconds,
+    lanes: Collection[Lane] = ALL_LANES,
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
 
@@ -42,11 +48,12 @@ async def session_frames(
         session: the session.
         after: the cursor after which to start.
         retry_seconds: pause of the client before it reconnects; part of the first frame.
+        lanes: lanes to send. Live deltas belong to the LLM lane.
     """
     yield encode_retry(retry_seconds)
     while True:
         try:
-            async with aclosing(session.subscribe(after=after, live=True)) as items:
+            async with aclosing(session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes)) as items:
                 async for item in items:
                     after = item.cursor
                     match item:
@@ -95,16 +102,18 @@ class EventStream(Response):
         *,
         closing: anyio.Event,
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
+        access: StreamAccess | None = None,
     ) -> None:
         """
         Args:
             frames: returns the generator of the frames.
             closing: event that the server sets to end its open streams.
             bounds: heartbeat and time limits.
+            access: the client's right to the stream, which ends with it; None means that the right does not end.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._frames, self._closing, self._bounds = frames, closing, bounds
+        self._frames, self._closing, self._bounds, self._access = frames, closing, bounds, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended."""
@@ -117,13 +126,21 @@ class EventStream(Response):
             with anyio.CancelScope() as sending:
                 tasks.start_soon(_cancel_when_set, self._closing, sending)
                 tasks.start_soon(self._beat, send, sending)
+                tasks.start_soon(self._cancel_when_refused, sending)
                 async with aclosing(self._frames()) as frames:
                     async for frame in frames:
+                        if self._access is not None and not self._access.is_open():
+                            break
                         if not await self._send_or_cancel(send, frame, sending):
                             break
             with anyio.move_on_after(self._bounds.last_frame_seconds):
                 await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
             tasks.cancel_scope.cancel()
+
+    async def _cancel_when_refused(self, sending: anyio.CancelScope) -> None:
+        if self._access is not None:
+            await self._access.wait_ended()
+            sending.cancel()
 
     async def _send_or_cancel(self, send: Send, frame: bytes, sending: anyio.CancelScope) -> bool:
         """Send a frame. If the client does not accept it in time, cancel the stream and return False."""

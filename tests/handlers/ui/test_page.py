@@ -166,7 +166,7 @@ async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(
         base = f"http://127.0.0.1:{wire.port}"
         session = bus.session("s1")
         await session.publish(UserMessage.text("Count"))
-        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
         text = ""
         for number in range(6):
             await session.preview(Delta(kind="text", message_id="m1", delta=f"{number} "))
@@ -260,7 +260,7 @@ async def test_a_page_resumes_after_a_lost_connection_without_loss_or_duplicates
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
         session = bus.session("s1")
-        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
         for batch in range(3):
             await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
             await until_at(page, 40 * batch + 20)
@@ -299,7 +299,7 @@ async def test_a_reconnecting_page_sends_the_incarnation_of_the_log(browser: Sha
         base = f"http://127.0.0.1:{wire.port}"
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
-        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
         await until_at(page, 2)
 
         async def refuse(route: "Route") -> None:

@@ -1,0 +1,41 @@
+"""Errors of tokens."""
+
+from pathlib import Path
+
+from lanebus.bus.errors import MessageError, SetupError
+
+__all__ = ("InvalidToken", "TokenFileUnreadable", "TokensMissing", "WeakKey")
+
+
+class TokensMissing(SetupError):
+    """The package of the extra `tokens` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("'jwt' is not installed", "run pip install 'lanebus[tokens]'")
+
+
+class WeakKey(SetupError):
+    """A key for signing tokens is too short."""
+
+    def __init__(self, size_bytes: int, least_bytes: int) -> None:
+        super().__init__(
+            f"the key has {size_bytes} bytes, and needs at least {least_bytes}",
+            "make one with `lanebus token key FILE`",
+        )
+        self.size_bytes, self.least_bytes = size_bytes, least_bytes
+
+
+class TokenFileUnreadable(SetupError):
+    """A file of tokens, keys or revocations cannot be read, is too large, or holds nothing."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} holds no {what}, or cannot be read", "write one to the file, or name another file")
+        self.path, self.what = path, what
+
+
+class InvalidToken(MessageError):
+    """A signed token is not valid. Fields: `reason`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the token is not valid: {reason}", "use a token that was signed with this key")
+        self.reason = reason
