@@ -383,16 +383,6 @@ async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrow
         assert seen.errors == []
 
 
-async def test_without_the_token_the_page_names_the_url_to_open(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await page.goto(served.base)
-        await expect(page.locator("body")).to_contain_text("lanebus serve")
-        await open_session(page, served, "s1")
-        await page.context.clear_cookies()
-        await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
-        await expect(page.locator(".connection")).to_have_attribute("data-state", "refused")
-
-
 # --- many entries and hostile ones --------------------------------------------------------------------------------
 
 
