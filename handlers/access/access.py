@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sized
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
@@ -71,6 +71,10 @@ class Access:
     def refresh_seconds(self) -> float:
         """The pause between two checks of an open stream."""
         return self._bounds.refresh_seconds
+
+    def tables(self) -> tuple[Sized, Sized, Sized]:
+        """Return the tables that requests fill: principals, addresses, and accepted tokens. Each has a bound."""
+        return self._requests, self._wrong, self._accepted
 
     async def identify(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
         """Return the principal of a request, or why it is refused: it is unknown, or sends too much.

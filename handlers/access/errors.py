@@ -4,7 +4,15 @@ from pathlib import Path
 
 from lanebus.bus.errors import MessageError, SetupError
 
-__all__ = ("InvalidToken", "TokenFileUnreadable", "TokensMissing", "WeakKey")
+__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensMissing", "WeakKey")
+
+
+class HookNotFound(SetupError):
+    """`identify` or `authorize` names no async function."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target!r}: {reason}", "name an async function as module:attribute")
+        self.target, self.reason = target, reason
 
 
 class TokensMissing(SetupError):

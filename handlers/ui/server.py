@@ -39,7 +39,8 @@ async def serve(
         bus: the bus.
         host: address to listen on.
         port: port to listen on; 0 takes a free port.
-        token: token that allows everything; None makes a random token, unless a file holds one.
+        token: token that allows everything; None makes a random token, unless a file holds one or `identify` names
+            users.
         reader_token, token_files, identify, authorize: as for `create_app`.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
         on_ready: called once with the page's URL, including the start token, when the server accepts requests.
@@ -53,7 +54,7 @@ async def serve(
         TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
         WeakKey: a key is too short.
     """
-    if not token and (token_files is None or token_files.token is None):
+    if not token and identify is None and (token_files is None or token_files.token is None):
         token = secrets.token_urlsafe(24)
     token = token or None
     shown = Credentials(token, reader_token, token_files, bounds.access).start_token
@@ -74,6 +75,6 @@ async def serve(
 
         def on_started() -> None:
             if on_ready is not None:
-                on_ready(f"http://{shown_host(host)}:{port}/#token={shown}")
+                on_ready(f"http://{shown_host(host)}:{port}/" + (f"#token={shown}" if shown else ""))
 
         await serve_app(app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started)

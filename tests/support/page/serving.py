@@ -93,7 +93,7 @@ async def serving(
         tasks.start_soon(run)
         with anyio.fail_after(120):
             await ready.wait()
-        base = urls[0].partition("/#")[0]
+        base = urls[0].partition("#")[0].removesuffix("/")
         try:
             yield Served(bus, urls[0], base, int(base.rpartition(":")[2]))
         finally:

@@ -24,6 +24,7 @@ function useSelected() {
   useEffect(() => {
     const onHash = () => setSelected(shown());
     addEventListener("hashchange", onHash);
+    onHash(); // it may have changed since the first drawing
     return () => removeEventListener("hashchange", onHash);
   }, []);
   return [selected, (session) => (location.hash = `/s/${session}`)];
