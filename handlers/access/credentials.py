@@ -10,6 +10,7 @@ from time import time
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable
 from lanebus.handlers.access.principal import READ, Principal
+from lanebus.handlers.access.signed_tokens import check_key, require_tokens, verify_token
 from lanebus.handlers.access.watched_file import WatchedFile
 
 __all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles")
@@ -87,9 +88,7 @@ class Credentials:
             raise TokenFileUnreadable(self._revoked.path, "list of revoked tokens")
         self._audience = files.audience
         if self._keys is not None:
-            from lanebus.handlers.access.signed_tokens import check_key, verify_token  # noqa: PLC0415  # an extra
-
-            self._verify = verify_token
+            require_tokens()
             for key in self._keys.lines() or ():
                 check_key(key)
 
@@ -119,7 +118,7 @@ class Credentials:
             return None
         keys = self._keys.lines() or ()
         try:
-            principal = self._verify(token, keys, audience=self._audience)
+            principal = verify_token(token, keys, audience=self._audience)
         except (InvalidToken, UnicodeEncodeError):
             return None
         found = Identified(principal, lambda: self._keys_hold(keys) and not self.is_revoked(principal))

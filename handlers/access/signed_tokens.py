@@ -4,7 +4,9 @@ Source: RFC 7519, and RFC 8725 for the fixed algorithm and the required claims.
 """
 
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from time import time
 from typing import cast
 
@@ -15,12 +17,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import InvalidToken, TokensMissing, WeakKey
 from lanebus.handlers.access.principal import ALL, Principal
 
-try:
-    import jwt
-except ModuleNotFoundError:
-    raise TokensMissing from None
-
-__all__ = ("AUDIENCE", "check_key", "new_key", "sign_token", "verify_token")
+__all__ = ("AUDIENCE", "check_key", "new_key", "require_tokens", "sign_token", "verify_token")
 
 AUDIENCE = "lanebus"
 """`aud` of tokens, unless a server has its own"""
@@ -71,6 +68,9 @@ def sign_token(
         WeakKey: the key is too short.
         InvalidArgument: `seconds` is not above 0.
     """
+    require_tokens()
+    import jwt  # noqa: PLC0415  # an extra, and slow to import
+
     if not seconds > 0:
         raise InvalidArgument("seconds", seconds, "must be above 0")
     now, token_id = int(clock()), principal.token_id or secrets.token_hex(8)
@@ -101,6 +101,9 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
         TokensMissing: the extra `tokens` is not installed.
         WeakKey: a key is too short.
     """
+    require_tokens()
+    import jwt  # noqa: PLC0415  # an extra, and slow to import
+
     reason = "no key is known"
     for key in keys:
         try:
@@ -129,6 +132,12 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
         except (ValidationError, ValueError, InvalidArgument):
             reason = "a claim is missing or has another form"
     raise InvalidToken(reason)
+
+
+def require_tokens() -> None:
+    """Raise TokensMissing if the extra `tokens` is not installed."""
+    if "jwt" not in sys.modules and find_spec("jwt") is None:
+        raise TokensMissing
 
 
 def check_key(key: str) -> bytes:

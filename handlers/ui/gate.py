@@ -115,7 +115,9 @@ class Gate:
         """Return one question for each lane and agent. A session's agent is read only if a decision depends on it."""
         principal, agents = identified(request.scope).principal, {agent}
         if session is not None and self._access.needs_agent(principal):
-            agents |= {(await self._bus.session(session).head()).agent}
+            head = await self._bus.session(session).head()
+            if head.position or agent is None:  # a new session gets the agent that its first message names
+                agents.add(head.agent)
         if len(agents) > 1:
             agents.discard(None)
         return [

@@ -11,6 +11,7 @@ import click
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
+from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.access.watched_file import WatchedFile
 from lanebus.handlers.cli.options import BusCommand, BusGroup
 from lanebus.handlers.cli.terminal.output import tell
@@ -42,8 +43,6 @@ def key(file: Path) -> None:
     \b
     Example: lanebus token key lanebus.key
     """
-    from lanebus.handlers.access.signed_tokens import new_key  # noqa: PLC0415  # its package is an extra
-
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -98,8 +97,6 @@ def sign(
     \b
     Example: lanebus token sign --key-file lanebus.key --name wall --lane extension --hours 720
     """
-    from lanebus.handlers.access.signed_tokens import sign_token  # noqa: PLC0415  # its package is an extra
-
     lines = WatchedFile(key_file).lines()
     if not lines:
         raise TokenFileUnreadable(key_file, "key")

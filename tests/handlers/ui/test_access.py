@@ -78,35 +78,40 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(keys: Keys, h
     ):
         opened, other = anyio.Event(), anyio.Event()
         with anyio.fail_after(120):
-            async with alice.stream("GET", EVENTS) as stream, page.stream("GET", EVENTS) as kept:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(until_bye, kept, other)
-                    async with anyio.create_task_group() as revoked:
-                        revoked.start_soon(until_bye, stream, opened)
-                        await opened.wait()
-                        match how:
-                            case "id":
-                                keys.revoke("of-alice")
-                            case "name":
-                                keys.revoke("name:alice")
-                            case "key":
-                                keys.key.write_text(new_key())
-                            case _:
-                                keys.revoked.unlink()
-                    await other.wait()
-                    assert (await page.get("/api/access")).status_code == 200
-                    tasks.cancel_scope.cancel()  # the stream of another principal is still open
+            async with (
+                alice.stream("GET", EVENTS) as stream,
+                page.stream("GET", EVENTS) as kept,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(until_bye, kept, other)
+                async with anyio.create_task_group() as revoked:
+                    revoked.start_soon(until_bye, stream, opened)
+                    await opened.wait()
+                    match how:
+                        case "id":
+                            keys.revoke("of-alice")
+                        case "name":
+                            keys.revoke("name:alice")
+                        case "key":
+                            keys.key.write_text(new_key())
+                        case _:
+                            keys.revoked.unlink()
+                await other.wait()
+                tasks.cancel_scope.cancel()  # the stream of another principal is still open
         reply = await alice.get("/api/access")
         assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
 
 
 async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
-    async with temporary_bus() as bus, serving(bus, token_files=keys.files) as served:
-        async with client(served, keys.token(seconds=2)) as alice:
-            with anyio.fail_after(120):
-                async with alice.stream("GET", EVENTS) as stream:
-                    await until_bye(stream, anyio.Event())
-            assert (await alice.get("/api/access")).status_code == 401
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, keys.token(seconds=2)) as alice,
+    ):
+        with anyio.fail_after(120):
+            async with alice.stream("GET", EVENTS) as stream:
+                await until_bye(stream, anyio.Event())
+        assert (await alice.get("/api/access")).status_code == 401
 
 
 async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> None:
@@ -148,11 +153,14 @@ async def test_a_hook_that_fails_refuses(fault: str) -> None:
         raise RuntimeError("database is gone")
 
     bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
-    async with temporary_bus() as bus, serving(bus, authorize=authorize, bounds=bounds) as served:
-        async with client(served) as page:
-            reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
-            assert reply.status_code == (500 if fault == "raises" else 403)
-            assert (await bus.session("s1").head()).position == 0
+    async with (
+        temporary_bus() as bus,
+        serving(bus, authorize=authorize, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
+        assert reply.status_code == (500 if fault == "raises" else 403)
+        assert (await bus.session("s1").head()).position == 0
 
 
 async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
@@ -161,17 +169,21 @@ async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only()
         return Principal(name=name, actions=("*",)) if name and address == proxy else None
 
     proxy = "127.0.0.1"
-    async with temporary_bus() as bus, serving(bus, token=None, identify=identify) as served:
-        async with client(served, None, **{"X-User": "bob"}) as bob, client(served, None) as nobody:
-            assert (await bob.get("/api/access")).json()["name"] == "bob"
-            assert (await nobody.get("/api/access")).status_code == 401
-            await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
-            (entry,) = [each.message async for each in bus.session("s1").read()]
-            assert isinstance(entry, UserMessage)
-            assert entry.metadata == {"lanebus.by": "bob"}
-            proxy = "10.0.0.1"
-            spoofed = {"X-Forwarded-For": proxy, "Forwarded": f"for={proxy}"}
-            assert (await bob.get("/api/access", headers=spoofed)).status_code == 401
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        client(served, None, **{"X-User": "bob"}) as bob,
+        client(served, None) as nobody,
+    ):
+        assert (await bob.get("/api/access")).json()["name"] == "bob"
+        assert (await nobody.get("/api/access")).status_code == 401
+        await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
+        (entry,) = [each.message async for each in bus.session("s1").read()]
+        assert isinstance(entry, UserMessage)
+        assert entry.metadata == {"lanebus.by": "bob"}
+        proxy = "10.0.0.1"
+        spoofed = {"X-Forwarded-For": proxy, "Forwarded": f"for={proxy}"}
+        assert (await bob.get("/api/access", headers=spoofed)).status_code == 401
 
 
 async def test_a_token_of_one_agent_reaches_only_its_sessions(keys: Keys) -> None:
@@ -214,13 +226,18 @@ async def test_a_principal_has_a_limit_of_requests_and_bytes() -> None:
 
 async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lanebus.audit")
-    async with temporary_bus() as bus, serving(bus, reader_token="reader") as served:
-        async with client(served) as page, client(served, "reader") as reader, client(served, "guess-1") as other:
-            await page.get("/api/sessions/s1/status")
-            await page.post("/api/sessions/s1/messages", json={"text": "top secret"})
-            await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
-            await other.get("/api/sessions")
-            await page.get("/api/sessions", headers={"Host": "evil.example"})
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        client(served) as page,
+        client(served, "reader") as reader,
+        client(served, "guess-1") as other,
+    ):
+        await page.get("/api/sessions/s1/status")
+        await page.post("/api/sessions/s1/messages", json={"text": "top secret"})
+        await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
+        await other.get("/api/sessions")
+        await page.get("/api/sessions", headers={"Host": "evil.example"})
     fields = ("levelname", "event", "principal", "action", "session", "lane", "client", "refusal")
     lines = [
         tuple(str(vars(record).get(field, "")) for field in fields)
