@@ -26,7 +26,7 @@ __all__ = ("PORT", "command", "serve_page")
 
 PORT = 8420
 
-_PATH = click.Path(path_type=Path, dir_okay=False)
+_PATH = click.Path(dir_okay=False)
 
 _EXTRA = frozenset({"starlette", "uvicorn"})
 
@@ -77,11 +77,11 @@ def command(
     host: str,
     port: int,
     token: str | None,
-    token_file: Path | None,
+    token_file: str | None,
     reader_token: str | None,
-    reader_token_file: Path | None,
-    key_file: Path | None,
-    revoked_file: Path | None,
+    reader_token_file: str | None,
+    key_file: str | None,
+    revoked_file: str | None,
     audience: str,
     identify: str | None,
     authorize: str | None,
@@ -100,7 +100,11 @@ def command(
     if reader_token and reader_token == token:
         raise WrongUsage("--reader-token and --token are the same", "use two different tokens")
     files = TokenFiles(
-        token=token_file, reader_token=reader_token_file, key=key_file, revoked=revoked_file, audience=audience
+        token=_path(token_file),
+        reader_token=_path(reader_token_file),
+        key=_path(key_file),
+        revoked=_path(revoked_file),
+        audience=audience,
     )
     tokens = _Tokens(
         token or None,
@@ -113,6 +117,10 @@ def command(
     main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
     with logging_to_stderr(log_level, log_format) as is_json:
         run(partial(main, address=address, is_quiet=is_json))
+
+
+def _path(name: str | None) -> Path | None:
+    return Path(name) if name else None
 
 
 class _Tokens(NamedTuple):
