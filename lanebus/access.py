@@ -4,7 +4,14 @@ needs the extra `tokens`.
 
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.errors import HookNotFound, InvalidToken, TokenFileUnreadable, TokensMissing, WeakKey
+from lanebus.handlers.access.errors import (
+    HookNotFound,
+    InvalidToken,
+    TokenFileUnreadable,
+    TokensEqual,
+    TokensMissing,
+    WeakKey,
+)
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
 from lanebus.handlers.access.signed_tokens import new_key, sign_token, verify_token
@@ -19,6 +26,7 @@ __all__ = (
     "InvalidToken",
     "Principal",
     "TokenFileUnreadable",
+    "TokensEqual",
     "TokensMissing",
     "WeakKey",
     "authorize_by_rights",

@@ -110,8 +110,8 @@ class Access:
         # Also a right token waits, as its answer would tell a guesser that it is right. Those in use go on.
         if not is_accepted and (seconds := self._wrong.wait(address)):
             return _throttled(seconds)
-        found = self._credentials.find(token)
-        if found is None:
+        known = self._credentials.find(token)
+        if known is None:
             self._accepted.pop(digest, None)
             if seconds := self._wrong.take(address):
                 return _throttled(seconds)
@@ -120,7 +120,7 @@ class Access:
         self._accepted.move_to_end(digest)
         if len(self._accepted) > self._bounds.accepted:
             self._accepted.popitem(last=False)
-        return found
+        return known
 
     def needs_agent(self, principal: Principal) -> bool:
         """Return whether a decision depends on the session's agent. If not, it need not be read."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
 from time import time
 
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable
+from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable, TokensEqual
 from lanebus.handlers.access.principal import READ, Principal
 from lanebus.handlers.access.signed_tokens import check_key, require_tokens, verify_token
 from lanebus.handlers.access.watched_file import WatchedFile
@@ -73,7 +74,8 @@ class Credentials:
             TokenFileUnreadable: a file cannot be read, or holds no token or key.
             TokensMissing: the file of keys is given, and the extra `tokens` is not installed.
             WeakKey: a key is too short.
-            ValueError: a token is empty, or the start token is also the reader's.
+            TokensEqual: the start token is also the reader's.
+            ValueError: a token is empty.
         """
         self._bounds, files = bounds, files or TokenFiles()
         if token == "" or reader_token == "":
@@ -81,7 +83,7 @@ class Credentials:
         self._start = _KnownTokens(token, _watched(files.token, "token", bounds))
         self._reader = _KnownTokens(reader_token, _watched(files.reader_token, "token", bounds))
         if {*self._start.known()} & {*self._reader.known()}:
-            raise ValueError("both tokens are the same: pass two different ones")
+            raise TokensEqual
         self._keys = _watched(files.key, "key", bounds)
         self._revoked = None if files.revoked is None else WatchedFile(files.revoked, bounds)
         if self._revoked is not None and self._revoked.lines() is None:
@@ -103,7 +105,7 @@ class Credentials:
             return None
         for tokens, principal in ((self._start, PAGE), (self._reader, READER)):
             if tokens.has(token):
-                return Identified(principal, lambda tokens=tokens: tokens.has(token))
+                return Identified(principal, partial(tokens.has, token))
         return self._signed(token)
 
     def is_revoked(self, principal: Principal) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lanebus.bus.errors import MessageError, SetupError
 
-__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensMissing", "WeakKey")
+__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensEqual", "TokensMissing", "WeakKey")
 
 
 class HookNotFound(SetupError):
@@ -20,6 +20,13 @@ class TokensMissing(SetupError):
 
     def __init__(self) -> None:
         super().__init__("'jwt' is not installed", "run pip install 'lanebus[tokens]'")
+
+
+class TokensEqual(SetupError, ValueError):
+    """The start token is also a reader's token, so the server cannot know what it allows."""
+
+    def __init__(self) -> None:
+        super().__init__("both tokens are the same", "use two different ones")
 
 
 class WeakKey(SetupError):

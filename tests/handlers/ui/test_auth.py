@@ -33,9 +33,11 @@ def guard(bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS) -> Guard:
 GUARD = guard()
 
 
-def visitor(app: Guard = GUARD, **headers: str) -> httpx2.AsyncClient:
+def visitor(app: Guard | None = None, /, **headers: str) -> httpx2.AsyncClient:
     """A client that sends these headers in addition to its own."""
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=f"http://{HOST}", headers=headers)
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app or GUARD), base_url=f"http://{HOST}", headers=headers
+    )
 
 
 # --- hosts and origins --------------------------------------------------------------------------------------------
@@ -55,14 +57,14 @@ REFUSED_ORIGINS = [
 
 @pytest.mark.parametrize("host", REFUSED_HOSTS)
 async def test_an_unknown_host_is_refused(host: str) -> None:
-    async with visitor(Host=host, **BEARER) as client:
+    async with visitor(None, Host=host, **BEARER) as client:
         reply = await client.get("/api/sessions")
     assert (reply.status_code, reply.json()["error"]) == (403, "host_refused")
 
 
 @pytest.mark.parametrize("origin", REFUSED_ORIGINS)
 async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
-    async with visitor(Origin=origin, **BEARER) as client:
+    async with visitor(None, Origin=origin, **BEARER) as client:
         replies = [
             await client.get("/"),
             await client.get("/api/sessions"),
@@ -81,7 +83,7 @@ async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
 )
 async def test_known_hosts_and_the_own_origin_are_accepted(host: str, origin: str | None) -> None:
     headers = {"Host": host, **({"Origin": origin} if origin else {}), **BEARER}
-    async with visitor(**headers) as client:
+    async with visitor(None, **headers) as client:
         assert (await client.get("/api/sessions")).status_code == 200
 
 
@@ -89,14 +91,14 @@ async def test_known_hosts_and_the_own_origin_are_accepted(host: str, origin: st
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
 async def test_requests_caused_by_another_site_are_refused(site: str, status: int) -> None:
-    async with visitor(**{"Sec-Fetch-Site": site}, **BEARER) as client:
+    async with visitor(None, **{"Sec-Fetch-Site": site}, **BEARER) as client:
         assert (await client.get("/api/sessions")).status_code == status
         assert (await client.get("/")).status_code == status
 
 
 async def test_a_preflight_is_refused_and_no_response_allows_another_origin() -> None:
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-    async with visitor(Origin="http://evil.example", **asked) as client:
+    async with visitor(None, Origin="http://evil.example", **asked) as client:
         reply = await client.options("/api/sessions/s1/messages")
     assert reply.status_code == 403
     assert not [name for name in reply.headers if name.lower().startswith("access-control")]
