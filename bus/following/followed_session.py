@@ -165,7 +165,7 @@ class FollowedSession:
         for subscription in tuple(self.subscriptions):
             subscription.drop()
 
-    def falls_short_of(self, head: SessionHead) -> bool:
+    def note_new_entries(self, head: SessionHead) -> bool:
         """Return whether the log has entries that the hub has not read. If so, set `counted` to the head position.
 
         This happens if a change notice was lost, or if no subscription reads the lane of the new entries.

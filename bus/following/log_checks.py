@@ -58,5 +58,5 @@ async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[Fo
         for followed, head in zip(batch, heads, strict=True):
             if (lost := await why_lost(log, followed, head)) is not None:
                 followed.fail(lost)
-            elif followed.falls_short_of(head):
+            elif followed.note_new_entries(head):
                 all_followed.mark(followed)

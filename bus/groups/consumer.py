@@ -248,7 +248,7 @@ class Consumer:
         tried = [(work, work.attempt if attempts is None else attempts) for work in works]
         if tried:
             with self._releasing("nack", works, traces):
-                await self._log.put_off(tried, delay, error)
+                await self._log.nack(tried, delay, error)
         self._fetcher.sweep_by(anyio.current_time() + delay, {work.place for work in works})
 
     async def dead_letter(

@@ -163,7 +163,7 @@ class GroupLog:
             lost += [work for work, text in zip(share, found, strict=True) if not (text or b"").startswith(own)]
         return lost
 
-    async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
+    async def nack(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
         """Give work items back to the group, due in `delay` seconds.
 
         Args:

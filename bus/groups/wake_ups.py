@@ -150,7 +150,7 @@ class WakeUps:
                     self._wake_all()
             if pages:
                 await asyncio.sleep(bounds.watch_pause_seconds)
-            elif await reader.has_rewound():
+            elif await reader.restart_if_rolled_back():
                 self._wake_all()
         self._wanted.clear()
 

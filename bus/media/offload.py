@@ -136,5 +136,6 @@ async def _media(media: MediaRef | None, store: MediaStore, limit_bytes: int) ->
         await verified(media.sha256, data)
     mime_type = media.mime_type or sniff(data)
     sha256 = await store.put_if_absent(data, mime_type=mime_type)
-    stored = {"kind": "sha256", "sha256": sha256, "size_bytes": len(data), "mime_type": mime_type, "data": None}
-    return media.model_copy(update=stored)
+    return media.model_copy(
+        update={"kind": "sha256", "sha256": sha256, "size_bytes": len(data), "mime_type": mime_type, "data": None}
+    )

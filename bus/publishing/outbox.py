@@ -249,7 +249,7 @@ class Outbox:
             first.fail(error)
             self._wait(others)
 
-    def is_out_of_trouble(self) -> bool:
+    def end_trouble_if_settled(self) -> bool:
         """End the trouble if nothing is left to recover. Return whether the outbox is out of trouble."""
         trouble = self.trouble
         if trouble is None:

@@ -126,7 +126,7 @@ class Recovery:
         due: list[Outbox] = []
         next_at: float | None = None
         for session, outbox in list(self._troubled.items()):
-            if (trouble := outbox.trouble) is None or outbox.is_out_of_trouble():
+            if (trouble := outbox.trouble) is None or outbox.end_trouble_if_settled():
                 del self._troubled[session]
                 self._recovered()
             elif outbox.in_flight:

@@ -61,7 +61,7 @@ class StreamReader:
         """Set the positions to the newest entry of each stream. Raises Unavailable."""
         self.positions = await last_ids(await self.connected(), self._streams)
 
-    async def has_rewound(self) -> bool:
+    async def restart_if_rolled_back(self) -> bool:
         """If a stream has lost its last entries, begin to read all streams anew.
 
         The new entries of such a stream may have ids below the old position for a long time.

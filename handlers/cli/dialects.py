@@ -53,9 +53,8 @@ def authored(messages: Sequence[Publishable], provider: str, model: str) -> list
 
     A request contains signed thinking only if the message names the request's provider and model as its author.
     """
-    author = {"provider": provider, "model": model}
     return [
-        message.model_copy(update=author)
+        message.model_copy(update={"provider": provider, "model": model})
         if isinstance(message, AssistantMessage) and message.provider is None and message.model is None
         else message
         for message in messages

@@ -25,7 +25,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.context.errors import Misplaced, UnknownTarget
-from lanebus.handlers.context.overlay import Stands, overlaid
+from lanebus.handlers.context.overlay import Placed, overlaid
 from lanebus.handlers.context.read_marks import left_over
 from lanebus.handlers.context.summaries import branch_message, compaction_message
 from lanebus.handlers.context.tool_pairs import Pairing
@@ -114,7 +114,7 @@ def evolve(context: Context, envelope: Envelope) -> Context:
             pruning = _derived(known)
             return _faulty(pruning, UnknownTarget(missing[0])) if missing else pruning
         case _:
-            return _with_shown(_with_settings(known, envelope), Stands(envelope))
+            return _with_shown(_with_settings(known, envelope), Placed(envelope))
 
 
 def _require_own(context: Context, envelope: Envelope) -> None:
@@ -147,18 +147,18 @@ def _derived(known: Context) -> Context:
     context = Context(known.session, known.position, faults=known.faults, entries=known.entries)
     for envelope in path:
         context = _with_settings(context, envelope)
-    standing, fault = _standing(path)
-    for stands in overlaid(standing):
-        context = _with_shown(context, stands)
+    remaining, fault = _remaining(path)
+    for placed in overlaid(remaining):
+        context = _with_shown(context, placed)
     # The fault of an older compaction was recorded when that compaction was folded in.
-    return _faulty(context, fault) if fault and standing[0].position == known.position else context
+    return _faulty(context, fault) if fault and remaining[0].position == known.position else context
 
 
 def _faulty(context: Context, error: MessageError) -> Context:
     return replace(context, faults=(*context.faults, Fault(context.position, error)))
 
 
-def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
+def _remaining(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
     """Return the entries of the path that the last compaction keeps, and the fault of that compaction or None.
 
     The last compaction that is not undone is the first of these entries. Without such a compaction, return the path.
@@ -203,30 +203,30 @@ def _with_settings(context: Context, envelope: Envelope) -> Context:
     return context
 
 
-def _with_shown(context: Context, stands: Stands) -> Context:
+def _with_shown(context: Context, placed: Placed) -> Context:
     """Add the messages of an entry, or the messages of an overlay that takes the place of the entry."""
-    shown = _shown_by(stands.envelope) if stands.instead is None else stands.instead
+    shown = _shown_by(placed.envelope) if placed.instead is None else placed.instead
     if shown is None:
         return context
     pairing = context.pairing
-    late = _spoken_meanwhile(context.path, stands)
+    late = _spoken_meanwhile(context.path, placed)
     if late:
         pairing = pairing.leaving_out(late)
     for message in (*shown, *late):
         pairing = pairing.joined_by(message)
-    return replace(context, path=context.path.appended(stands.envelope), pairing=pairing)
+    return replace(context, path=context.path.appended(placed.envelope), pairing=pairing)
 
 
-def _spoken_meanwhile(path: PersistentList[Envelope], stands: Stands) -> list[LlmMessage]:
+def _spoken_meanwhile(path: PersistentList[Envelope], placed: Placed) -> list[LlmMessage]:
     """Return the user messages before an answer that were unread when the model wrote the answer.
 
     In every later request, such a message comes after the answer. Otherwise the model would take the message as
     answered, and would continue its own text instead of replying to the user.
     """
-    message = stands.envelope.message
-    if stands.instead is not None or (isinstance(message, AssistantMessage) and message.is_failed):
+    message = placed.envelope.message
+    if placed.instead is not None or (isinstance(message, AssistantMessage) and message.is_failed):
         return []
-    late = (envelope.message for envelope in reversed(left_over(path, stands.envelope)))
+    late = (envelope.message for envelope in reversed(left_over(path, placed.envelope)))
     # A user message with tool results is not moved: its results come after their calls in any case.
     return [each for each in late if isinstance(each, UserMessage) and not _has_results(each)]
 

@@ -5,7 +5,7 @@ not change the loop; it is listed until a `ControlAnswered` answers the command.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.base import Frozen
@@ -33,6 +33,8 @@ from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.projections.definition import projection
 
 __all__ = ("STATUS", "STATUS_KINDS", "Command", "LoopStatus", "Status")
+
+T = TypeVar("T")
 
 STATUS_KINDS = frozenset(
     {
@@ -172,27 +174,28 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
 def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopStatus:
     """Return the status of a loop that starts. If the previous loop was stopped, its open calls are included."""
     if before is not None and before.is_stopped:
-        changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
-        return before.model_copy(update={**changes, **_open_calls(before)})
+        return before.model_copy(
+            update={
+                "loop_id": loop_id,
+                "started": envelope.time,
+                "ended": None,
+                "turn": None,
+                "calls_started": _left(before, before.calls_started),
+                "calls_attempts": _left(before, before.calls_attempts),
+                "calls_waiting": _left(before, before.calls_waiting),
+                "calls_answered": _left(before, before.calls_answered),
+                "calls_ended": {},
+            }
+        )
     return LoopStatus(loop_id=loop_id, started=envelope.time, position=envelope.position)
 
 
-def _open_calls(loop: LoopStatus) -> dict[str, Mapping[str, object]]:
-    """Return the `calls_…` fields without the calls that have ended.
+def _left(loop: LoopStatus, known: Mapping[str, T]) -> Mapping[str, T]:
+    """Return what is known of calls, without the calls that have ended.
 
     Some providers repeat call ids in each answer. So the id of an ended call may later name a new call.
     """
-
-    def left(known: Mapping[str, object]) -> Mapping[str, object]:
-        return {call: each for call, each in known.items() if call not in loop.calls_ended}
-
-    return {
-        "calls_started": left(loop.calls_started),
-        "calls_attempts": left(loop.calls_attempts),
-        "calls_waiting": left(loop.calls_waiting),
-        "calls_answered": left(loop.calls_answered),
-        "calls_ended": {},
-    }
+    return {call: each for call, each in known.items() if call not in loop.calls_ended}
 
 
 def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TypedDict
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import MessageError, SessionErased
@@ -50,6 +51,21 @@ class SessionLine(Frozen):
     """loop id → highest known turn index plus one, for loops that have not ended"""
 
 
+class _Changes(TypedDict, total=False):
+    """Fields of `SessionLine` that one entry changes."""
+
+    llm: int
+    extension: int
+    turns: int
+    usage: Usage
+    pending: Pending | None
+    early: Mapping[str, Usage]
+    title: str | None
+    first_activity: float | None
+    last_activity: float
+    open_loops: Mapping[str, int]
+
+
 async def session_lines(
     bus: Bus, views: Views | None = None, *, heads: Sequence[SessionHead] | None = None
 ) -> dict[str, Projected[SessionLine]]:
@@ -74,7 +90,7 @@ async def session_lines(
 
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
-    changed: dict[str, object] = {}
+    changed: _Changes = {}
     if not isinstance(envelope.message, DecodeFailure):  # the time of an unreadable entry is not reliable
         changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
         changed["last_activity"] = envelope.time
@@ -87,7 +103,7 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
             changed["title"] = _title(message.text_content())
         case AssistantMessage() as message:
             changed |= _call(line, envelope.position, message)
-            changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
+            changed |= _Changes(turns=line.turns + 1) if message.turn_id is None else _turn(line, message.turn_id)
         case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND | UsageSettled.KIND) as message:
             changed |= _event(line, envelope.position, message)
         case message if call := summary_call(message):
@@ -97,7 +113,7 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
     return line.model_copy(update=changed)
 
 
-def _call(line: SessionLine, position: int, call: AssistantMessage) -> dict[str, object]:
+def _call(line: SessionLine, position: int, call: AssistantMessage) -> _Changes:
     """Return the fields that one more model call changes."""
     usage, early = take_early(line.early, position, call.usage)
     if usage is None:
@@ -106,7 +122,7 @@ def _call(line: SessionLine, position: int, call: AssistantMessage) -> dict[str,
     return {"early": early, "usage": total, "pending": pending}
 
 
-def _event(line: SessionLine, position: int, message: ExtensionMessage) -> dict[str, object]:
+def _event(line: SessionLine, position: int, message: ExtensionMessage) -> _Changes:
     try:
         event = parse_event(message)
     except MessageError:
@@ -120,14 +136,14 @@ def _event(line: SessionLine, position: int, message: ExtensionMessage) -> dict[
     return {}
 
 
-def _settle(line: SessionLine, position: int, event: UsageSettled) -> dict[str, object]:
+def _settle(line: SessionLine, position: int, event: UsageSettled) -> _Changes:
     if line.pending is None or str(event.message) not in line.pending.estimates:
         return {"early": with_early(line.early, position, event)}
     usage, pending = settled(line.pending, event)
     return {"usage": usage, "pending": pending}
 
 
-def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
+def _turn(line: SessionLine, turn_id: TurnId) -> _Changes:
     """Count a turn, unless an event or message of this turn was counted already."""
     if turn_id.turn_index < line.open_loops.get(turn_id.loop_id, 0):
         return {}

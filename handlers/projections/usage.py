@@ -116,6 +116,19 @@ class UsageState(Frozen):
     is a fork. Missing sums are not compared with events."""
 
 
+class _Changes(TypedDict, total=False):
+    """Fields of `UsageState` that one entry changes."""
+
+    total: Totals
+    models: tuple[ModelTotals, ...]
+    mismatches: tuple[Mismatch, ...]
+    mismatch_count: int
+    open_turns: Mapping[str, Usage]
+    open_loops: Mapping[str, Usage]
+    early: Mapping[str, Usage]
+    has_forgotten: bool
+
+
 class CostSummary(TypedDict):
     """A `Cost`, as JSON: exact amounts in US dollars, each as decimal text."""
 
@@ -182,7 +195,7 @@ def _settle(state: UsageState, position: int, event: UsageSettled) -> UsageState
 
 def _count(state: UsageState, position: int, message: AssistantMessage) -> UsageState:
     usage, early = take_early(state.early, position, message.usage)
-    changed: dict[str, object] = {
+    changed: _Changes = {
         "total": state.total.count(position, usage),
         "models": _count_model(state.models, position, message, usage),
         "early": early,
@@ -219,7 +232,7 @@ def _add(sums: Mapping[str, Usage], name: str, usage: Usage) -> tuple[Mapping[st
 
 
 def _compare(state: UsageState, position: int, event: AgentEvent | None) -> UsageState:
-    changed: dict[str, object] = {}
+    changed: _Changes = {}
     match event:
         case TurnEnded(turn_id=turn_id, usage=said):
             of, sums = str(turn_id), state.open_turns

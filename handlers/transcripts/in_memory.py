@@ -67,7 +67,7 @@ class ListedTranscript:
         Raises:
             UnknownEntry: the transcript has no entry with this id.
         """
-        return 0 if entry is None else self._placement.standing_at(entry)
+        return 0 if entry is None else self._placement.leaf_at(entry)
 
     def _read(self, lines: Iterable[JsonValue], form: Format) -> Iterator[TranscriptEntry | None]:
         for number, line in gathered(form, lines):

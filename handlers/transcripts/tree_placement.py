@@ -152,7 +152,7 @@ class TreePlacement:
             at = self._parents[at]
         return None
 
-    def standing_at(self, name: str) -> int:
+    def leaf_at(self, name: str) -> int:
         """Return the leaf position with which to build the context at the entry with id `name`.
 
         0 is the place before the first entry.

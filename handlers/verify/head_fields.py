@@ -12,7 +12,7 @@ from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.keys import check_session_id
 from lanebus.handlers.verify.problem import Findings
 
-__all__ = ("HeadFields", "look_at_head", "read_standing")
+__all__ = ("HeadFields", "look_at_head", "parse_head_fields")
 
 _NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "archived", "epoch")
 _FIELDS = (*_NUMBERS, "state", "incarnation", "incarnations", "parent", "fork")
@@ -64,10 +64,10 @@ async def look_at_head(inspector: Inspector, session: str, findings: Findings | 
         Refused: the key of the head has the wrong type.
     """
     fields = await inspector.fields(inspector.keys.head(session), _FIELDS)
-    return read_standing(fields, Findings(session) if findings is None else findings)
+    return parse_head_fields(fields, Findings(session) if findings is None else findings)
 
 
-def read_standing(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
+def parse_head_fields(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
     """Parse the fields of a session's head. Add a problem to `findings` for each invalid field. Pure."""
     numbers = {name: _number(fields, name, findings) for name in _NUMBERS}
     position, trimmed = numbers["position"], numbers["trimmed"]

@@ -11,14 +11,14 @@ from lanebus.handlers.verify.problem import Findings
 __all__ = ("check_lineage",)
 
 
-async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
+async def check_lineage(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> None:
     """Check that a fork's parent exists, did not lose the shared entries, and has a checkpoint that trims respect.
     Check also that the fork can read these entries. Do nothing if the session shares no entries.
 
     Raises:
         Unavailable: the server cannot be reached.
     """
-    name, shared = standing.parent, standing.fork.position
+    name, shared = head_fields.parent, head_fields.fork.position
     if not name or not shared:
         return  # no entry is shared, so the parent need not exist
     inspector = bus.inspector
@@ -27,29 +27,30 @@ async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: 
         findings.add("fork", shared, f"its parent {name!r} {'was erased' if parent.is_erased else 'does not exist'}")
         return
     writer = parent.incarnation_of(shared)
-    if parent.position < shared or (standing.fork.incarnation and writer not in {None, standing.fork.incarnation}):
+    forked_from = head_fields.fork.incarnation
+    if parent.position < shared or (forked_from and writer not in {None, forked_from}):
         findings.add("fork", shared, f"its parent {name!r} lost shared entries, and may have grown again")
         return
     if not await inspector.fields(inspector.keys.checkpoints(name), (f"f:{session}",)):
         findings.add("fork", shared, f"its parent {name!r} has no checkpoint for it: trims may remove shared entries")
-    await _read_shared(bus, session, standing, findings)
+    await _read_shared(bus, session, head_fields, findings)
 
 
-async def _read_shared(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
+async def _read_shared(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> None:
     """Check that the shared entries can be read through the fork, without a gap."""
-    position = await _trimmed_before(bus, session, min(standing.trimmed, standing.fork.position))
+    position = await _trimmed_before(bus, session, min(head_fields.trimmed, head_fields.fork.position))
     if position:
         findings.note(f"of the shared entries, those up to {position} were trimmed before the fork")
     try:
-        reading = bus.session(session).read(after=Cursor(position), until=standing.fork.position)
+        reading = bus.session(session).read(after=Cursor(position), until=head_fields.fork.position)
         async with aclosing(reading) as envelopes:
             async for envelope in envelopes:
                 position = max(position, envelope.position)
     except StreamError as error:
         findings.add("fork", position + 1, f"the shared entries cannot be read: {error}")
         return
-    if position < standing.fork.position:
-        findings.add("fork", position + 1, f"the shared entries end before {standing.fork.position}")
+    if position < head_fields.fork.position:
+        findings.add("fork", position + 1, f"the shared entries end before {head_fields.fork.position}")
 
 
 async def _trimmed_before(bus: Bus, session: str, trimmed: int) -> int:

@@ -29,7 +29,7 @@ class Claimant(NamedTuple):
 
     inspector: Inspector
     session: str
-    standing: HeadFields
+    head_fields: HeadFields
     """the head, read before the check"""
     findings: Findings
     """receives the problems"""
@@ -63,8 +63,8 @@ async def _caller_keys(at: Claimant) -> None:
                 findings.add("caller_key", 0, f"{name!r}: {look(value)}")
                 continue
             first, last = int(places[1]), int(places[1]) + int(places[2]) - 1
-            written_by = at.standing.incarnation_of(first)
-            if last <= at.standing.position and places[3] and written_by not in {None, places[3]}:
+            written_by = at.head_fields.incarnation_of(first)
+            if last <= at.head_fields.position and places[3] and written_by not in {None, places[3]}:
                 text = f"{name!r}: published in incarnation {places[3]}, but the entry is from {written_by}"
                 findings.add("caller_key", first, text)
             findings.suspect("caller_key", last, f"{name!r}: published at positions {first} to {last}")
@@ -123,7 +123,7 @@ async def _above(at: Claimant) -> None:
     """Check that no lane has entries after the head's last position."""
     for lane in Lane:
         key = at.inspector.keys.lane(at.session, lane)
-        async for page in at.inspector.stream_pages(key, f"({at.standing.position}-{HIGHEST}"):
+        async for page in at.inspector.stream_pages(key, f"({at.head_fields.position}-{HIGHEST}"):
             for entry in page:
                 text = f"entry {entry[0].decode()} of the {lane} lane is after the head: {look(b' '.join(entry[1]))}"
                 at.findings.suspect("above_head", place_of(entry)[0], text)

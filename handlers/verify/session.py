@@ -98,16 +98,16 @@ class _Attempt:
         self._pointers.add_to(self.findings)
         for name, claim in CLAIMS.items():
             await typed(claim(Claimant(self._inspector, self._session, before, self.findings)), self.findings, name)
-        standing = await self._head(self.findings)
-        if not standing.position:
+        head_fields = await self._head(self.findings)
+        if not head_fields.position:
             return  # the head's last position is invalid, or nothing was ever published
-        self.was_restarted = len(standing.incarnations) > 1
-        self.findings.settle(standing.position)
-        await typed(self._entries(standing), self.findings, "lanes")
-        await typed(check_lineage(self._bus, self._session, standing, self.findings), self.findings, "parent")
-        await typed(self._projections(standing), self.findings, "projections")
+        self.was_restarted = len(head_fields.incarnations) > 1
+        self.findings.settle(head_fields.position)
+        await typed(self._entries(head_fields), self.findings, "lanes")
+        await typed(check_lineage(self._bus, self._session, head_fields, self.findings), self.findings, "parent")
+        await typed(self._projections(head_fields), self.findings, "projections")
         after = await self._head()
-        self.trimmed, self.was_disturbed = after.trimmed, not standing.has_grown_to(after)
+        self.trimmed, self.was_disturbed = after.trimmed, not head_fields.has_grown_to(after)
 
     async def _erased(self) -> None:
         """Check that an erased session has no key left except its tombstone."""
@@ -118,13 +118,13 @@ class _Attempt:
             self.findings.add("orphan", 0, f"key {name} is left of the erased session: erase it again")
         self.findings.note("it was erased")
 
-    async def _entries(self, standing: HeadFields) -> None:
+    async def _entries(self, head_fields: HeadFields) -> None:
         try:
-            self.entries = await check_entries(self._bus, self._session, standing, self.findings)
+            self.entries = await check_entries(self._bus, self._session, head_fields, self.findings)
         except StreamError as error:
             self.findings.add("archive", 0, f"it ends before the first kept entry: {error}")
 
-    async def _projections(self, standing: HeadFields) -> None:
+    async def _projections(self, head_fields: HeadFields) -> None:
         """Check that each stored projection equals a fold of the log."""
         checkpoints = await self._bus.session(self._session).checkpoints()
         stored = {name.removeprefix("p:") for name in checkpoints if name.startswith("p:")}
@@ -136,7 +136,7 @@ class _Attempt:
             return
         session = self._bus.session(self._session)
         try:
-            replayed = await replay(session, until=standing.position, stored_only=True)
+            replayed = await replay(session, until=head_fields.position, stored_only=True)
         except StreamError as error:
             self.findings.note(f"stored projections were not checked: {error}")
             return

@@ -32,8 +32,8 @@ Ending = Callable[[Consumer, Work], Coroutine[object, object, object]]
 
 ENDINGS: Mapping[str, tuple[str, Ending]] = {
     "acknowledged": ("ack", Consumer.ack),
-    "put off": ("put_off", lambda consumer, work: consumer.nack(work, delay=0)),
-    "handed back": ("put_off", Consumer.nack),
+    "put off": ("nack", lambda consumer, work: consumer.nack(work, delay=0)),
+    "handed back": ("nack", Consumer.nack),
     "set aside": ("dead_letter", lambda consumer, work: consumer.dead_letter(work, reason="x")),
 }
 

@@ -114,19 +114,19 @@ async def _rest(life: Life, wild: Wild) -> list[str]:
     for _ in range(20):
         await life.work(wild.loop)
         view = await _view(life.session)
-        standing = view.loop_state
-        if standing.is_halted:
+        state = view.loop_state
+        if state.is_halted:
             await commands.resume(life.session)
-        elif standing.is_waiting and standing.answer is not None and view.status.loop is not None:
-            call = view.status.loop.calls_waiting[standing.answer.open_calls[0].id]
+        elif state.is_waiting and state.answer is not None and view.status.loop is not None:
+            call = view.status.loop.calls_waiting[state.answer.open_calls[0].id]
             await commands.approve(life.session, call.turn_id, call.tool_call_id)
         else:
-            return _left(standing)
+            return _left(state)
     return ["it does not come to rest"]
 
 
-def _left(standing: LoopState) -> list[str]:
-    left = (*standing.prompts, *standing.deferred, *([] if standing.answer is None else [standing.answer]))
+def _left(state: LoopState) -> list[str]:
+    left = (*state.prompts, *state.deferred, *([] if state.answer is None else [state.answer]))
     return [f"{each} is left" for each in left]
 
 

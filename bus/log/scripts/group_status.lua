@@ -11,7 +11,7 @@
 
 local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])
-local waiting, is_more, put_off, due = 0, 0, 0, 0
+local waiting, is_more, delayed, due = 0, 0, 0, 0
 local pending, counts, in_hand, open = {}, {}, {}, {}
 local longest, longest_order = '', nil
 local function wait(session, order)
@@ -37,7 +37,7 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
     elseif work.flags ~= 'd' then
       local at = tonumber(call('ZSCORE', KEYS[6], session) or 0)
       if work.flags == 'r' and not is_new(session, work.order) then
-        put_off = put_off + 1
+        delayed = delayed + 1
         if due == 0 or at < due then due = at end
       else
         wait(session, work.order)
@@ -65,4 +65,4 @@ for _, name in ipairs(pending) do
   each[#each + 1] = name
   each[#each + 1] = text_of(counts[name])
 end
-return { waiting, is_more, put_off, due, each, in_hand, longest }
+return { waiting, is_more, delayed, due, each, in_hand, longest }

@@ -133,6 +133,7 @@ class Assignment:
             reason: recorded with the work.
             attempts: failed attempts so far.
         """
+        self._services.heartbeat.end(lease)
         # Release first, so that the work is due only after the rest has ended.
         await self._services.leases.release((lease,), rest=delay)
         work, self.work = self.work, None

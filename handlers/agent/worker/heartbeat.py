@@ -72,6 +72,11 @@ class Heartbeat:
             if self._held.get(lease.session) is held:
                 del self._held[lease.session]
 
+    def end(self, lease: Lease) -> None:
+        """Renew a lease no longer. Call this before the lease is released, or its end is reported as a loss."""
+        if (held := self._held.get(lease.session)) is not None and held.lease == lease:
+            del self._held[lease.session]
+
     async def run(self) -> None:
         """Renew until cancelled."""
         while True:

@@ -117,12 +117,13 @@ def same_block(block: Block) -> Block:
         case ToolCallBlock():
             return block.model_copy(update={"metadata": block.metadata or None})
         case ToolResultBlock():
-            update = {
-                "metadata": block.metadata or None,
-                "terminate": block.terminate or None,
-                "terminate_message": block.terminate_message or None,
-            }
-            return block.model_copy(update=update)
+            return block.model_copy(
+                update={
+                    "metadata": block.metadata or None,
+                    "terminate": block.terminate or None,
+                    "terminate_message": block.terminate_message or None,
+                }
+            )
         case _:
             return block
 

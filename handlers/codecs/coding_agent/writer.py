@@ -103,16 +103,15 @@ def _seconds(timestamp: JsonValue) -> Object:
 
 def same_message(message: Publishable) -> Publishable:
     """Return the message with empty fields as None. To the `coding-agent` system, both mean the same."""
-    match message:
+    if not isinstance(message, LlmMessage):
+        return message
+    same = message.model_copy(update={"content": same_blocks(message.content), "metadata": message.metadata or None})
+    match same:
         case ToolResultMessage():
-            update: dict[str, object] = {
-                "terminate": message.terminate or None,
-                "terminate_message": message.terminate_message or None,
-            }
+            return same.model_copy(
+                update={"terminate": same.terminate or None, "terminate_message": same.terminate_message or None}
+            )
         case AssistantMessage():
-            update = {"error_message": message.error_message or None}
+            return same.model_copy(update={"error_message": same.error_message or None})
         case _:
-            update = {}
-    if isinstance(message, LlmMessage):
-        update |= {"content": same_blocks(message.content), "metadata": message.metadata or None}
-    return message.model_copy(update=update)
+            return same

@@ -111,5 +111,14 @@ def _bare(message: Spoken) -> Spoken:
     """
     if not isinstance(message, LlmMessage):
         return message
-    added = ("turn_id", "id", "metadata", "node_id", "parent_id", "tags", "provenance_hint")
-    return message.model_copy(update=dict.fromkeys(added))
+    return message.model_copy(
+        update={
+            "turn_id": None,
+            "id": None,
+            "metadata": None,
+            "node_id": None,
+            "parent_id": None,
+            "tags": None,
+            "provenance_hint": None,
+        }
+    )

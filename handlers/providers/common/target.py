@@ -108,5 +108,12 @@ class Target:
         found = self.media.get(media.address or "")
         if found is None:
             return media
-        place = {"kind": found.kind, "data": found.data, "url": found.url, "file_id": found.file_id}
-        return media.model_copy(update={**place, "mime_type": media.mime_type or found.mime_type})
+        return media.model_copy(
+            update={
+                "kind": found.kind,
+                "data": found.data,
+                "url": found.url,
+                "file_id": found.file_id,
+                "mime_type": media.mime_type or found.mime_type,
+            }
+        )

@@ -55,19 +55,21 @@ def read_answer(line: Object, message: Object, parent: str | None, more: Sequenc
         metadata["model"] = SYNTHETIC
     if more:
         metadata["lines"] = [_difference(each, line, message) for each in more if isinstance(each, dict)]
-    changes: dict[str, object] = {
-        "id": _uuid(line),
-        "timestamp": milliseconds(line.get("timestamp"), "timestamp"),
-        "metadata": {**(answer.metadata or {}), **metadata} or None,
-    }
+    answer = answer.model_copy(
+        update={
+            "id": _uuid(line),
+            "timestamp": milliseconds(line.get("timestamp"), "timestamp"),
+            "metadata": {**(answer.metadata or {}), **metadata} or None,
+        }
+    )
     if is_synthetic:
-        changes |= {"provider": None, "model": None}
+        answer = answer.model_copy(update={"provider": None, "model": None})
     if line.get("isApiErrorMessage"):
-        changes |= {"stop_reason": "error", "error_message": answer.text_content()}
-    elif answer.raw_stop_reason is None and any(True for _ in answer.tool_calls()):
+        return answer.model_copy(update={"stop_reason": "error", "error_message": answer.text_content()})
+    if answer.raw_stop_reason is None and any(True for _ in answer.tool_calls()):
         # A line that was written during streaming has no stop reason yet.
-        changes["stop_reason"] = "toolUse"
-    return answer.model_copy(update=changes)
+        return answer.model_copy(update={"stop_reason": "toolUse"})
+    return answer
 
 
 def read_user(line: Object, message: Object, parent: str | None) -> list[LlmLaneMessage]:

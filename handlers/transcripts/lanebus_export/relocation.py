@@ -57,7 +57,7 @@ def moved(message: Publishable) -> Publishable | Moved:
     """
     match message:
         case LeafMove(to=int(to)):
-            return Moved(lambda new: message.model_copy(update={"to": _standing(to, new)}))
+            return Moved(lambda new: message.model_copy(update={"to": _leaf_target(to, new)}))
         case Compaction(first_kept=int(kept)):
             return Moved(lambda new: message.model_copy(update={"first_kept": _kept(kept, new)}))
         case Prune(pruned=pruned):
@@ -76,7 +76,7 @@ def moved(message: Publishable) -> Publishable | Moved:
             return message
 
 
-def _standing(to: int, new: PositionMap) -> int | None:
+def _leaf_target(to: int, new: PositionMap) -> int | None:
     """Return the new target of a leaf move. If the old target never existed, return the last entry: no effect."""
     return new.of(to) or (new.llm_at_or_before(to) if new.is_lost(to) else new.last_llm())
 

@@ -139,7 +139,7 @@ async def test_final_refusal_of_a_batch_fails_only_the_publish_at_fault() -> Non
     assert given.next_batch() == [b]
     given.answer(given.send(b), b"1 0 i ")
     assert positions(b) == [1]
-    assert given.outbox.is_out_of_trouble()
+    assert given.outbox.end_trouble_if_settled()
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
@@ -208,7 +208,7 @@ async def test_waiting_bytes_are_counted_until_they_are_sent_or_dropped() -> Non
     assert given.parked == 100
     given.answer(given.send(*batch), b"2 0 i ")
     fail(publishes[2:], BusError())
-    assert given.outbox.is_out_of_trouble()
+    assert given.outbox.end_trouble_if_settled()
     assert given.parked == 0
 
 

@@ -18,7 +18,7 @@ from lanebus.handlers.projections.usage import USAGE
 from lanebus.handlers.transcripts.importer import import_transcript
 from lanebus.handlers.verify.bounds import VerifyBounds
 from lanebus.handlers.verify.entries import EntryCheck
-from lanebus.handlers.verify.head_fields import read_standing
+from lanebus.handlers.verify.head_fields import parse_head_fields
 from lanebus.handlers.verify.namespace import verify_all
 from lanebus.handlers.verify.orphans import part_of
 from lanebus.handlers.verify.problem import Findings
@@ -474,7 +474,7 @@ def found(check: Callable[[Findings], object]) -> list[tuple[str, int]]:
 
 def incarnations(text: str, newest: str, position: int = 20) -> Callable[[Findings], object]:
     fields = {"position": str(position), "incarnations": text, "incarnation": newest}
-    return lambda findings: read_standing({name: value.encode() for name, value in fields.items()}, findings)
+    return lambda findings: parse_head_fields({name: value.encode() for name, value in fields.items()}, findings)
 
 
 def test_incarnations_follow_each_other() -> None:
@@ -488,9 +488,11 @@ def test_incarnations_follow_each_other() -> None:
 
 
 def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
-    standing = read_standing({"position": b"20", "incarnations": b"5_a 10_b", "incarnation": b"10_b"}, Findings("s"))
-    assert standing.incarnations == (Incarnation("5_a", 5), Incarnation("10_b", 10))
-    assert [standing.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
+    head_fields = parse_head_fields(
+        {"position": b"20", "incarnations": b"5_a 10_b", "incarnation": b"10_b"}, Findings("s")
+    )
+    assert head_fields.incarnations == (Incarnation("5_a", 5), Incarnation("10_b", 10))
+    assert [head_fields.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
 
 
 def test_each_hole_is_reported_separately() -> None:

@@ -126,9 +126,9 @@ async def test_one_append_holds_the_summary_and_ends_the_loop() -> None:
 
         view = await run.refresh()
         assert not wants_compaction(view, POLICY)
-        standing = view.loop_state
-        assert standing.answer is not None
-        assert [result.text_content() for _, result in standing.answer.results] == ["Paint."]
+        state = view.loop_state
+        assert state.answer is not None
+        assert [result.text_content() for _, result in state.answer.results] == ["Paint."]
 
 
 async def test_the_conversation_is_sent_as_text_with_the_instruction_not_to_continue_it() -> None:

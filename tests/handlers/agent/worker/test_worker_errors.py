@@ -1,17 +1,20 @@
 """Sessions whose agent raises, asks for a delay, or is unknown to the worker."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
+from lanebus.bus.groups.consumer import Consumer, Work
+from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.messages.control import Pause as PauseCommand
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.run import Agent, Run
@@ -33,8 +36,9 @@ async def working(
     retry: RetryPolicy = AT_ONCE,
     concurrency: int = 32,
     heartbeat: float = 60,
+    bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS,
 ) -> AsyncGenerator[Worker]:
-    worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=heartbeat)
+    worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=heartbeat, bounds=bounds)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
         yield worker
@@ -116,6 +120,34 @@ async def test_a_rescheduled_session_frees_its_slot_and_counts_no_attempt() -> N
             asked.over.set()
             await wait_for(session, "agent.ended")
             assert worker.counts.given_up == 0
+
+
+async def test_a_lease_that_a_retry_releases_does_not_count_as_lost_at_the_next_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beat, release = Consumer.heartbeat, Leases.release
+    beats = 0
+
+    async def counted(consumer: Consumer, *works: Work) -> list[Work]:
+        nonlocal beats
+        lost = await beat(consumer, *works)
+        beats += 1
+        return lost
+
+    async def slow(leases: Leases, held: Sequence[Lease], *, wake: bool = False, rest: float = 0.0) -> None:
+        await release(leases, held, wake=wake, rest=rest)
+        until_beat = beats + 2  # the leases are renewed before each of them
+        await eventually(lambda: beats >= until_beat)
+
+    monkeypatch.setattr(Consumer, "heartbeat", counted)
+    monkeypatch.setattr(Leases, "release", slow)
+    async with fresh_bus() as bus:
+        agent = Faulty(TryAgain(0, "not yet"))
+        bounds = WorkerBounds(renewals=600)
+        async with working(bus, agent, bounds=bounds) as worker:
+            await bus.session("s1").publish(UserMessage.text("hello?"))
+            await wait_for(bus.session("s1"), "agent.ended")
+            assert (worker.counts.rescheduled, worker.counts.leases_lost) == (1, 0)
 
 
 async def test_during_the_backoff_of_a_session_messages_wait_and_commands_do_not() -> None:

@@ -21,7 +21,7 @@ __all__ = ()
 
 ENDINGS: Mapping[str, tuple[str, Exception | None]] = {
     "acknowledged": ("ack", None),
-    "put off": ("put_off", TryAgain(0, "not yet")),
+    "put off": ("nack", TryAgain(0, "not yet")),
     "set aside": ("dead_letter", KeyError("no")),
 }
 
