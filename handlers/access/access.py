@@ -122,6 +122,11 @@ class Access:
             self._accepted.popitem(last=False)
         return known
 
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook decides, whose answer may change. The built-in rules give a principal the same one."""
+        return self._is_custom
+
     def needs_agent(self, principal: Principal) -> bool:
         """Return whether a decision depends on the session's agent. If not, it need not be read."""
         return self._is_custom or principal.agents != ALL

@@ -28,19 +28,25 @@ class StreamAccess:
             asked: the requests that were allowed when the stream began: one for each lane.
         """
         self._access, self._known, self._asked = access, known, tuple(asked)
-        self._is_allowed = True
+        self._is_open = True
 
     def is_open(self) -> bool:
-        """Return whether the next frame may be sent."""
-        return self._is_allowed and self._known.is_valid()
+        """Return whether the next frame may be sent. The end of the right is logged once."""
+        if self._is_open and not self._known.is_valid():
+            self._end()
+        return self._is_open
 
     async def wait_ended(self) -> None:
-        """Wait until the right has ended, and log it."""
+        """Wait until the right has ended."""
         while self.is_open():
             await anyio.sleep(self._access.refresh_seconds)
-            for request in self._asked:
-                self._is_allowed = self._is_allowed and (await self._access.ask(request)).is_allowed
-        self._access.log_end(self._asked[0])
+            if self._access.has_hook and not all([(await self._access.ask(each)).is_allowed for each in self._asked]):
+                self._end()
+
+    def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._access.log_end(self._asked[0])
 
 
 class Gate:

@@ -68,7 +68,10 @@ def test_a_revocation_counts_within_a_second() -> None:
 
 
 @pytest.mark.parametrize("how", ["id", "name", "key", "unreadable"])
-async def test_a_revocation_ends_open_streams_and_refuses_requests(keys: Keys, how: str) -> None:
+async def test_a_revocation_ends_open_streams_and_refuses_requests(
+    keys: Keys, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lanebus.audit")
     token = keys.token()
     async with (
         temporary_bus() as bus,
@@ -100,6 +103,8 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(keys: Keys, h
                 tasks.cancel_scope.cancel()  # the stream of another principal is still open
         reply = await alice.get("/api/access")
         assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
+        assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
 
 
 async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
