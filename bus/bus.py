@@ -27,6 +27,7 @@ from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
 from lanebus.bus.log.log import Log
+from lanebus.bus.media.counted import counted_media
 from lanebus.bus.media.offload import Offload
 from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
@@ -70,8 +71,6 @@ class Bus:
         topology, pool, keys, media, agent = resources
         self.default_agent = agent
         """the agent of sessions that are begun without one"""
-        self.media = media
-        """the media store of all sessions"""
         self.tracing = tracing
         """records the bus's operations; workers and `serve` use it too"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
@@ -90,10 +89,12 @@ class Bus:
         self._preview_writer = PreviewWriter(self.log, producer, self._previews)
         counts = PublishCounts()
         quota, outboxes = Quota(self.log, limits), Outboxes(producer, bounds.publish.sessions)
+        self.media = counted_media(media, self.log, quota)
+        """the media store of all sessions; what it stores counts in `limits`"""
 
         def publisher(route: Route) -> Publisher:
             return Publisher(
-                *(route, keys, self.log, Offload(media, inline_limit_bytes)),
+                *(route, keys, self.log, Offload(self.media, inline_limit_bytes)),
                 outboxes=outboxes,
                 limits=limits,
                 quota=quota,
@@ -139,7 +140,8 @@ class Bus:
                 user's data directory.
             namespace: prefix of every key, 1 to 64 letters, digits and characters of `_ . : -`. Buses with different
                 namespaces share nothing.
-            media: store for large media. All buses of a namespace need the same store. None means the bus's own server.
+            media: store for large media. All buses of a namespace need the same store; a `SharedStore` serves several
+                namespaces. None means the bus's own server.
             archive: store that sessions are archived to, and that trimmed entries are read from. All buses of a
                 namespace need the same store. None means no archive.
             inline_limit_bytes: decoded size from which `publish` moves inline media to the media store. None leaves

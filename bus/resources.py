@@ -25,8 +25,11 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.media.redis_media import RedisMedia
+from lanebus.bus.media.store import SharedStore
 from lanebus.bus.publishing.limits import Limits
+from lanebus.bus.servers.advisories import warn_of_advisories
 from lanebus.bus.servers.durability import check_durability, server_infos
+from lanebus.bus.servers.transport import warn_of_transport
 from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace
 
 if TYPE_CHECKING:
@@ -99,6 +102,7 @@ async def open_resources(
             topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection), connection)
         else:
             topology = topology_at(url, connection)
+            warn_of_transport(url)
         pool = topology.pool(connection.pool_connections)
         stack.push_async_callback(pool.close)
         buckets, agent = await _prepare(topology, pool, namespace, connection)
@@ -107,6 +111,8 @@ async def open_resources(
             media_pool = topology.pool(connection.media_connections)
             stack.push_async_callback(media_pool.close)
             media = RedisMedia(media_pool, keys, bounds=bounds.media)
+        elif isinstance(media, SharedStore):
+            media = media.in_namespace(namespace)
         yield BusResources(topology, pool, keys, media, agent)
 
 
@@ -146,16 +152,28 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     for info in infos:
         _check(info, is_one=topology.is_one)
     await check_durability(pool, infos, Keys(namespace))
-    config = Keys(namespace).config
-    await pool.call("HSETNX", config, "buckets", BUCKETS)
-    await pool.call("HSETNX", config, "schema", SCHEMA)
-    reply = await pool.call("HMGET", config, "buckets", "schema", "agent")
-    buckets, schema, agent = cast("tuple[bytes, bytes, bytes | None]", tuple(cast("list[bytes | None]", reply)))
+    warn_of_advisories(infos)
+    buckets, schema, agent = await _configured(pool, Keys(namespace).config)
     if int(schema) < SCHEMA:
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
     return int(buckets), DEFAULT_AGENT if agent is None else agent.decode()
+
+
+async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | None]:
+    """Return the namespace's number of buckets, schema and default agent. Write the first two if they are missing.
+
+    They are read first, so that a user without the right to write can open a bus.
+    """
+    while True:
+        reply = cast("list[bytes | None]", await pool.call("HMGET", config, "buckets", "schema", "agent"))
+        match reply:
+            case [bytes() as buckets, bytes() as schema, agent]:
+                return buckets, schema, agent
+            case _:
+                await pool.call("HSETNX", config, "buckets", BUCKETS)
+                await pool.call("HSETNX", config, "schema", SCHEMA)
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from lanebus.bus.media.blob_media import DirectoryMedia, ObjectMedia, media_stor
 from lanebus.bus.media.files import media_from_file
 from lanebus.bus.media.redis_media import RedisMedia
 from lanebus.bus.media.resolve import media_of, resolve_media
-from lanebus.bus.media.store import MediaHead, MediaStore, SigningStore
+from lanebus.bus.media.store import MediaHead, MediaStore, SharedStore, SigningStore
 
 __all__ = (
     "DirectoryMedia",
@@ -14,6 +14,7 @@ __all__ = (
     "MediaStore",
     "ObjectMedia",
     "RedisMedia",
+    "SharedStore",
     "SigningStore",
     "as_agentflow",
     "media_from_file",

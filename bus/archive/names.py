@@ -4,13 +4,13 @@ import re
 from typing import NamedTuple, Self
 
 from lanebus.bus.errors import InvalidArchiveName
+from lanebus.bus.storage.blobs import plain_name
 
 __all__ = ("SUFFIX", "SegmentName", "Tip", "file_of", "folder_of")
 
 SUFFIX = ".jsonl.gz"
 
 _STEM = re.compile(r"([1-9][0-9]{0,17})-([1-9][0-9]{0,17})-([0-9a-f]{64})")
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class SegmentName(NamedTuple):
@@ -63,17 +63,9 @@ class Tip(NamedTuple):
 
 def folder_of(namespace: str, session: str) -> str:
     """Return the folder of a session's segments in the store."""
-    return f"{_plain(namespace)}/{_plain(session)}"
+    return f"{plain_name(namespace)}/{plain_name(session)}"
 
 
 def file_of(namespace: str, session: str, name: SegmentName) -> str:
     """Return the name of a segment's file in the store."""
     return f"{folder_of(namespace, session)}/{name}{SUFFIX}"
-
-
-def _plain(text: str) -> str:
-    """Return `text` encoded in characters that every store allows.
-
-    An upper-case "A" becomes `=41`. Otherwise two sessions could share a folder on file systems that ignore case.
-    """
-    return "".join(c if c in _PLAIN else "".join(f"={byte:02x}" for byte in c.encode()) for c in text) or "="

@@ -22,6 +22,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -46,6 +47,9 @@ SERVER_LOCK = "server.lock"
 
 LOG_BYTES = 1 << 20  # size at which the log is rotated; one old copy is kept
 TAIL_BYTES = 8192  # bytes at the end of the log to keep in memory: on a full disk only they say why a start failed
+
+# Flags for every file of the directory. A symbolic link is refused, and a pipe is not waited for.
+FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 SETTINGS = {
     "appendonly": "yes",
@@ -72,7 +76,7 @@ SETTINGS = {
 
 def open_lock(data_dir: str, name: str) -> int:
     """Open a lock file, or create it. Return its file descriptor, which child processes do not inherit."""
-    return os.open(os.path.join(data_dir, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return os.open(os.path.join(data_dir, name), os.O_RDWR | os.O_CREAT | FILE_FLAGS, 0o600)
 
 
 def take(lock: int, how: int = fcntl.LOCK_EX) -> bool:
@@ -93,7 +97,7 @@ def lock_owner(data_dir: str, name: str) -> int | None:
     None means that no process holds the lock, or that the holder has not written its id yet.
     """
     try:
-        lock = os.open(os.path.join(data_dir, name), os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(os.path.join(data_dir, name), os.O_RDONLY | FILE_FLAGS)
     except FileNotFoundError:
         return None
     try:
@@ -195,17 +199,18 @@ def _write_log(data_dir: str, output: int) -> bytes:
     """Copy the server's output to the log until the server has ended. Return the last `TAIL_BYTES` of the output.
 
     The server's own `logfile` is not used, because it grows without limit. On a full disk it also does not say why the
-    server ended.
+    server ended. If the log is a link, a pipe or a device, nothing is written to it: a pipe would block the server.
     """
     path, tail = os.path.join(data_dir, LOG), b""
     while text := os.read(output, 65536):
         tail = (tail + text)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
-            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | FILE_FLAGS, 0o600)
             try:
-                os.write(log, text)
-                if os.fstat(log).st_size > LOG_BYTES:
-                    os.replace(path, path + ".1")
+                if stat.S_ISREG(os.fstat(log).st_mode):
+                    os.write(log, text)
+                    if os.fstat(log).st_size > LOG_BYTES:
+                        os.replace(path, path + ".1")
             finally:
                 os.close(log)
     return tail

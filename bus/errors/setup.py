@@ -154,13 +154,16 @@ class DirectoryNotCreated(SetupError):
 
 
 class DirectoryNotOwned(SetupError):
-    """The data directory belongs to another user, or other users have access to it.
+    """A directory belongs to another user, or other users have access to it.
 
-    Fields: `path`; `reason`.
+    Others may neither enter the data directory nor write to a directory of media or of an archive. These hold no
+    symbolic links and only regular files.
+
+    Fields: `path`, the folder or file that is wrong; `reason`.
     """
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"data directory {path}: {reason}")
+    def __init__(self, path: Path, reason: str, *, what: str = "data directory", remedy: str = "") -> None:
+        super().__init__(f"{what} {path}: {reason}", remedy)
         self.path, self.reason = path, reason
 
 

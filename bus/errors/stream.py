@@ -148,17 +148,16 @@ class NoSuchPosition(StreamError):
 
 
 class OverLimit(StreamError):
-    """A publish would exceed the byte limit of the session, or of all sessions of the namespace.
+    """A publish or media would exceed the byte limit of the session, or of all sessions and media of the namespace.
 
-    Fields: `session`; `scope`, "session" or "namespace"; `size_bytes`, the present size; `limit_bytes`.
+    Fields: `session`, "" for media that are stored without a publish; `scope`, "session" or "namespace"; `size_bytes`,
+    the present size; `limit_bytes`.
     """
 
     def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
+        what = f"publish to session {session!r}" if session else "media"
         super().__init__(
-            (
-                f"publish to session {session!r} would exceed the limit of {limit_bytes} bytes, the {scope} holds "
-                f"{size_bytes}"
-            ),
+            f"{what} would exceed the limit of {limit_bytes} bytes, the {scope} holds {size_bytes}",
             "trim or erase data that is no longer needed, or raise the limit",
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes

@@ -10,6 +10,7 @@ __all__ = (
     "OutcomeUnknown",
     "Redirected",
     "Refused",
+    "RewriteUnfinished",
     "ServerFailed",
     "ServerInUse",
     "Unavailable",
@@ -130,6 +131,20 @@ class Redirected(Refused):
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:
         super().__init__(code)
         self.slot, self.host, self.port = slot, host, port
+
+
+class RewriteUnfinished(Unavailable):
+    """A session is erased, but the server's append-only file was not rewritten and may still have its entries.
+
+    Fields: `reason`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the session is erased, but the server's append-only file was not rewritten: {reason}",
+            "erase the session again with rewrite",
+        )
+        self.reason = reason
 
 
 class ServerFailed(Unavailable):

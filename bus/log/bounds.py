@@ -54,6 +54,11 @@ class LogBounds:
     forget_page: int = 1_000
     """Maximum number of entries of a bucket's stream that one step of an erasure searches for references to the
     session."""
+    rewrite_seconds: float = 600.0
+    """Seconds that an erasure waits until the servers have rewritten their append-only files. A rewrite copies all
+    data."""
+    rewrite_pause_seconds: float = 0.1
+    """Seconds between two checks whether a server has rewritten its append-only file."""
     size_seconds: float = 1.0
     """Seconds after which the count of all sessions' bytes is stale. A stale count is refreshed before a publish is
     compared with the limit."""

@@ -123,8 +123,9 @@ class Log:
         return counts
 
     async def size_bytes(self) -> int:
-        """Return the size of all messages of all sessions, as JSON."""
-        commands = [("HGET", self._keys.sessions(bucket), ALL_BYTES) for bucket in range(self._keys.buckets)]
+        """Return the size of all messages of all sessions, as JSON, and of all stored media."""
+        places = [self._keys.media_sizes(), *(self._keys.sessions(bucket) for bucket in range(self._keys.buckets))]
+        commands = [("HGET", place, ALL_BYTES) for place in places]
         return sum(int(size or 0) for size in cast("list[bytes | None]", await call_all(self.pool, commands)))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:

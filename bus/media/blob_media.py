@@ -1,15 +1,21 @@
-"""Media stores in a directory and in an object store. Blob names are built only from checked SHA-256 values."""
+"""Media stores in a directory and in an object store. Blob names are built only from checked values.
+
+Media of each namespace are in a folder of their own. So several namespaces may share a directory or a bucket: none
+reads or deletes the media of another.
+"""
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from lanebus.bus.errors import MediaMissing
 from lanebus.bus.media.store import MediaHead, check_sha256, sha256_of, verified
-from lanebus.bus.storage.blobs import BlobStore, store_at
+from lanebus.bus.storage.blobs import BlobStore, plain_name, store_at
 from lanebus.bus.storage.folder import Folder
 from lanebus.bus.storage.objects import Objects, object_store_at
+from lanebus.bus.wire.keys import DEFAULT_NAMESPACE, check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +32,15 @@ class _BlobMedia:
     """A `MediaStore` on a blob store."""
 
     def __init__(self, blobs: BlobStore, name_of: Callable[[str], str]) -> None:
-        """Use a blob store. `name_of` returns the name of the blob with a given SHA-256."""
+        """Use a blob store. `name_of` returns the name of the blob with a given SHA-256, in the namespace's folder."""
         self._blobs, self._name_of = blobs, name_of
+        self._folder = plain_name(DEFAULT_NAMESPACE)
+
+    def in_namespace(self, namespace: str) -> Self:
+        """See `SharedStore`."""
+        store = copy(self)
+        store._folder = plain_name(check_namespace(namespace))
+        return store
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         """See `MediaStore`."""
@@ -54,11 +67,13 @@ class _BlobMedia:
         return exists
 
     def _name(self, sha256: str) -> str:
-        return self._name_of(check_sha256(sha256))
+        return f"{self._folder}/{self._name_of(check_sha256(sha256))}"
 
 
 class DirectoryMedia(_BlobMedia):
-    """A `MediaStore` in a directory, with one file per media: `ab/cd/<sha256>`.
+    """A `SharedStore` in a directory, with one file per media: `<namespace>/ab/cd/<sha256>`.
+
+    In the folder's name, a character other than a lower-case letter, a digit, `_` and `-` is encoded: `.` is `=2e`.
 
     A missing directory is created. Only the owner can read the directory and its files. When `put_if_absent` returns,
     the file and its name are on disk. Calls run in worker threads; a cancelled call waits for its thread to end.
@@ -72,9 +87,12 @@ class DirectoryMedia(_BlobMedia):
 
 
 class ObjectMedia(_BlobMedia):
-    """A `SigningStore` in S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
+    """A `SharedStore` and `SigningStore` in S3, Google Cloud Storage or Azure.
 
-    Media are objects named `sha256/ab/<sha256>` below the store's own prefix. An object also keeps the MIME type.
+    It needs the package obstore, in the extra `s3`.
+
+    Media are objects named `<namespace>/sha256/ab/<sha256>` below the store's own prefix, the namespace encoded as for
+    `DirectoryMedia`. An object also keeps the MIME type.
     Objects are served as attachments: a browser that opens a signed URL saves the media and never renders untrusted
     content. An obstore store in memory or in a directory has no signed URLs.
     """

@@ -11,6 +11,7 @@ from typing import TypeVar, overload
 
 import anyio
 
+from lanebus.bus.errors import OverLimit
 from lanebus.bus.media.store import MediaStore, verified
 from lanebus.bus.messages.content import (
     AudioBlock,
@@ -52,11 +53,16 @@ class Offload:
         """Let only one caller at a time publish to a session, for the length of the block.
 
         Callers enter in the order of their calls.
+
+        Raises:
+            OverLimit: the block stored media beyond the limit of the namespace.
         """
         lock = self.turns.setdefault(session, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
+        except OverLimit as full:  # the store does not know for which session it stores
+            raise OverLimit(session, full.scope, full.size_bytes, full.limit_bytes) from None
         finally:
             if not lock.locked():  # a locked lock is held by another caller, and more callers may wait for it
                 self.turns.pop(session, None)
@@ -89,6 +95,7 @@ async def offloaded(message: M, store: MediaStore, *, limit_bytes: int = INLINE_
     Raises:
         MediaDamaged: media do not have the SHA-256 in their `sha256` field.
         MediaTooLarge: media are over the store's size limit.
+        OverLimit: the namespace has no room for the media. Only the store of a bus raises it.
         Unavailable: the store cannot be reached.
         SetupError: the store refused access.
     """

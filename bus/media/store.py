@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from anyio.to_thread import run_sync
 
 from lanebus.bus.errors import InvalidMediaKey, MediaDamaged, require_text
 
-__all__ = ("MediaHead", "MediaStore", "SigningStore", "check_sha256", "sha256_of", "verified")
+__all__ = ("MediaHead", "MediaStore", "SharedStore", "SigningStore", "check_sha256", "sha256_of", "verified")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -26,7 +26,11 @@ class MediaHead(NamedTuple):
 
 
 class MediaStore(Protocol):
-    """A store for media. Several processes may store the same media at once. A reader never sees partial media."""
+    """A store for media. Several processes may store the same media at once. A reader never sees partial media.
+
+    A store holds the media of one namespace, unless it is a `SharedStore`. Do not pass it to buses of two namespaces:
+    each could read and delete the media of the other.
+    """
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         """Store bytes, if they are not stored yet, and return their SHA-256. When the call returns, the bytes are
@@ -77,6 +81,19 @@ class MediaStore(Protocol):
             InvalidMediaKey: as for `get`.
             Unavailable: as for `get`.
             SetupError: as for `get`.
+        """
+        ...
+
+
+@runtime_checkable
+class SharedStore(MediaStore, Protocol):
+    """A media store that several namespaces may share. `Bus.open` uses only the part of the bus's own namespace."""
+
+    def in_namespace(self, namespace: str) -> Self:
+        """Return this store for the media of one namespace; no I/O. Before this call, the namespace is `lanebus`.
+
+        Raises:
+            InvalidNamespace: `namespace` does not match `[A-Za-z0-9_.:-]{1,64}`.
         """
         ...
 

@@ -1,11 +1,13 @@
 """Read a media file that a user names. Only this module opens paths, and it never gets a path from a message."""
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 from lanebus.bus.errors import MediaRefused
 from lanebus.bus.messages.media_checks import require_size
+from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, open_below, opened
 
 __all__ = ("read_file",)
 
@@ -16,20 +18,15 @@ def read_file(path: Path, *, limit_bytes: int, within: Path | None = None) -> by
     Args:
         path: the file.
         limit_bytes: the largest size to accept.
-        within: the folder that must contain the file, after symbolic links are resolved; None allows any folder.
+        within: the folder that must contain the file, after symbolic links are resolved; None allows any folder. No
+            link that replaces a folder meanwhile is followed. On Windows, such a link may be followed.
 
     Raises:
         MediaRefused: the file is not a regular file, is empty, or is outside of `within`.
         MediaTooLarge: the file is larger than `limit_bytes`. At most one byte more than the limit was read.
         OSError: the file does not exist or may not be read.
     """
-    real = path.resolve(strict=True)
-    if within is not None and not real.is_relative_to(within.resolve(strict=True)):
-        raise MediaRefused(path.name, "outside of the allowed folder")
-    # Links are resolved above. With these flags, `open` refuses a link that has replaced the file since, and does not
-    # block on a pipe.
-    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(real, os.O_RDONLY | flags), "rb") as file:
+    with os.fdopen(_open(path, within), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise MediaRefused(path.name, "not a regular file")
@@ -39,3 +36,26 @@ def read_file(path: Path, *, limit_bytes: int, within: Path | None = None) -> by
     if not data:
         raise MediaRefused(path.name, "empty")
     return data
+
+
+def _open(path: Path, within: Path | None) -> int:
+    """Resolve links, open the file without following another link, and return its descriptor.
+
+    A folder below `within` may be swapped for a link at any moment. So the file is opened from the descriptor of
+    `within`, component by component, and not by the path that was checked.
+    """
+    real = path.resolve(strict=True)
+    if within is None:
+        return os.open(real, os.O_RDONLY | FILE)
+    allowed = within.resolve(strict=True)
+    if not real.is_relative_to(allowed):
+        raise MediaRefused(path.name, "outside of the allowed folder")
+    if not HAS_DESCRIPTORS:
+        return os.open(real, os.O_RDONLY | FILE)
+    try:
+        with opened(allowed) as folder:
+            return open_below(folder, real.relative_to(allowed).parts, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:  # swapped for a link since it was resolved
+            raise MediaRefused(path.name, "outside of the allowed folder") from None
+        raise

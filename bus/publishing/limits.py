@@ -25,6 +25,8 @@ RESERVE_BYTES = 65_536
 class Limits:
     """Limits of a publish, in bytes of the messages' JSON. Trimmed messages are not counted.
 
+    Stored media count in `namespace_bytes`, each once. Sessions share them, so they count in no session.
+
     Raises:
         SetupError: a limit is negative, or `message_bytes` is above `MESSAGE_LIMIT_BYTES`.
     """
@@ -34,8 +36,9 @@ class Limits:
     session_bytes: int | None = None
     """maximum number of bytes that a session holds. The limit is exact to the byte. None means unlimited"""
     namespace_bytes: int | None = None
-    """maximum number of bytes that all sessions together hold. None means unlimited. The bytes are counted only once a
-    second, so that publishes need not wait for the count. The publishes of one second may exceed the limit"""
+    """maximum number of bytes that all sessions and the stored media hold. None means unlimited. The bytes are counted
+    only once a second, so that publishes need not wait for the count. The publishes of one second may exceed the
+    limit"""
     reserve_bytes: int = RESERVE_BYTES
     """bytes beyond `session_bytes` and `namespace_bytes` that only commands and the closing of a session may use. With
     this reserve a full session can still be stopped"""
@@ -65,14 +68,14 @@ class Quota:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
         self._age = log.bounds.size_seconds
         self.size_bytes = 0
-        """bytes of all sessions, as far as this process knows"""
+        """bytes of all sessions and media, as far as this process knows"""
         self._counted_at = -math.inf
         self._counting = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
 
     @property
     def limit_bytes(self) -> int:
-        """Maximum number of bytes that all sessions may hold; 0 if unlimited."""
+        """Maximum number of bytes that all sessions and media may hold; 0 if unlimited."""
         return self._limit or 0
 
     @property
@@ -99,10 +102,21 @@ class Quota:
 
     def admit(self, publish: _Sized) -> bool:
         """Return whether the limit has room for a publish. If so, add the publish's bytes to the count."""
+        return self._admit(publish.size_bytes, self._reserve if publish.is_control else 0)
+
+    def admit_bytes(self, size_bytes: int) -> bool:
+        """Return whether the limit has room for media. If so, add their bytes to the count."""
+        return self._admit(size_bytes, 0)
+
+    def release_bytes(self, size_bytes: int) -> None:
+        """Subtract media that were not stored, or are no longer stored."""
+        self.size_bytes = max(self.size_bytes - size_bytes, 0)
+
+    def _admit(self, size_bytes: int, reserve: int) -> bool:
         if self._limit is None:
             return True
-        size = self.size_bytes + publish.size_bytes
-        if size > self._limit and not (publish.is_control and size <= self._limit + self._reserve):
+        size = self.size_bytes + size_bytes
+        if size > self._limit + reserve:
             return False
         self.size_bytes = size
         return True

@@ -21,6 +21,7 @@ from lanebus.bus.log.fork import unpin
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.pages import stream_pages
+from lanebus.bus.retention.rewrite import rewrite_files
 from lanebus.bus.servers.replies import answered
 from lanebus.bus.wire.keys import DEFAULT_AGENT
 
@@ -80,7 +81,7 @@ async def erase(
             entries.
         media: the store to delete media from. None deletes no media.
         archive: the archive of the bus. None means that the bus has no archive.
-        rewrite: have the server rewrite its append-only file.
+        rewrite: have the servers rewrite their append-only files, and wait until they have.
     """
     if archive is None:
         if media is not None:
@@ -97,7 +98,7 @@ async def erase(
     if tombstone.parent:
         await _leave_parent(log, session, tombstone.parent)
     if rewrite:
-        await log.call_each("BGREWRITEAOF")
+        await rewrite_files(log)
     return Erased(deleted)
 
 
@@ -163,7 +164,11 @@ async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: 
 async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
     """Remove the references to the session in shared keys, and all keys of the session except the tombstone."""
     keys, bucket = log.keys, log.keys.bucket(session)
-    searched_whole = (keys.forged(bucket), *(keys.dead(bucket, group) for _, group in tombstone.groups))
+    searched_whole = (
+        keys.forged(bucket),
+        keys.live_index(bucket),
+        *(keys.dead(bucket, group) for _, group in tombstone.groups),
+    )
     streams: _Streams = {
         keys.index(bucket): (tombstone.first, tombstone.last_notice),
         keys.wake_ups(bucket): (tombstone.first, tombstone.last_wake_up),

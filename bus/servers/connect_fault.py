@@ -11,6 +11,9 @@ from redis.exceptions import InvalidResponse, ResponseError
 __all__ = ("connect_fault", "silence_remedy")
 
 _CHECK = "check its address, and that it runs"
+_OWN_CERTIFICATE = (
+    "check the settings ssl_… in the URL; if it asks clients for a certificate, add ssl_certfile=FILE&ssl_keyfile=FILE"
+)
 
 
 def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
@@ -22,18 +25,22 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
     """
     for cause in _causes(error):
         match cause:
+            case ssl.SSLCertVerificationError() if "expired" in cause.verify_message:
+                return f"its certificate was refused: {cause.verify_message}", "renew it, or correct the clock here"
             case ssl.SSLCertVerificationError():
                 remedy = "name the authority with ssl_ca_certs=FILE in the URL, and the host as its certificate does"
                 return f"its certificate was refused: {cause.verify_message}", remedy
             case ssl.SSLError() if cause.reason in _NO_TLS:
                 return "it does not speak TLS on this port", "use redis:// instead of rediss://"
+            case FileNotFoundError() | PermissionError() if is_tls:
+                return str(cause.strerror), "check the files that ssl_… names in the URL"
             case ssl.SSLError():
-                return f"TLS failed: {cause.reason}", "check the settings ssl_… in the URL"
+                return f"TLS failed: {cause.reason}", _OWN_CERTIFICATE
             case InvalidResponse() if _TLS_ALERT not in str(cause):
                 return "it is not a Redis or Valkey server: its answer has another protocol", "check its host and port"
             case ResponseError():
                 return str(cause), _CHECK
-            case ConnectionResetError() | BrokenPipeError() if not is_tls:
+            case ConnectionResetError() | BrokenPipeError():
                 break
             case socket.gaierror():
                 return str(cause.strerror), _CHECK
@@ -41,8 +48,9 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
                 return os.strerror(cause.errno), _CHECK
             case _:
                 pass
-    if isinstance(error, ClientConnectionError | InvalidResponse | ConnectionError) and not is_tls:
-        return "it closed the connection without an answer", "if it wants TLS, use rediss:// instead of redis://"
+    if isinstance(error, ClientConnectionError | InvalidResponse | ConnectionError):
+        remedy = _OWN_CERTIFICATE if is_tls else "if it wants TLS, use rediss:// instead of redis://"
+        return "it closed the connection without an answer", remedy
     return type(error).__name__, _CHECK
 
 

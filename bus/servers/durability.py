@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from warnings import warn
 
 from lanebus.bus.errors import Refused, UnsafeServer
+from lanebus.bus.servers.rights import write_examples
 
 if TYPE_CHECKING:
-    from lanebus.bus.servers.topology import Argument, Pool
+    from lanebus.bus.servers.topology import Pool
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos", "write_examples")
+__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos")
 
 
 class DurabilityWarning(UserWarning):
@@ -59,17 +60,17 @@ class ServerVersion(NamedTuple):
         """Whether this version, when it loads the append-only file, keeps the beginning of a transaction whose end is
         missing."""
         fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
-        return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
+        return not (self.name == "Valkey" and self.has_fix(fixed, newer=(9, 2)))
 
     @property
     def asks_default_user(self) -> bool:
         """Whether this version checks commands against the rights of the default user when it loads the append-only
         file."""
         if self.name == "Valkey":
-            return not self._has({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
-        return not self._has({}, newer=(8, 6))
+            return not self.has_fix({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
+        return not self.has_fix({}, newer=(8, 6))
 
-    def _has(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
+    def has_fix(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
         """Return whether this version has a fix.
 
         Args:
@@ -167,30 +168,6 @@ async def _check_default_user(pool: Pool, keys: Keys, version: ServerVersion) ->
             f"it could not be seen whether the default user may write ({refusal.code}): if it may not, {version}"
             " loses the log when it starts. Allow this user ACL DRYRUN, or use Valkey 9.1.2 or newer"
         )
-
-
-def write_examples(key: str) -> Sequence[tuple[Argument, ...]]:
-    """Return an example of each write command that the scripts use."""
-    return (
-        ("XADD", key, "1-1", "f", "v"),
-        ("XDEL", key, "1-1"),
-        ("XTRIM", key, "MINID", "1"),
-        ("XSETID", key, "1-1"),
-        ("XGROUP", "CREATE", key, "g", "0"),
-        ("XCLAIM", key, "g", "c", "0", "1-1"),
-        ("XACK", key, "g", "1-1"),
-        ("HSET", key, "f", "v"),
-        ("HSETNX", key, "f", "v"),
-        ("HINCRBY", key, "f", "1"),
-        ("HDEL", key, "f"),
-        ("ZADD", key, "1", "m"),
-        ("ZREM", key, "m"),
-        ("SET", key, "v"),
-        ("DEL", key),
-        ("UNLINK", key),
-        ("RENAME", key, key),
-        ("PEXPIREAT", key, "1"),
-    )
 
 
 def _warn(text: str) -> None:

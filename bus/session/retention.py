@@ -114,16 +114,18 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
     The first step makes the session unreadable. If the call is cancelled or fails after that step, repeat the call to
     finish.
 
-    The server's append-only file keeps the entries until it is rewritten. Backups, copies and the server's slow log
-    keep them too.
+    The server's append-only file keeps the entries until it is rewritten. Replicas, snapshots, backups and the server's
+    slow log keep them too. The id itself stays: the tombstone's key has it, and so has each fork whose shared entries
+    `force` erased.
 
     Args:
         media: also delete media that no other session refers to. This reads every log, which is slow. Media that
             another session publishes at the same moment may be lost.
         force: erase even if forks share the session's entries; the forks can then no longer read these entries. Also
             erase if the archive of this bus holds none of the session's archived entries.
-        rewrite: have the server start to rewrite its append-only file. The call does not wait until the file is
-            rewritten.
+        rewrite: have every primary rewrite its append-only file, and return after that. A rewrite that is under way
+            is waited for first, because it may have copied the session already. Replicas rewrite files of their own.
+            `LogBounds.rewrite_seconds` bounds the wait.
 
     Returns:
         The media that were deleted.
@@ -135,7 +137,9 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
         ArchiveDamaged: the archive holds none of this session's archived entries; it may be the wrong archive. Nothing
             was removed. With `media`: an archive cannot be searched for references. Then the session is erased and no
             media are deleted; repeat the call without `media`.
-        Unavailable: the server or a store cannot be reached, or a rewrite is running. Call again.
+        RewriteUnfinished: the session is erased, but a server's file was not rewritten, because that failed or took
+            too long. Call again.
+        Unavailable: the server or a store cannot be reached. Call again.
         SetupError: a store refused access.
     """
     store = self.resources.media if media else None

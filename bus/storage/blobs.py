@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-__all__ = ("BlobHead", "BlobStore", "store_at")
+__all__ = ("BlobHead", "BlobStore", "plain_name", "store_at")
 
 D = TypeVar("D")
 U = TypeVar("U")
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class BlobHead(NamedTuple):
@@ -75,3 +77,12 @@ def store_at(place: str, in_directory: Callable[[Path], D], at_url: Callable[[st
         at_url: returns the store at a given URL.
     """
     return at_url(place) if "://" in place else in_directory(Path(place))
+
+
+def plain_name(text: str) -> str:
+    """Return `text` encoded in characters that every store allows.
+
+    An upper-case "A" becomes `=41`. Otherwise two names could share a folder on file systems that ignore case. A dot is
+    encoded too, so that no name is `..`.
+    """
+    return "".join(c if c in _PLAIN else "".join(f"={byte:02x}" for byte in c.encode()) for c in text) or "="

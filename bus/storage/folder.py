@@ -5,16 +5,18 @@ If a process is killed while it writes, it leaves a file `*.part`, which is neve
 
 import errno
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
-from lanebus.bus.errors import DirectoryNotCreated, MessageTooLarge, Unavailable
+from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, MessageTooLarge, SetupError, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
+from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, PASS, READ
 
 __all__ = ("FULL", "Folder")
 
@@ -23,6 +25,9 @@ T = TypeVar("T")
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Disk errors that may pass without a change of a setting, such as a full disk."""
 
+_LINK = frozenset({errno.ELOOP, errno.ENOTDIR})
+"""errors of a component that is a symbolic link in place of a folder or file"""
+
 _PART = ".part"
 
 
@@ -30,7 +35,11 @@ class Folder:
     """A `BlobStore` in a directory. A missing directory is created. Only the owner can read the directory and its
     files.
 
-    Calls run in threads; a cancelled call waits for its thread to end.
+    The directory and each folder in it must belong to this user or to root, and no other user may write to them. No
+    symbolic link is followed. Links on the way to the directory are resolved once, when the store is created.
+
+    Calls run in threads; a cancelled call waits for its thread to end. Every method raises `DirectoryNotOwned` if a
+    folder is not as said above, or a blob is no regular file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -38,37 +47,41 @@ class Folder:
         Args:
             path: the directory.
             what: name of the directory in error texts, such as "media directory".
+
+        Raises:
+            SetupError: the system cannot open folders safely. Windows cannot.
         """
-        self._path, self._what = path, what
+        if not HAS_DESCRIPTORS:
+            raise SetupError(f"{what}: this system has no directory descriptors", "use an object store")
+        absolute = Path(os.path.abspath(path))
+        self._path, self._what = Path(os.path.realpath(absolute.parent), absolute.name), what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
         """See `BlobStore`. When the call returns, the bytes and the file's name are on disk."""
         del content_type  # files have no content type
         try:
-            await self._run(lambda: self._write(self._path / name, data))
+            await self._run(lambda: self._write(PurePosixPath(name), data))
         except FileNotFoundError:
             raise Unavailable(f"{self._what} {self._path}: another program removed one of its folders") from None
 
     async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
         """See `BlobStore`."""
         try:
-            return await self._run(lambda: _read(self._path / name, limit_bytes))
+            return await self._run(lambda: self._read(PurePosixPath(name), limit_bytes))
         except FileNotFoundError:
             return None
 
     async def head(self, name: str) -> BlobHead | None:
         """See `BlobStore`."""
         try:
-            return BlobHead((await self._run((self._path / name).stat)).st_size)
+            return BlobHead(await self._run(lambda: self._size(PurePosixPath(name))))
         except FileNotFoundError:
             return None
 
     async def names(self, folder: str) -> list[str]:
-        """See `BlobStore`. Subfolders are not listed."""
+        """See `BlobStore`. Subfolders and symbolic links are not listed."""
         try:
-            found = await self._run(
-                lambda: [entry.name for entry in os.scandir(self._path / folder) if entry.is_file()]
-            )
+            found = await self._run(lambda: self._listed(PurePosixPath(folder)))
         except FileNotFoundError:
             return []
         return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
@@ -76,21 +89,129 @@ class Folder:
     async def delete(self, name: str) -> None:
         """See `BlobStore`. When the call returns, the deletion is durable."""
         with suppress(FileNotFoundError):
-            await self._run(lambda: _delete(self._path / name))
+            await self._run(lambda: self._delete(PurePosixPath(name)))
 
     async def clear(self, folder: str) -> None:
         """See `BlobStore`. Partial files of killed processes are deleted too."""
         with suppress(FileNotFoundError):
-            await self._run(lambda: _clear(self._path / folder))
+            await self._run(lambda: self._clear(PurePosixPath(folder)))
 
-    def _write(self, place: Path, data: bytes) -> None:
-        inner = place.relative_to(self._path).parents  # the innermost folder first, the store's directory last
-        folders = [self._path / folder for folder in inner]
-        if not (place.is_file() and place.stat().st_size == len(data)):
-            _write_and_rename(self._what, place, data, folders)
-        # This is also needed if the file existed: its writer may have been killed before the name was on disk.
-        for folder in folders:
-            _sync(folder)
+    # --- in a thread ----------------------------------------------------------------------------------------------
+
+    def _write(self, name: PurePosixPath, data: bytes) -> None:
+        with self._entered(name.parent, create=True) as folders:
+            try:
+                is_stored = _size_at(folders[-1], name.name) == len(data)
+            except FileNotFoundError:
+                is_stored = False
+            if not is_stored:  # this also replaces a link or a pipe of this name
+                _write_and_rename(folders[-1], name.name, data)
+            # This is also needed if the file existed: its writer may have been killed before the name was on disk.
+            for folder in reversed(folders):
+                os.fsync(folder)
+
+    def _read(self, name: PurePosixPath, limit_bytes: int | None) -> bytes:
+        with self._entered(name.parent) as folders, os.fdopen(self._open(folders[-1], name), "rb") as file:
+            if limit_bytes is not None and (size := os.fstat(file.fileno()).st_size) > limit_bytes:
+                raise MessageTooLarge(size, limit_bytes)
+            return file.read()
+
+    def _size(self, name: PurePosixPath) -> int:
+        with self._entered(name.parent) as folders:
+            size = _size_at(folders[-1], name.name)
+        if size is None:
+            raise self._unsafe(self._path / name, "is no regular file", "remove it")
+        return size
+
+    def _listed(self, folder: PurePosixPath) -> list[str]:
+        with self._entered(folder) as folders, os.scandir(folders[-1]) as entries:
+            return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+
+    def _delete(self, name: PurePosixPath) -> None:
+        with self._entered(name.parent) as folders:
+            os.unlink(name.name, dir_fd=folders[-1])
+            os.fsync(folders[-1])
+
+    def _clear(self, folder: PurePosixPath) -> None:
+        with self._entered(folder) as folders:
+            with os.scandir(folders[-1]) as entries:
+                names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folders[-1])
+            os.fsync(folders[-1])
+
+    def _open(self, folder: int, name: PurePosixPath) -> int:
+        """Open a blob to read it."""
+        try:
+            file = os.open(name.name, os.O_RDONLY | FILE, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._unsafe(self._path / name, "is a symbolic link", "remove it") from None
+            raise
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+        raise self._unsafe(self._path / name, "is no regular file", "remove it")
+
+    @contextmanager
+    def _entered(self, folder: PurePosixPath, *, create: bool = False) -> Generator[Sequence[int], None, None]:
+        """Open the store's directory and the folders down to `folder`, and give their descriptors, the outermost first.
+
+        Raises:
+            FileNotFoundError: a folder is missing, and `create` is False.
+            DirectoryNotCreated: the store's directory cannot be created.
+            DirectoryNotOwned: as the class says.
+            OSError: a folder cannot be opened.
+        """
+        with ExitStack() as stack:
+            at = self._way_in(stack, create=create)
+            folders: list[int] = []
+            place = self._path
+            for part in (self._path.name or ".", *folder.parts):
+                place = place / part if folders else place
+                try:
+                    at = _below(stack, at, part, READ, 0o700 if create else None)
+                except OSError as error:
+                    self._explain(error, at, part, place, create=create and not folders)
+                    raise
+                self._check(at, place)
+                folders.append(at)
+            yield folders
+
+    def _way_in(self, stack: ExitStack, *, create: bool) -> int:
+        """Return the descriptor of the folder that holds the store's directory. Create it if `create` is set."""
+        parent = self._path.parent
+        place, at = Path(parent.anchor), os.open(parent.anchor, PASS)
+        stack.callback(os.close, at)
+        for part in parent.parts[1:]:
+            place /= part
+            try:
+                at = _below(stack, at, part, PASS, 0o777 if create else None)
+            except OSError as error:
+                self._explain(error, at, part, place, create=create)
+                raise
+        return at
+
+    def _explain(self, error: OSError, parent: int, part: str, place: Path, *, create: bool) -> None:
+        """Raise the error of the bus that tells why a folder cannot be opened, if there is one."""
+        if error.errno in _LINK and stat.S_ISLNK(os.stat(part, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise self._unsafe(place, "is a symbolic link", "name the folder that it leads to, or remove it") from None
+        if create and error.errno not in FULL:
+            raise DirectoryNotCreated(self._what, self._path, error.strerror or type(error).__name__) from None
+
+    def _check(self, folder: int, place: Path) -> None:
+        """Raise DirectoryNotOwned if another user could have changed what is in an open folder."""
+        facts, user = os.fstat(folder), os.geteuid()
+        if facts.st_uid not in {user, 0}:
+            fault = f"belongs to user {facts.st_uid}, this is user {user}"
+            raise self._unsafe(place, fault, "choose another directory, or change its owner")
+        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            fault = f"has mode {stat.S_IMODE(facts.st_mode):04o}, so other users may write to it"
+            raise self._unsafe(place, fault, "run `chmod go-w` on it, or name a folder in it, which is then created")
+
+    def _unsafe(self, place: Path, fault: str, remedy: str) -> DirectoryNotOwned:
+        return DirectoryNotOwned(place, fault, what=self._what, remedy=remedy)
 
     async def _run(self, step: Callable[[], T]) -> T:
         try:
@@ -101,53 +222,36 @@ class Folder:
             raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
 
 
-def _write_and_rename(what: str, place: Path, data: bytes, folders: Sequence[Path]) -> None:
-    for folder in reversed(folders):
-        is_root = folder is folders[-1]
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True, parents=is_root)
-        except OSError as error:
-            if not is_root or error.errno in FULL:
-                raise
-            raise DirectoryNotCreated(what, folder, error.strerror or type(error).__name__) from None
-    part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
+def _below(stack: ExitStack, parent: int, part: str, flags: int, mode: int | None) -> int:
+    """Open a folder below another for the length of `stack`. If it is missing, create it with `mode`, unless None."""
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)  # a concurrent writer has written the same bytes
+        folder = os.open(part, flags, dir_fd=parent)
+    except FileNotFoundError:
+        if mode is None:
+            raise
+        with suppress(FileExistsError):  # created meanwhile
+            os.mkdir(part, mode, dir_fd=parent)
+        folder = os.open(part, flags, dir_fd=parent)
+    stack.callback(os.close, folder)
+    return folder
+
+
+def _size_at(folder: int, name: str) -> int | None:
+    """Return the size of a file; None if it is no regular file, such as a link. Raise FileNotFoundError if missing."""
+    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def _write_and_rename(folder: int, name: str, data: bytes) -> None:
+    part = f"{name[:100]}.{token_hex(8)}{_PART}"
+    try:
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=folder)
+        with os.fdopen(file, "wb") as writer:
+            writer.write(data)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # a concurrent writer has written the same bytes
     except BaseException:
         with suppress(OSError):
-            part.unlink()
+            os.unlink(part, dir_fd=folder)
         raise
-
-
-def _read(place: Path, limit_bytes: int | None) -> bytes:
-    with place.open("rb") as file:
-        if limit_bytes is not None and (size := os.fstat(file.fileno()).st_size) > limit_bytes:
-            raise MessageTooLarge(size, limit_bytes)
-        return file.read()
-
-
-def _delete(place: Path) -> None:
-    place.unlink()
-    _sync(place.parent)
-
-
-def _clear(folder: Path) -> None:
-    for entry in list(os.scandir(folder)):
-        if not entry.is_dir(follow_symlinks=False):
-            Path(entry).unlink(missing_ok=True)
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    """Flush a folder's entries to disk. Windows has no such call and does not need it."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@
 | ns:{b}:live | stream | index of live deltas: one entry for each `preview` | capped; expires |
 | ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see below | after a day of silence |
 | ns:media:<sha256> | string | media by content, shared by all sessions | by erase, on request |
+| ns:media:sizes | hash | SHA-256 of stored media -> bytes; `:bytes` is their sum | with the media |
 
 The head is a single hash, because every append reads and writes most of its fields:
 
@@ -86,6 +87,7 @@ __all__ = (
     "ALL_BYTES",
     "BUCKETS",
     "DEFAULT_AGENT",
+    "DEFAULT_NAMESPACE",
     "AgentBucket",
     "Keys",
     "bucket_of",
@@ -104,6 +106,9 @@ BUCKETS = 64
 
 ALL_BYTES = ":bytes"
 """The field of a bucket's sessions hash that counts the bytes of all sessions. No session id contains a colon."""
+
+DEFAULT_NAMESPACE = "lanebus"
+"""The namespace of a bus that names none."""
 
 DEFAULT_AGENT = "agent"
 """The agent of sessions that were published to without the name of an agent, if the namespace has no other default."""
@@ -199,7 +204,7 @@ class AgentBucket(NamedTuple):
 class Keys:
     """Builds the names of all keys of one namespace. The module's docstring describes what each key holds."""
 
-    def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
+    def __init__(self, namespace: str = DEFAULT_NAMESPACE, buckets: int = BUCKETS) -> None:
         """
         Args:
             namespace: the prefix of all keys.
@@ -259,6 +264,10 @@ class Keys:
     def media(self, sha256: str) -> str:
         """Return the key of stored media. The key is in no bucket, because sessions share media."""
         return f"{self.namespace}:media:{sha256}"
+
+    def media_sizes(self) -> str:
+        """Return the key of the hash with the sizes of all stored media, in any store."""
+        return f"{self.namespace}:media:sizes"
 
     def index(self, bucket: int) -> str:
         """Return the key of a bucket's stream of change notices."""

@@ -36,6 +36,7 @@ MENU: dict[str, dict[str, str]] = {
         "Test your agent": "how-to/test-your-agent.md",
         "Give users their own access": "how-to/access.md",
         "Deploy on one server": "how-to/one-server.md",
+        "Secure your server": "how-to/secure-server.md",
         "Run on a cluster": "how-to/cluster.md",
         "Run with Sentinel": "how-to/sentinel.md",
         "Monitor workers": "how-to/monitor-workers.md",

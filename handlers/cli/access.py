@@ -4,9 +4,10 @@ A command calls `on_bus` or `on_session` to run one coroutine function. Coroutin
 """
 
 import asyncio
+import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from math import inf
 from typing import TypeVar
 
@@ -35,7 +36,8 @@ HINT_SECONDS = 3.0
 """seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
 WARNS = frozenset({"demo", "doctor", "serve", "verify", "worker"})
-"""the commands that warn if the server may lose acknowledged messages. They run long or check the server; the other
+"""the commands that warn if the server may lose acknowledged messages, has known security holes, or is reached
+without encryption. They run long or check the server; the other
 commands would repeat the warning at every call"""
 
 WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
@@ -74,11 +76,23 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
 
 @contextmanager
 def _warnings_of_server() -> Generator[None]:
-    """In this block, ignore warnings of the server's durability if the command is not in `WARNS`."""
+    """In this block, ignore warnings of the server if the command is not in `WARNS`. If it is, and logs to no handler,
+    print them."""
     context = click.get_current_context(silent=True)
-    with warnings.catch_warnings():
-        if context is not None and context.command.name not in WARNS:
+    is_ignored = context is not None and context.command.name not in WARNS
+
+    def refuse_or_print(record: logging.LogRecord) -> bool:
+        if not is_ignored and not logging.getLogger(record.name).hasHandlers():
+            tell(f"warning: {record.getMessage()}")
+            return False
+        return not is_ignored
+
+    with warnings.catch_warnings(), ExitStack() as stack:
+        if is_ignored:
             warnings.simplefilter("ignore", DurabilityWarning)
+        for name in ("lanebus.bus.servers.advisories", "lanebus.bus.servers.transport"):
+            logging.getLogger(name).addFilter(refuse_or_print)
+            stack.callback(logging.getLogger(name).removeFilter, refuse_or_print)
         yield
 
 

@@ -42,6 +42,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "convert": "Convert messages between the formats of several systems.",
     },
     "Maintain": {
+        "acl": "Print users for the access list of your server.",
         "doctor": "Look for what loses messages or makes commands fail.",
         "verify": "Check that stored sessions are complete and undamaged.",
         "replay": "Recompute projections, and compare them with the stored ones.",

@@ -31,6 +31,8 @@ class UiBounds:
     response."""
     page_entries: int = 1_000
     """maximum number of entries in one response of `Api.entries`"""
+    media_bytes: int = 16_777_216
+    """maximum number of bytes of stored media in one response; larger media are refused"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
     turns: int = 200

@@ -28,6 +28,7 @@ from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.gate import Gate
+from lanebus.handlers.ui.media import stored_media
 from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer, envelope_json
@@ -68,6 +69,7 @@ class Api:
             Route("/api/sessions", self.sessions),
             Route(session, self.head),
             Route(f"{session}/entries", self.entries),
+            Route(session + "/entries/{position:int}/media/{sha256}", self.media),
             Route(f"{session}/events", self.events),
             posted(f"{session}/messages", self.post_message),
             posted(f"{session}/commands", self.post_command),
@@ -144,6 +146,16 @@ class Api:
             last = min(_cursor(until).position, last)
         found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last, lanes=lanes)]
         return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
+
+    async def media(self, request: Request) -> Response:
+        """Return stored media that the entry at `position` refers to, by their SHA-256. 404 if it refers to none such.
+
+        Media over `UiBounds.media_bytes` are refused with 413.
+        """
+        session = self._session(request)
+        await self._gate.require(request, "read.media", session=session.id, lanes=(Lane.LLM,))
+        position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
+        return await stored_media(session, position, sha256, limit_bytes=self._bounds.media_bytes)
 
     async def events(self, request: Request) -> Response:
         """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""

@@ -1,6 +1,7 @@
 """An erased session leaves a tombstone, and calls to it raise, on every server."""
 
 import hashlib
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from lanebus import (
     START,
     AssistantMessage,
+    Bounds,
     Bus,
     Cursor,
     Delta,
@@ -25,13 +27,14 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.bus.errors import Refused
+from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.log.log import Log
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.retention.erase import erase
 from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
 from lanebus.bus.wire.keys import Keys
-from lanebus.errors import EraseRefused, MediaMissing, SessionErased
+from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia
 from tests.support.log.groups import take_one
 from tests.support.log.said import read, said, told, words
@@ -105,7 +108,7 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnySer
         assert owned(server, "s") == ["head"]
         assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
         keys, bucket = Keys(), Keys().bucket("s")
-        for name in (keys.index(bucket), keys.wake_ups(bucket)):
+        for name in (keys.index(bucket), keys.wake_ups(bucket), keys.live_index(bucket)):
             assert "'s', 's'" not in str(server.do("XRANGE", name, "-", "+"))
         for name in (keys.order(bucket, "agent"), keys.due(bucket, "agent", "workers")):
             assert server.do("ZSCORE", name, "s") is None
@@ -121,23 +124,103 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnySer
         assert sum(int(str(field or 0)) for field in fields) == counted
 
 
-async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealServer) -> None:
-    process.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
+def is_in_file(server: RealServer) -> bool:
+    """Return whether a file of the server contains the canary. Call `slow_rewrites` first, or files are compressed."""
+    return any(CANARY.encode() in path.read_bytes() for path in server.directory.rglob("*") if path.is_file())
 
-    def is_in_file() -> bool:
-        return any(CANARY.encode() in path.read_bytes() for path in process.directory.rglob("*") if path.is_file())
 
-    def is_at_rest() -> bool:
-        info = str(process.do("INFO", "persistence"))
-        return "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info
+def slow_rewrites(server: RealServer, seconds: float) -> None:
+    """Make the server take this long for each key when it rewrites its file, and write the file as text."""
+    server.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")
+    server.do("CONFIG", "SET", "rdb-key-save-delay", str(int(seconds * 1e6)))
 
+
+def rewrites(server: RealServer) -> int:
+    """Return the number of rewrites that the server has started."""
+    with server.talk() as say:
+        return int(say.info()["aof_rewrites"])
+
+
+async def test_the_servers_file_has_forgotten_it_when_erase_with_rewrite_returns(process: RealServer) -> None:
+    slow_rewrites(process, 0.02)
     async with process.bus() as bus:
         await leave_traces(bus, process)
+        await bus.session("t").publish(said("x"))
         await bus.session("s").erase()
-        assert is_in_file()
+        assert is_in_file(process)
         await bus.session("s").erase(rewrite=True)
-        await eventually(is_at_rest)
-        assert not is_in_file()
+        assert not is_in_file(process)
+
+
+async def test_erase_waits_for_a_rewrite_that_began_before_it_and_starts_another(process: RealServer) -> None:
+    slow_rewrites(process, 0.02)
+    async with process.bus() as bus:
+        await leave_traces(bus, process)
+        before = rewrites(process)
+        process.do("BGREWRITEAOF")  # it copies the session
+        await bus.session("s").erase(rewrite=True)
+        assert rewrites(process) == before + 2
+        assert not is_in_file(process)
+
+
+async def test_erasures_at_the_same_time_all_return_after_a_rewrite(process: RealServer) -> None:
+    slow_rewrites(process, 0.01)
+    async with process.bus() as bus, shortly():
+        await leave_traces(bus, process)
+        for number in range(5):
+            await bus.session(f"t{number}").publish(said(CANARY))
+        async with anyio.create_task_group() as tasks:
+            for name in ("s", *(f"t{number}" for number in range(5))):
+                tasks.start_soon(partial(bus.session(name).erase, rewrite=True))
+        assert not is_in_file(process)
+
+
+async def test_a_rewrite_that_takes_too_long_raises_and_a_repeat_finishes_it(process: RealServer) -> None:
+    bounds = Bounds(log=LogBounds(rewrite_seconds=0.2, rewrite_pause_seconds=0.01))
+    async with process.bus(bounds=bounds) as bus, process.bus() as patient:
+        await leave_traces(bus, process)
+        slow_rewrites(process, 0.3)
+        with pytest.raises(RewriteUnfinished, match=r"longer than 0\.2 s: erase the session again"):
+            await bus.session("s").erase(rewrite=True)
+        assert traces(process) == []
+        slow_rewrites(process, 0)
+        await patient.session("s").erase(rewrite=True)
+        assert not is_in_file(process)
+
+
+async def test_a_rewrite_that_fails_raises(process: RealServer) -> None:
+    async with process.bus() as bus:
+        await leave_traces(bus, process)
+        (process.directory / "appendonlydir").rename(process.directory / "moved")
+        (process.directory / "appendonlydir").touch()
+        with pytest.raises(RewriteUnfinished, match="it failed, see the server's log"):
+            await bus.session("s").erase(rewrite=True)
+        assert traces(process) == []
+
+
+async def test_rewrite_leaves_a_server_without_a_file_alone(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(said("x"))
+        valkey.do("CONFIG", "SET", "appendonly", "no")
+        before = rewrites(valkey)
+        await bus.session("s").erase(rewrite=True)
+    assert rewrites(valkey) == before
+
+
+@pytest.mark.cluster("each server has a file of its own")
+@pytest.mark.sentinel("the primary has the file")
+async def test_every_primary_has_rewritten_its_file_when_erase_returns(server: AnyServer) -> None:
+    nodes = server.nodes if isinstance(server, RealCluster) else [server]
+    async with server.bus() as bus:
+        await bus.session("s").publish(said(CANARY))
+
+        def started() -> list[object]:
+            return [re.findall(r"aof_rewrites:(\d+)", str(node.do("INFO", "persistence"))) for node in nodes]
+
+        before = started()
+        await bus.session("s").erase(rewrite=True)
+        assert all(now != then for now, then in zip(started(), before, strict=True))
+        assert all("aof_rewrite_in_progress:0" in str(node.do("INFO", "persistence")) for node in nodes)
 
 
 @pytest.fixture

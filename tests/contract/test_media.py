@@ -59,14 +59,14 @@ def in_objects(store: "ObjectStore") -> Place:
     import obstore
 
     async def overwrite(sha256: str, data: bytes) -> None:
-        await obstore.put_async(store, f"sha256/{sha256[:2]}/{sha256}", data)
+        await obstore.put_async(store, f"lanebus/sha256/{sha256[:2]}/{sha256}", data)
 
     return Place(ObjectMedia(store), overwrite)
 
 
 def in_directory(path: Path) -> Place:
     async def overwrite(sha256: str, data: bytes) -> None:
-        await anyio.Path(path / sha256[:2] / sha256[2:4] / sha256).write_bytes(data)
+        await anyio.Path(path / "lanebus" / sha256[:2] / sha256[2:4] / sha256).write_bytes(data)
 
     return Place(DirectoryMedia(path), overwrite)
 
@@ -264,7 +264,7 @@ async def test_files_are_for_their_owner_alone_and_nothing_else_is_left(tmp_path
     root = tmp_path / "deep" / "media"
     store = DirectoryMedia(root)
     await store.put_if_absent(DATA)
-    file = root / SHA256[:2] / SHA256[2:4] / SHA256
+    file = root / "lanebus" / SHA256[:2] / SHA256[2:4] / SHA256
     assert [path for path in root.rglob("*") if path.is_file()] == [file]
     assert file.stat().st_mode & 0o777 == 0o600
     assert {folder.stat().st_mode & 0o777 for folder in (root, file.parent, file.parent.parent)} == {0o700}
@@ -287,7 +287,7 @@ async def test_an_object_carries_its_type_and_is_an_attachment(s3: "S3Store") ->
     store = ObjectMedia(s3)
     await store.put_if_absent(DATA, mime_type="image/png")
     assert await store.head(SHA256) == MediaHead(len(DATA), "image/png")
-    answer = await obstore.get_async(s3, f"sha256/{SHA256[:2]}/{SHA256}")
+    answer = await obstore.get_async(s3, f"lanebus/sha256/{SHA256[:2]}/{SHA256}")
     assert answer.attributes["Content-Disposition"] == "attachment"
 
 

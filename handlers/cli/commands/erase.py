@@ -30,14 +30,16 @@ __all__ = ("command",)
     help="Erase even if forks share its entries, which become unreadable there, or if its archive is missing.",
 )
 @click.option(
-    "--rewrite", is_flag=True, help="Make the server start to rewrite its file, which removes the erased data from it."
+    "--rewrite",
+    is_flag=True,
+    help="Make the server rewrite its file, which removes the erased data from it, and wait until it has.",
 )
 @click.pass_context
 def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, force: bool, rewrite: bool) -> None:
     """Delete everything of a session for good: entries, live deltas, keys, projections and checkpoints. A tombstone
     keeps the session id, which cannot be used again. Repeat the command if it was interrupted.
 
-    The server's file contains the erased data until it is rewritten. Backups are not changed.
+    The server's file contains the erased data until it is rewritten. Replicas and backups are not changed.
 
     \b
     Example: lanebus erase support-42 --yes

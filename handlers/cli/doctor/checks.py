@@ -14,8 +14,9 @@ from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import BusError, Refused, UnsafeServer
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
+from lanebus.bus.servers.transport import transport_risk
 from lanebus.bus.wire.keys import Keys, check_namespace
-from lanebus.handlers.cli.doctor.finding import Finding, error, ok
+from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import check_rights
 from lanebus.handlers.cli.doctor.server import ServerFacts, check_clock, check_server
@@ -59,6 +60,7 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         moments = [cast("Sequence[bytes]", reply) for reply in await pool.call_each("TIME")]
         after = time.time()
         findings += [ok("server", f"{len(moments)} reached, answered in {(after - before) * 1000:.0f} ms")]
+        findings.append(_transport(settings.url))
         findings += await _rights(topology, keys, _user(settings.url))
         infos = await server_infos(pool)
         for info, config in zip(infos, await _settings(pool, len(infos)), strict=True):
@@ -66,6 +68,13 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         findings += await _default_user(pool, infos, keys)
         clocks = {check_clock(before, int(moment[0]) + int(moment[1]) / 1e6, after): None for moment in moments}
         findings += clocks
+
+
+def _transport(url: str | None) -> Finding:
+    risk = transport_risk(url) if url else None
+    return (
+        ok("encryption", "no other machine can read the connection") if risk is None else warning("encryption", *risk)
+    )
 
 
 def _user(url: str | None) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from lanebus.bus.errors import Refused
 from lanebus.bus.servers.connection import Connection
-from lanebus.bus.servers.durability import write_examples
 from lanebus.bus.servers.replies import Argument, Reply
+from lanebus.bus.servers.rights import command_name, read_examples, server_examples, write_examples
 from lanebus.bus.wire.keys import Keys
 from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 
@@ -33,7 +33,7 @@ async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Fi
     first, *replies, _ = await connection.call_many([("MULTI",), *commands, ("DISCARD",)])
     if isinstance(first, Refused):
         return [_unknown(first)]
-    refused = [_name(command) for command, reply in zip(commands, replies, strict=True) if _is_forbidden(reply)]
+    refused = [command_name(command) for command, reply in zip(commands, replies, strict=True) if _is_forbidden(reply)]
     if not refused:
         return [ok("rights", f"the user may run the {len(commands)} commands that the bus needs")]
     names = sorted(set(refused))
@@ -45,59 +45,14 @@ async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Fi
 def needed_commands(keys: Keys) -> Sequence[tuple[Argument, ...]]:
     """Return an example of each command that the bus sends or that its scripts call. All keys are in bucket 0."""
     key = keys.sessions(0)
-    return (
-        *_reads(key),
-        *write_examples(key),
-        ("PEXPIRE", key, 1),
-        ("EVAL", "return 1", 1, key),
-        ("EVALSHA", 40 * "0", 1, key),
-        ("SCRIPT", "LOAD", "return 1"),
-        ("CLIENT", "ID"),
-        ("CLIENT", "UNBLOCK", 0),
-        ("INFO",),
-        ("PING",),
-        ("SCAN", 0),
-        ("TIME",),
-    )
-
-
-def _reads(key: str) -> Sequence[tuple[Argument, ...]]:
-    return (
-        ("EXISTS", key),
-        ("GET", key),
-        ("HGET", key, "f"),
-        ("HGETALL", key),
-        ("HKEYS", key),
-        ("HLEN", key),
-        ("HMGET", key, "f"),
-        ("HSCAN", key, 0),
-        ("STRLEN", key),
-        ("XINFO", "STREAM", key),
-        ("XLEN", key),
-        ("XRANGE", key, "-", "+"),
-        ("XREAD", "STREAMS", key, "0"),
-        ("XREVRANGE", key, "+", "-"),
-        ("ZCARD", key),
-        ("ZCOUNT", key, "0", "1"),
-        ("ZRANGE", key, 0, 1),
-        ("ZRANGEBYSCORE", key, "0", "1"),
-        ("ZSCORE", key, "m"),
-    )
+    return *read_examples(key), *write_examples(key), *server_examples(key)
 
 
 def _is_forbidden(reply: Reply | Refused) -> bool:
     return isinstance(reply, Refused) and reply.code == "NOPERM"
 
 
-def _name(command: Sequence[Argument]) -> str:
-    """Return the name as access lists write it, with its subcommand."""
-    first = str(command[0]).lower()
-    return f"{first}|{str(command[1]).lower()}" if first in _WITH_SUBCOMMANDS else first
-
-
 _SAVE = "ACL SAVE, or CONFIG REWRITE if users are in the server's file"
-
-_WITH_SUBCOMMANDS = frozenset({"client", "script", "xgroup", "xinfo"})
 
 
 def _unknown(refusal: Refused) -> Finding:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from lanebus.bus.servers.advisories import known_holes
 from lanebus.bus.servers.durability import ServerVersion
 from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 
@@ -24,7 +25,9 @@ def check_server(facts: ServerFacts) -> list[Finding]:
     version = ServerVersion.of(info)
     if version.name == "Redis" and version.number < (7, 0):
         return [error("server", f"{version} is too old", "use Valkey 8 or Redis 7.0, or newer")]
-    return [ok("server", str(version)), *_file(version, facts), _memory(info), _replicas(info, facts.settings)]
+    holes = [warning("security", *hole) for hole in known_holes(version)]
+    holes = holes or [ok("security", "no security hole of this version is known to lanebus")]
+    return [ok("server", str(version)), *holes, *_file(version, facts), _memory(info), _replicas(info, facts.settings)]
 
 
 def check_clock(before: float, server: float, after: float, *, allowed: float = 1.0) -> Finding:

@@ -366,6 +366,42 @@ def aof(data_dir: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("kind", ["pipe", "full pipe", "link", "device", "folder"])
+async def test_a_log_that_is_no_regular_file_does_not_hang_the_server_or_its_keeper(data_dir: Path, kind: str) -> None:
+    data_dir.mkdir(mode=0o700)
+    log, reader, foreign = data_dir / keeper.LOG, -1, data_dir.parent / "foreign"
+    foreign.touch()
+    match kind:
+        case "link":
+            log.symlink_to(foreign)
+        case "device":
+            if not IS_ROOT:
+                log.symlink_to("/dev/full")
+            else:
+                os.mknod(log, stat.S_IFCHR | 0o600, os.makedev(1, 7))
+        case "folder":
+            log.mkdir()
+        case _:
+            os.mkfifo(log)
+    if kind == "full pipe":
+        reader = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(reader, bytes(65536))
+    try:
+        async with shortly():
+            for times in (1, 2):
+                async with open_server(data_dir):
+                    await count_up(data_dir, 1)
+                    assert counted(data_dir) == times
+                await wait_ended(data_dir)
+    finally:
+        if reader >= 0:
+            os.close(reader)
+    assert not stat.S_ISREG(log.lstat().st_mode)
+    assert foreign.read_bytes() == b""
+
+
 # --- what cannot be opened -----------------------------------------------------------------------------------------
 
 

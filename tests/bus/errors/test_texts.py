@@ -30,6 +30,7 @@ from lanebus.bus.errors import (
     OverLimit,
     PreviewFull,
     Refused,
+    RewriteUnfinished,
     ServerInUse,
     SessionClosed,
     SessionErased,
@@ -69,6 +70,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (OutcomeUnknown("s", 1.0, is_forgotten=True), "publish again with the same key"),
     (Refused("OOM"), "raise maxmemory"),
     (LoginRefused(), "correct it there"),
+    (RewriteUnfinished("it failed"), "erase the session again with rewrite"),
     (ServerInUse(Path("/d"), (7,)), "end the processes that use it"),
 ]
 

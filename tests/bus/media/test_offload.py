@@ -220,7 +220,7 @@ async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(one: Real
         assert await images(session) == [reference(), media(SMALL), reference()]
         assert await session.media.get(reference().sha256 or "") == LARGE
         assert (await session.head()).size_bytes < 2_000
-    keys = one.do("KEYS", "*media*")
+    keys = one.do("KEYS", "*media:[0-9a-f]*")
     assert keys == [f"lanebus:media:{reference().sha256}"]
 
 
@@ -364,4 +364,5 @@ async def test_a_bus_accepts_any_media_store(shared_valkey: RealServer, tmp_path
     async with Bus.open(shared_valkey.url, media=store) as bus:
         await bus.session("s").publish(image())
         assert await store.get(reference().sha256 or "") == LARGE
-    assert shared_valkey.do("KEYS", "*media*") == []
+    assert shared_valkey.do("KEYS", "*media:[0-9a-f]*") == []
+    assert shared_valkey.do("HGET", "lanebus:media:sizes", ":bytes") == str(len(LARGE))

@@ -118,7 +118,7 @@ async def test_missing_and_damaged_media_stay_unresolved(caplog: pytest.LogCaptu
 
     store = await stored(PNG)
     damaged = reference(PDF)
-    await obstore.put_async(store.objects, f"sha256/{(damaged.sha256 or '')[:2]}/{damaged.sha256}", b"other")
+    await obstore.put_async(store.objects, f"lanebus/sha256/{(damaged.sha256 or '')[:2]}/{damaged.sha256}", b"other")
     messages = [UserMessage.of(image(reference(PNG)), image(damaged), image(reference(b"never put")))]
     assert [*await resolve_media(messages, store)] == [reference(PNG).sha256]
     assert "damaged" in caplog.text

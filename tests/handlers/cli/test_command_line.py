@@ -62,6 +62,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "help": (["exit-codes"], 0, "Ended by Ctrl-C"),
     "completion": (["bash"], 0, "_LANEBUS_COMPLETE"),
     "config": (["show"], 0, '"setting":"worker.group"'),
+    "acl": ([], 0, "ACL SETUSER lanebus-bus on"),
     "doctor": ([], 0, '"check":"rights"'),
     "sessions": ([], 0, '"session":"s"'),
     "tail": (["s"], 0, '"position":1'),

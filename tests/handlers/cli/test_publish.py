@@ -113,7 +113,7 @@ def test_large_media_are_stored_in_the_named_store(lanebus: CommandLine, tmp_pat
     assert lanebus("publish", "s", "--json", stdin=line, env={"LANEBUS_MEDIA": str(tmp_path / "other")}).code == 0
     sha256 = hashlib.sha256(data).hexdigest()
     for folder in ("media", "other"):
-        assert (tmp_path / folder / sha256[:2] / sha256[2:4] / sha256).read_bytes() == data
+        assert (tmp_path / folder / "lanebus" / sha256[:2] / sha256[2:4] / sha256).read_bytes() == data
     assert sha256 in lanebus("tail", "s").out
     answer = lanebus("publish", "s", "a", "--media", "nowhere://x")
     assert answer.code == 2

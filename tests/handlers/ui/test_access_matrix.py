@@ -1,5 +1,6 @@
 """Who may do what: each principal in each session on each route, command and stream. Only the allowed cells answer."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.routes import Api
-from lanebus.messages import TurnId, UserMessage
+from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 
 __all__ = ()
@@ -48,6 +49,7 @@ SENDS: Cells = {PAGE: SESSIONS, WRITER: ("team-a",)}
 ONLY_PAGE: Cells = {PAGE: SESSIONS}
 
 PATH = "/api/sessions/{session}"
+MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
@@ -55,6 +57,7 @@ READS: dict[str, Cells] = {
     f"{PATH}/entries": READS_A_LANE,
     f"{PATH}/events": READS_A_LANE,
     f"{PATH}/status": READS_A_LANE,
+    MEDIA: READS_BOTH_LANES,
     f"{PATH}/turns": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
 }
@@ -88,6 +91,18 @@ def extension_canary(session: str) -> str:
     return f"CANARY-EXT-{session}-"
 
 
+def picture(session: str) -> bytes:
+    """Return media that are too large for an entry, with the canary of the LLM lane."""
+    return b"\x89PNG\r\n\x1a\n" + llm_canary(session).encode() + bytes(60_000)
+
+
+def address(path: str, session: str) -> str:
+    """Return the path of a route for a session, and for its media if the route is of media."""
+    if path == MEDIA:
+        return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
+    return path.format(session=session)
+
+
 async def fill(bus: Bus, name: str) -> None:
     """Publish the canaries of both lanes wherever a message has a text."""
     llm, turn = llm_canary(name), TurnId(loop_id=f"{name}.main.1", turn_index=0)
@@ -100,6 +115,7 @@ async def fill(bus: Bus, name: str) -> None:
         ToolResultMessage(tool_call_id="c0", tool_name=llm, content=(TextBlock(text=llm),), turn_id=turn),
         ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
         ExtensionMessage.of("progress", {"text": extension_canary(name)}),
+        UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
     )
 
 
@@ -201,9 +217,9 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if path.endswith("/events"):
                         state, content = await read_stream(bus, client, session)
                     else:
-                        reply = await client.get(path.format(session=session))
+                        reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
-                        head = await client.head(path.format(session=session))
+                        head = await client.head(address(path, session))
                         assert found(head) == state
                     heard[who] += content
                     if state != expected(who, session, allowed):
@@ -238,11 +254,11 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
         steer = {"command": "steer", "text": "left"}
         assert (await clients[PAGE].post("/api/sessions/team-a/commands", json=steer)).status_code == 201
         session = bus.session("team-a")
-        users = [e.message async for e in session.read(after="7-0", lanes={Lane.LLM})]
+        users = [e.message async for e in session.read(after="8-0", lanes={Lane.LLM})]
         assert [isinstance(m, UserMessage) and (m.metadata or {}).get("lanebus.by") for m in users] == [
             *(WRITER, WRITER, PAGE)
         ]
-        controls = [e.message async for e in session.read(after="7-0", kinds={"control.*"}, lanes={Lane.EXTENSION})]
+        controls = [e.message async for e in session.read(after="8-0", kinds={"control.*"}, lanes={Lane.EXTENSION})]
         senders = [m.data.get("by") for m in controls if isinstance(m, ExtensionMessage) and isinstance(m.data, dict)]
         assert senders == [WRITER, PAGE]
         for path, body in (

@@ -139,7 +139,7 @@ def test_each_branch_of_errors_has_its_http_status(error: BusError, status: int)
 
 # --- requests -----------------------------------------------------------------------------------------------------
 
-SESSION_ROUTES = ["", "/entries", "/events", "/status", "/turns", "/usage"]
+SESSION_ROUTES = ["", "/entries", f"/entries/1/media/{'0' * 64}", "/events", "/status", "/turns", "/usage"]
 
 
 async def test_an_invalid_session_id_is_refused_on_every_route() -> None:

@@ -23,7 +23,7 @@ from lanebus.bus.embedded.launcher import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 
-__all__ = ("RealCluster", "RealSentinel", "real_cluster", "real_sentinel", "wait_until")
+__all__ = ("RealCluster", "RealSentinel", "at_free_port", "real_cluster", "real_sentinel", "wait_until")
 
 SLOTS = 16_384
 SERVICE = "lanebus"
@@ -46,7 +46,8 @@ class RealCluster:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
+        login = {node.login(namespace) for node in self.nodes}.pop()
+        return Bus.open(self.url.replace("://", f"://{login}"), namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -139,7 +140,8 @@ class RealSentinel:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
+        login = {server.login(namespace) for server in self.servers.values()}.pop()
+        return Bus.open(self.url.replace("://", f"://{login}"), namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -170,11 +172,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None
 
 
 @contextmanager
-def real_cluster(count: int = 3, *, options: Sequence[str] = ()) -> Generator[RealCluster, None, None]:
-    """Start a cluster of Valkey servers, with additional command-line options."""
+def real_cluster(
+    count: int = 3, *, options: Sequence[str] = (), binary: Path | None = None, port_option: str = "--port"
+) -> Generator[RealCluster, None, None]:
+    """Start a cluster of servers, by default of Valkey, with additional command-line options."""
     with ExitStack() as stack:
         settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", *options)
-        found = RealCluster([stack.enter_context(_at_free_port(*settings)) for _ in range(count)])
+        nodes = (at_free_port(*settings, binary=binary, port_option=port_option) for _ in range(count))
+        found = RealCluster([stack.enter_context(node) for node in nodes])
         for index, node in enumerate(found.nodes):
             first, last = SLOTS * index // count, SLOTS * (index + 1) // count - 1
             node.do("CLUSTER", "ADDSLOTSRANGE", str(first), str(last))
@@ -195,8 +200,8 @@ def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, Non
     """Start a primary with its replica and Sentinel, from the embedded server's binary."""
     with ExitStack() as stack:
         settings = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *options)
-        primary, port = stack.enter_context(_at_free_port(*settings))
-        replica, other = stack.enter_context(_at_free_port(*settings, "--replicaof", f"127.0.0.1 {port}"))
+        primary, port = stack.enter_context(at_free_port(*settings))
+        replica, other = stack.enter_context(at_free_port(*settings, "--replicaof", f"127.0.0.1 {port}"))
         wait_until(lambda: "state=online" in str(primary.do("INFO", "replication")))
         sentinel = stack.enter_context(_sentinel(port))
         found = RealSentinel([(primary, port), (replica, other)], sentinel)
@@ -205,14 +210,22 @@ def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, Non
 
 
 @contextmanager
-def _at_free_port(*options: str) -> Generator[tuple[RealServer, int], None, None]:
-    """Start a server on a free port. If another program takes the port first, try another port."""
+def at_free_port(
+    *options: str, binary: Path | None = None, port_option: str = "--port"
+) -> Generator[tuple[RealServer, int], None, None]:
+    """Start a server on a free port. If another program takes the port first, try another port.
+
+    Args:
+        options: additional command-line options.
+        binary: the server's program. None means the embedded server's.
+        port_option: the option that takes the port; "--tls-port" for a port with TLS.
+    """
     for _ in range(30):
         port = _PORTS.randrange(20_000, 30_000, 2)  # below the ports that the kernel assigns by itself
-        places = ("--port", str(port), "--bind", "127.0.0.1", "--cluster-port", str(port + 1))
+        places = (port_option, str(port), "--bind", "127.0.0.1", "--cluster-port", str(port + 1))
         with ExitStack() as stack:
             try:
-                server = stack.enter_context(real_server(find_binary(), *places, *options))
+                server = stack.enter_context(real_server(binary or find_binary(), *places, *options))
             except AssertionError:
                 continue
             yield server, port

@@ -15,6 +15,8 @@ is a fault.
 A mark says why the test can come out differently on that kind; it may also stand on a class or a module. `-m cluster`
 selects the variants on a cluster, and the tests that have a cluster of their own; `-m sentinel` likewise.
 
+Buses log in as the user that `lanebus acl` prints for their namespace, so a missing right fails a test.
+
 Each process of tests starts a server once, when a test first asks for it, and empties it before each test. Tests may
 write, delete and empty it. Tests that kill, pause or configure a server start their own: see real.py and clusters.py.
 """
@@ -58,7 +60,9 @@ class Shared:
     def as_it_is(self, kind: str) -> RealServer | RealCluster | RealSentinel:
         """Return the server of a kind, with the data that other tests left on it."""
         if kind not in self._started:
-            self._started[kind] = self._start(kind)
+            started = self._started[kind] = self._start(kind)
+            for node in [*started.servers.values()] if isinstance(started, RealSentinel) else _nodes(started):
+                node.is_restricted = True
         return self._started[kind]
 
     def close(self) -> None:

@@ -25,12 +25,14 @@ from contextlib import (
 from functools import cache
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 import anyio
 import pytest
 
 from lanebus import Bounds, Bus
 from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.servers.rights import acl_users
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
 
@@ -125,10 +127,27 @@ class RealServer:
         self.socket = directory / "s"
         self._process: subprocess.Popen[bytes] | None = None
         self.bounds: Bounds | None = None
+        self.is_restricted = False
+        """whether `bus` logs in as the user of `lanebus acl` that has only the rights that a bus needs"""
+        self._users: set[str] = set()
 
     @property
     def url(self) -> str:
         return f"unix://{self.socket}"
+
+    def login(self, namespace: str) -> str:
+        """Create the user for a bus in a namespace, if the server is restricted. Return the `user:password@` of a URL.
+
+        Redis shows its settings too, or the bus would warn that it cannot see whether the server loads a torn file.
+        """
+        if not self.is_restricted or not namespace:
+            return ""
+        user = acl_users(namespace)[1]
+        if user.name not in self._users:
+            more = ["+config|get"] if self.binary.name == "redis-server" else []
+            self.do("ACL", "SETUSER", user.name, *user.rules, *more, ">secret")
+            self._users.add(user.name)
+        return f"{quote(user.name, safe='')}:secret@"
 
     @property
     def pid(self) -> int:
@@ -201,7 +220,8 @@ class RealServer:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """Open a bus on this server."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
+        url = self.url.replace("://", f"://{self.login(namespace)}")
+        return Bus.open(url, namespace=namespace, bounds=bounds or self.bounds)
 
 
 @contextmanager

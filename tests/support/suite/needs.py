@@ -19,6 +19,7 @@ __all__ = ("FIXTURES", "HOW", "find")
 
 HOW = {
     "redis-server": "Debian: apt-get install redis-server",
+    "openssl": "Debian: apt-get install openssl",
     "chromium": "Debian: apt-get install chromium",
     "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
