@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from lanebus.bus.errors import require_count
 from lanebus.bus.groups.agents import (
     AgentStatus,
     read_agents,
@@ -65,6 +66,7 @@ async def unfetched_work(self: HasLog, limit: int = 20) -> tuple[AgentWork, ...]
     Raises:
         Unavailable: the server cannot be reached.
     """
+    require_count("limit", limit, least=1)
     return await read_unfetched_work(self.log, limit)
 
 

@@ -24,10 +24,13 @@ class Opening(AbstractAsyncContextManager[T_co], Generic[T_co]):
             block: opens and closes the resource.
             call: the call that made this object, for the error, such as "Bus.open()".
         """
-        self._block, self._call = block, call
+        self._block, self._call, self._is_entered = block, call, False
 
     async def __aenter__(self) -> T_co:
-        """Open the resource."""
+        """Open the resource. Raises NotEntered if this object was entered before."""
+        if self._is_entered:
+            raise NotEntered(self._call, "entered twice")
+        self._is_entered = True
         return await self._block.__aenter__()
 
     async def __aexit__(

@@ -2,9 +2,9 @@
 
 from lanebus.handlers.agent.ask import ask
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
+from lanebus.handlers.agent.command_answer import answered
 from lanebus.handlers.agent.commands import (
     abort,
-    answered,
     approve,
     deny,
     follow_up,
@@ -20,6 +20,7 @@ from lanebus.handlers.agent.errors import (
     AgentNotFound,
     AnswerTimeout,
     ApprovalRefused,
+    ChildTaken,
     CostUnknown,
     DuplicateAgent,
     DuplicateTool,
@@ -63,6 +64,7 @@ __all__ = (
     "AnswerTimeout",
     "ApprovalRefused",
     "Begun",
+    "ChildTaken",
     "CompactionPolicy",
     "Compactor",
     "CostUnknown",

@@ -40,6 +40,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/agent/turn/request_definition.py:_HASH_LENGTH",
             "handlers/agent/models/provider_model.py:_KEY_LENGTH",
             "handlers/agent/decide/turn_numbers.py:_MOST_DIGITS",
+            "handlers/agent/decide/turn_numbers.py:_MOST_IMPORTED_DIGITS",
             "handlers/codecs/coding_agent/writer.py:_FAR",
             "handlers/codecs/json_object.py:_FAR",
             "handlers/codecs/json_object.py:_LIMIT",

@@ -12,7 +12,14 @@ from lanebus.bus.archive.bounds import ArchiveBounds
 from lanebus.bus.archive.index import archived_segments, extend_archive
 from lanebus.bus.archive.names import SegmentName, Tip, file_of
 from lanebus.bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageTooLarge, SessionErased
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    LogRolledBack,
+    MessageTooLarge,
+    SessionErased,
+    require_methods,
+)
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.page_size import Pager
@@ -104,6 +111,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
+    require_methods("archive", archive, ("tip",), "pass an Archive; `Session.archive` needs none")
     done: Archived = Archived(session=session, position=0)
     target = before - 1 if before is not None else None
     while True:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from lanebus.bus.archive.store import FILE_LIMIT_BYTES, check_name
+from lanebus.bus.errors import require_instance, require_text
 from lanebus.bus.storage.blobs import BlobStore, store_at
 from lanebus.bus.storage.folder import Folder
 from lanebus.bus.storage.objects import Objects, object_store_at
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from obstore.store import ObjectStore
 
 __all__ = ("DirectoryArchive", "ObjectArchive", "archive_store_at")
@@ -57,6 +57,7 @@ class DirectoryArchive(_BlobArchive):
     """
 
     def __init__(self, path: Path) -> None:
+        require_instance("path", path, Path, "pass a pathlib.Path")
         super().__init__(Folder(path, "archive directory"))
 
 
@@ -91,4 +92,5 @@ def archive_store_at(place: str) -> DirectoryArchive | ObjectArchive:
         MissingExtra: `place` is a URL, and the package `obstore` is not installed.
         SetupError: `obstore` does not know this kind of URL.
     """
+    require_text("place", place, is_filled=True)
     return store_at(place, DirectoryArchive, ObjectArchive.from_url)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lanebus.bus.archive.archive import previous_of, require_same_log
 from lanebus.bus.archive.index import archived_segments
 from lanebus.bus.archive.names import SegmentName
-from lanebus.bus.errors import ArchiveDamaged, InvalidArchiveName, LogRolledBack
+from lanebus.bus.errors import ArchiveDamaged, InvalidArchiveName, LogRolledBack, require_methods
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -51,6 +51,7 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
+    require_methods("archive", archive, ("tip",), "pass an Archive; `Session.archive` needs none")
     # The tip is read before the index. So a segment that is archived in between is in the index but not in the chain,
     # which is no problem.
     try:

@@ -14,6 +14,7 @@ __all__ = (
     "require_instance",
     "require_methods",
     "require_seconds",
+    "require_share",
     "require_text",
 )
 
@@ -73,6 +74,12 @@ def require_seconds(name: str, value: object, *, is_positive: bool = False, is_o
     number = None if isinstance(value, bool) or not isinstance(value, int | float) else value
     if number is None or isnan(number) or number < 0 or (is_positive and (number == 0 or isinf(number))):
         raise InvalidArgument(name, value, f"pass seconds, as a number {'above 0' if is_positive else 'of 0 or more'}")
+
+
+def require_share(name: str, value: object) -> None:
+    """Raise InvalidArgument unless the value is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgument(name, value, "pass a number from 0 to 1")
 
 
 def require_flag(name: str, value: object, *, is_optional: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The check of the dataclasses that hold bounds, periods and limits."""
 
 from collections.abc import Collection
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,6 @@ def check_bounds(bounds: "DataclassInstance", key: str = "", *, zero: Collection
             is_valid = number is not None and isfinite(number) and (number > 0 or (least and number == 0))
             remedy = f"use a number {'of 0 or more' if least else 'above 0'}"
         else:
-            is_valid, remedy = is_dataclass(value) and not isinstance(value, type), f"use {kind}(…)"
+            is_valid, remedy = kind in {each.__name__ for each in type(value).__mro__}, f"use {kind}(…)"
         if not is_valid:
             raise InvalidBound(f"{key or type(bounds).__name__}.{field.name}", value, remedy)

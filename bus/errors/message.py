@@ -14,6 +14,7 @@ __all__ = (
     "InvalidMediaKey",
     "InvalidName",
     "InvalidSessionId",
+    "KeyReserved",
     "KeyTooLong",
     "MediaDamaged",
     "MediaMissing",
@@ -105,6 +106,17 @@ class KeyTooLong(MessageError):
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
+class KeyReserved(MessageError):
+    """The `key` of a publish begins with the prefix of the keys of lanebus itself. Nothing was written.
+
+    Fields: `key`; `prefix`, the reserved prefix.
+    """
+
+    def __init__(self, key: str, prefix: str) -> None:
+        super().__init__(f"key {key[:80]!r} is reserved", f"use a key that does not begin with {prefix!r}")
+        self.key, self.prefix = key, prefix
+
+
 class InvalidContent(MessageError, ValueError):
     """The arguments of a constructor do not form a valid message.
 
@@ -120,13 +132,16 @@ class InvalidArgument(MessageError):
     """
 
     def __init__(self, name: str, value: object, advice: str) -> None:
-        given = f"{value!r:.60}" if value is None or isinstance(value, int | float | str) else _type_of(value)
+        given = shown(value)
         super().__init__(f"`{name}` is {given}", advice)
         self.name, self.given, self.advice = name, given, advice
 
 
-def _type_of(value: object) -> str:
-    """The type of a value in words. The value itself may be private."""
+def shown(value: object) -> str:
+    """Return a value for an error: a number, or the beginning of a text. Other values may be private, so return their
+    type in words."""
+    if value is None or isinstance(value, int | float | str):
+        return f"{value!r:.60}"
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 

@@ -38,7 +38,8 @@ class AgentStatus:
     """number of sessions that belong to the agent"""
     waiting: int
     """number of the agent's sessions that wait for a worker. If no worker ever served the agent, all sessions that ever
-    woke a worker are counted. If several groups serve the agent, this is the largest of their numbers"""
+    woke a worker are counted, except those whose work a `Recorder` has done. If several groups serve the agent, this is
+    the largest of their numbers"""
     is_waiting_more: bool
     """whether more sessions may wait than `waiting`: counting stopped at `WorkBounds.lag_sessions` in a bucket"""
     workers: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from lanebus.bus.errors import BusError, Closed, MessageError, SetupError, StreamError
 
@@ -44,6 +44,10 @@ def _is_number(value: object, kinds: type | tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often to try, how long to pause, and after which errors.
@@ -80,6 +84,13 @@ class RetryPolicy:
                 raise SetupError(f"retry policy: {name} is {value!r}", f"use {least} or more")
         if self.jitter not in get_args(Jitter):
             raise SetupError(f"retry policy: jitter is {self.jitter!r}", 'use "full", "equal" or "none"')
+        retried = cast("object", self.retried)
+        if retried is not None and not (
+            isinstance(retried, tuple) and all(map(_is_error, cast("tuple[object]", retried)))
+        ):
+            raise SetupError("retry policy: retried is no tuple of exception types", "use (TimeoutError,) or None")
+        if not callable(self.is_retried):
+            raise SetupError("retry policy: is_retried is no function", "use a function of the error")
 
     def delay(self, attempt: int, chance: float) -> float:
         """Return the seconds to pause after an attempt.

@@ -7,7 +7,7 @@ never computed. Here a key is the beginning of the SHA-256, so the same media al
 import re
 from collections.abc import MutableMapping
 
-from lanebus.bus.errors import InvalidMediaKey, MediaMissing
+from lanebus.bus.errors import InvalidMediaKey, MediaMissing, require_instance, require_methods, require_text
 from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import MediaRef, sniff
 
@@ -31,6 +31,7 @@ class KeyedMedia:
             store: the store that holds the bytes.
             keys: mapping from key to reference, to which `put` adds. None starts with an empty mapping.
         """
+        require_methods("store", store, ("get", "put_if_absent"), "pass a media store, such as `bus.media`")
         self._store = store
         self.keys: MutableMapping[str, MediaRef] = {} if keys is None else keys
 
@@ -75,6 +76,8 @@ def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
     Raises:
         InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
     """
+    require_instance("media", media, MediaRef, "pass a MediaRef")
+    require_text("key", key, is_optional=True)
     if media.kind != "sha256":
         return media
     url = _PREFIX + _checked(key or (media.sha256 or "")[:_KEY_LENGTH])

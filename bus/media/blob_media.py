@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from copy import copy
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from lanebus.bus.errors import MediaMissing
+from lanebus.bus.errors import MediaMissing, require_instance, require_text
 from lanebus.bus.media.store import MediaHead, check_sha256, sha256_of, verified
 from lanebus.bus.storage.blobs import BlobStore, plain_name, store_at
 from lanebus.bus.storage.folder import Folder
@@ -19,7 +20,6 @@ from lanebus.bus.wire.keys import DEFAULT_NAMESPACE, check_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from obstore.store import ObjectStore
 
@@ -83,6 +83,7 @@ class DirectoryMedia(_BlobMedia):
     """
 
     def __init__(self, path: Path) -> None:
+        require_instance("path", path, Path, "pass a pathlib.Path")
         super().__init__(Folder(path, "media directory"), lambda sha256: f"{sha256[:2]}/{sha256[2:4]}/{sha256}")
 
 
@@ -127,4 +128,5 @@ def media_store_at(place: str) -> DirectoryMedia | ObjectMedia:
         MissingExtra: `place` is a URL, and the package `obstore` is not installed.
         SetupError: `obstore` does not know this kind of URL.
     """
+    require_text("place", place, is_filled=True)
     return store_at(place, DirectoryMedia, ObjectMedia.from_url)

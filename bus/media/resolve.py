@@ -7,7 +7,17 @@ from typing import TypeVar
 
 import anyio
 
-from lanebus.bus.errors import BusError, InvalidMediaKey, MediaDamaged, MediaMissing, NoMediaStore
+from lanebus.bus.errors import (
+    BusError,
+    InvalidMediaKey,
+    MediaDamaged,
+    MediaMissing,
+    NoMediaStore,
+    require_count,
+    require_instance,
+    require_methods,
+    require_seconds,
+)
 from lanebus.bus.media.agentflow import key_of
 from lanebus.bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
 from lanebus.bus.media.store import MediaHead, MediaStore, SigningStore
@@ -66,6 +76,10 @@ async def resolve_media(
         Unavailable: the store cannot be reached.
         SetupError: the store refused access.
     """
+    require_methods("store", store, ("get",), "pass a media store, such as `bus.media`, or None", is_optional=True)
+    require_seconds("sign_seconds", sign_seconds, is_positive=True, is_optional=True)
+    require_count("limit_bytes", limit_bytes)
+    messages = tuple(_require_messages(messages))
     wanted = {media.address: media for message in messages for media in media_of(message) if media.address}
     if not wanted:
         return {}
@@ -87,8 +101,17 @@ async def resolve_media(
     }
 
 
+def _require_messages(messages: Iterable[LlmMessage]) -> Iterator[LlmMessage]:
+    advice = "pass a list of messages, such as `context.messages`"
+    require_instance("messages", messages, Iterable, advice)
+    for message in messages:
+        require_instance("messages", message, LlmMessage, advice)
+        yield message
+
+
 def media_of(message: LlmMessage) -> Iterator[MediaRef]:
     """Yield every media reference in a message in order, including references in tool results."""
+    require_instance("message", message, LlmMessage, "pass a message of the LLM lane")
     return _media_of(message.content)
 
 

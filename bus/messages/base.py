@@ -3,10 +3,11 @@
 from inspect import signature
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from lanebus.bus.errors import InvalidContent
+from lanebus.bus.messages.content_fault import by_name, content_fault
 
 __all__ = ("Frozen", "Wire")
 
@@ -16,6 +17,9 @@ class Frozen(BaseModel):
 
     Validation is strict: a number is not read from text, nor text from a number. Unknown keys are refused. Before
     validation, `json_reader.py` renames the keys of other formats.
+
+    Raises:
+        InvalidContent: the fields do not form a valid value.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -32,8 +36,11 @@ class Frozen(BaseModel):
 
         def __init__(self, /, *given: object, **fields: object) -> None:
             if given:
-                raise InvalidContent(f"{type(self).__name__} takes its fields by name", _by_name(type(self)))
-            self.__pydantic_validator__.validate_python(fields, self_instance=self)
+                raise InvalidContent(f"{type(self).__name__} takes its fields by name", by_name(type(self)))
+            try:
+                self.__pydantic_validator__.validate_python(fields, self_instance=self)
+            except ValidationError as error:
+                raise content_fault(type(self), error) from None
 
         # Validation then builds values without this method, as with pydantic's own. Calling it would cost 40 %.
         __init__.__pydantic_base_init__ = True
@@ -57,12 +64,3 @@ class Wire(Frozen):
     """A frozen value with camelCase JSON keys, as in the `two-lane-agent` format."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
-
-
-def _by_name(kind: type[BaseModel]) -> str:
-    """Return advice how to make a value of a class."""
-    name = kind.__name__
-    makers = (maker for maker in ("text", "of", "from_text") if getattr(getattr(kind, maker, None), "__self__", None))
-    made = next((f"use {name}.{maker}(…), or " for maker in makers), "")
-    fields = [field for field in kind.model_fields if field not in {"role", "type"}]
-    return f"{made}name each field, as in {name}({fields[0]}=…)"

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from lanebus.bus.errors import DecodeError, InvalidArgument, require_text
+from lanebus.bus.errors import DecodeError, InvalidArgument, InvalidContent, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.lanes import Lane
 
@@ -56,7 +56,7 @@ class ExtensionMessage(Wire):
         require_text("kind", kind, is_filled=True)
         try:
             return cls(kind=kind, data=data)
-        except ValidationError:
+        except InvalidContent:
             raise InvalidArgument(
                 "data", data, "pass what JSON has: dicts with texts as keys, lists, texts, numbers"
             ) from None

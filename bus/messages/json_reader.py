@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from lanebus.bus.errors import DecodeError, UnknownKind, UnknownRole
+from lanebus.bus.errors import DecodeError, UnknownKind, UnknownRole, require_instance
 from lanebus.bus.messages.aliases import canonical
 from lanebus.bus.messages.context_entry import AnyContextEntry, ContextEntry
 from lanebus.bus.messages.delta import Delta
@@ -112,6 +112,7 @@ def read_message(data: bytes | str) -> Publishable:
         UnknownKind: as for `read_llm`.
         DecodeError: as for `read_llm` and `read_extension`.
     """
+    require_instance("data", data, (str, bytes), "pass JSON as a text or bytes")
     value = parse_json(data)
     if isinstance(value, dict) and value.get("role") == "extension":
         return _read_spelled(_extension.validate_json, value, lane=Lane.EXTENSION)

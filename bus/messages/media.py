@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
-from lanebus.bus.errors import DecodeError, MediaRefused, require_instance
+from lanebus.bus.errors import DecodeError, MediaRefused, require_instance, require_methods, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.files import read_file
 from lanebus.bus.messages.media_checks import (
@@ -103,6 +103,7 @@ class MediaRef(Wire):
         Raises:
             DecodeError: `data` is empty.
         """
+        require_instance("data", data, (bytes, bytearray, memoryview), "pass bytes")
         if not data:
             raise DecodeError("data", "media of no bytes: give at least one")
         return cls(
@@ -164,8 +165,10 @@ class MediaRef(Wire):
             mime_type: the media type. The type in a `data:` URL takes precedence.
 
         Raises:
-            pydantic.ValidationError: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
+            InvalidContent: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
         """
+        require_text("url", url)
+        require_text("mime_type", mime_type, is_optional=True)
         head, comma, payload = url.partition(",")
         if comma and head.startswith("data:") and head.endswith(";base64"):
             return cls(kind="data", data=payload, mime_type=head[5:-7] or mime_type)
@@ -180,8 +183,12 @@ class MediaRef(Wire):
 
         Raises:
             DecodeError: there are no bytes.
-            pydantic.ValidationError: the text is neither a URL nor base64, such as a local path.
+            InvalidContent: the text is neither a URL nor base64, such as a local path.
         """
+        if not isinstance(source, bytes | str):
+            require_methods(
+                "source", source, ("save",), "pass bytes, a URL, base64 or a Pillow image; a file is `from_file(…)`"
+            )
         if isinstance(source, bytes):
             return cls.from_bytes(source)
         if isinstance(source, str):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
+from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import AudioBlock, ImageBlock
 from lanebus.bus.messages.llm import LlmMessage, Spoken, now_ms
@@ -52,8 +53,9 @@ class UserMessage(Spoken):
 
         Raises:
             DecodeError: an image has no bytes.
-            pydantic.ValidationError: an image is a local path, or neither URL nor base64.
+            InvalidContent: an image is a local path, or neither URL nor base64.
         """
+        require_instance("images", images, Iterable, "pass a list, such as [data]")
         return cls.of(text, *(ImageBlock(media=MediaRef.of(image)) for image in images))
 
     @classmethod
@@ -66,8 +68,9 @@ class UserMessage(Spoken):
 
         Raises:
             DecodeError: a clip has no bytes.
-            pydantic.ValidationError: a clip is a local path, or neither URL nor base64.
+            InvalidContent: a clip is a local path, or neither URL nor base64.
         """
+        require_instance("clips", clips, Iterable, "pass a list, such as [data]")
         return cls.of(text, *(AudioBlock(media=MediaRef.of(clip)) for clip in clips))
 
 

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import require_instance, require_text
+from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content import Block, TextBlock, ToolResultBlock
 
 __all__ = ("Reasoned", "blocks_text", "result_text", "split_reasoning")
 
+_BLOCKS = "pass blocks, such as `message.content`"
 _TAG = re.compile(r"<(/?)(think|thinking)>")
 
 
@@ -26,6 +29,7 @@ def blocks_text(blocks: Iterable[Block]) -> str:
 
     Source: `text()` of the first graph format (`GRAPH_V1` in `lanebus.codecs`).
     """
+    require_instance("blocks", blocks, Iterable, _BLOCKS)
     parts: list[str] = []
     for block in blocks:
         match block:
@@ -34,7 +38,7 @@ def blocks_text(blocks: Iterable[Block]) -> str:
             case ToolResultBlock(content=content, structured=structured):
                 parts.append(result_text(content, structured))
             case _:
-                continue
+                require_instance("blocks", block, Wire, _BLOCKS)
     return "".join(parts)
 
 
@@ -51,6 +55,7 @@ def split_reasoning(text: str) -> Reasoned:
 
     Source: the second graph format (`GRAPH_V2` in `lanebus.codecs`).
     """
+    require_text("text", text)
     said, thoughts = list[str](), list[str]()
     end, opened = 0, None
     closing = {name: text.rfind(f"</{name}>") for name in ("think", "thinking")}

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.llm import LlmMessage, as_blocks, now_ms
 from lanebus.bus.messages.text import result_text
@@ -45,6 +46,7 @@ class ToolResultMessage(LlmMessage):
             content: texts and blocks, in order.
             is_error: whether the tool failed.
         """
+        require_instance("call", call, (ToolCallBlock, str), "pass a ToolCallBlock, or the id of a call")
         call_id, name = (call, None) if isinstance(call, str) else (call.id, call.name)
         return cls(
             tool_call_id=call_id, tool_name=name, content=as_blocks(content), is_error=is_error, timestamp=now_ms()

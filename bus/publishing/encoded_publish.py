@@ -14,6 +14,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.wire.checksum import IMPORTED, imported_seed
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, encode
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class AppendConditions(NamedTuple):
     assign: str | None = None
     """the agent to hand the session over to; a handover always wakes a worker. None leaves the session with its
     agent"""
+    is_imported: bool = False
+    """whether to mark the entries as imported"""
 
 
 UNCONDITIONAL = AppendConditions()
@@ -104,6 +107,9 @@ def encode_publish(
     """
     size_bytes, lanes, wakes, is_control = 0, "", conditions.wake, True
     parts: list[bytes] = []
+    form = b"%d"
+    if conditions.is_imported:
+        seeds, form = {lane: imported_seed(seed) for lane, seed in seeds.items()}, IMPORTED + form
     try:
         for message in messages:
             body = encode(message)
@@ -115,7 +121,7 @@ def encode_publish(
             size_bytes += len(body)
             lane = message.lane
             lanes += _LETTER[lane]
-            parts += (b"%d" % crc32(body, seeds[lane]), body)
+            parts += (form % crc32(body, seeds[lane]), body)
             is_command = type(message) is ExtensionMessage and message.is_control
             if wakes is None and (is_command or isinstance(message, UserMessage)):
                 wakes = True

@@ -6,11 +6,12 @@ import asyncio
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 
 from lanebus.bus.errors import SetupError, Unavailable
+from lanebus.bus.errors.message import shown
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Limits:
     Stored media count in `namespace_bytes`, each once. Sessions share them, so they count in no session.
 
     Raises:
-        SetupError: a limit is negative, or `message_bytes` is above `MESSAGE_LIMIT_BYTES`.
+        SetupError: a limit is no integer or negative, or `message_bytes` is above `MESSAGE_LIMIT_BYTES`.
     """
 
     message_bytes: int = MESSAGE_LIMIT_BYTES
@@ -46,9 +47,12 @@ class Limits:
     def __post_init__(self) -> None:
         """Check the limits. Raises SetupError, as the class says."""
         for name in ("message_bytes", "session_bytes", "namespace_bytes", "reserve_bytes"):
-            value: int | None = getattr(self, name)
-            if value is not None and value < 0:
+            value: object = getattr(self, name)
+            is_set = isinstance(value, int) and not isinstance(value, bool)
+            if is_set and cast("int", value) < 0:
                 raise SetupError(f"limits: {name} is {value}", "use 0 or more")
+            if not is_set and (value is not None or name in {"message_bytes", "reserve_bytes"}):
+                raise SetupError(f"limits: {name} is {shown(value)}", "use an integer number of bytes, 0 or more")
         if self.message_bytes > MESSAGE_LIMIT_BYTES:
             raise SetupError(f"limits: message_bytes is {self.message_bytes}, the most is {MESSAGE_LIMIT_BYTES}")
 

@@ -6,6 +6,7 @@ Retries, timeouts and other automatic behaviour of the client library are switch
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Self, cast
+from urllib.parse import urlsplit
 
 import anyio
 from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection, parse_url
@@ -53,6 +54,9 @@ class Endpoint:
             options = dict(parse_url(url))
         except ValueError as error:
             raise SetupError(f"server URL: {error}", _FORM) from None
+        path = urlsplit(url).path.strip("/")
+        if not url.startswith("unix://") and path and not (path.isascii() and path.isdigit()):
+            raise SetupError(f"server URL: its database {path!r} is no number", _FORM)  # the library would use 0
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
@@ -71,7 +75,8 @@ class Endpoint:
         try:
             self._class(**self._options)  # type: ignore[arg-type]  # checks the options as `connect` would, without I/O
         except TypeError as error:
-            raise SetupError(f"server URL: {error}") from None
+            name = str(error).rpartition(" ")[2]
+            raise SetupError(f"server URL: there is no option {name}", "remove it, or correct its name") from None
 
     @classmethod
     def at_socket(cls, path: str, bounds: ConnectionBounds | None = None) -> Self:
@@ -112,6 +117,7 @@ class Endpoint:
         Raises:
             Unavailable: no server answers at this address.
             LoginRefused: the server refused the user or password.
+            SetupError: the server has no database of the URL's number.
         """
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the library's own parser made the options
         try:
@@ -130,6 +136,9 @@ class Endpoint:
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
                 reason, remedy = connect_fault(error, is_tls=is_tls)
+                if "DB index" in reason:
+                    remedy = "use one from 0 up to the server's setting `databases`, 16 by default"
+                    raise SetupError(f"the server has no database {self.database}", remedy) from None
                 raise Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)

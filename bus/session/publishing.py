@@ -19,6 +19,7 @@ from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
+from lanebus.bus.wire.reserved_key import check_key
 
 __all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
 
@@ -34,6 +35,7 @@ async def publish(
     epoch: int | None = None,
     wake: bool | None = None,
     agent: str | None = None,
+    imported: bool = False,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
     """Append messages and wait for the server's acknowledgement.
@@ -55,14 +57,18 @@ async def publish(
 
     Args:
         *messages: one or more messages, for either lane.
-        key: your own name for this publish, at most 1,024 bytes in UTF-8. A repeat with the same key appends nothing,
-            as long as the session exists. None means that a repeat appends the messages again.
+        key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A repeat
+            with the same key appends nothing, as long as the session exists. None means that a repeat appends the
+            messages again.
         expected: append only if the session's last position is `expected`; 0 for an empty session. None means any
             position.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
         agent: append only if the session belongs to this agent. A first publish gives the session to this agent. None
             means any agent; a first publish then uses the agent that was passed to `Bus.session`.
+        imported: mark the entries as imported, see `Envelope.is_imported`. Only code that imports a transcript passes
+            True: no worker answers an imported message, obeys an imported command or runs an imported tool call. With
+            True, None as `wake` wakes no worker.
         seconds: time limit in seconds for the whole call, including retries and the wait for room in the queue.
 
     Returns:
@@ -73,6 +79,7 @@ async def publish(
         DecodeError: there are no messages.
         MessageTooLarge: a message is too large. Nothing was appended.
         KeyTooLong: the key is too long. Nothing was appended.
+        KeyReserved: the key begins with `lanebus:`. Nothing was appended.
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
@@ -91,9 +98,12 @@ async def publish(
     if not messages:
         raise DecodeError("", "no messages to publish: pass at least one")
     conditions = UNCONDITIONAL
+    if imported is not False:
+        require_flag("imported", imported)
+        wake = False if wake is None else wake
     if key is not None or expected is not None or epoch is not None or wake is not None or agent is not None:
         named = None if agent is None else check_agent(agent)
-        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named))
+        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named, is_imported=imported))
     if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
         require_seconds("seconds", seconds)
     return await append(self, messages, conditions, seconds)
@@ -235,6 +245,7 @@ async def preview(
 def _checked(conditions: AppendConditions) -> AppendConditions:
     """Return the conditions after checking their types. Raise InvalidArgument if a type is wrong."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
+    check_key(conditions.key)
     require_count("expected", conditions.expected, is_optional=True)
     require_epoch(conditions.epoch)
     require_flag("wake", conditions.wake, is_optional=True)

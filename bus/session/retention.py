@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, archive_session
 from lanebus.bus.archive.chain import ArchiveProblem, check_chain
-from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count
+from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count, require_flag
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
 from lanebus.bus.retention.context_holder import context_holder
@@ -90,6 +90,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         ForgedEntry: entries of foreign clients still prevent the append of `session.trimmed`.
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
+    require_flag("force", force)
     require_count("before", before)
     head = await self.resources.log.head(self.resources.id)
     if before > head.position + 1 and not head.is_erased:

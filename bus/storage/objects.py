@@ -7,9 +7,10 @@ text contains addresses of the store.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import MessageTooLarge, MissingExtra, SetupError, Unavailable
+from lanebus.bus.errors import InvalidArgument, MessageTooLarge, MissingExtra, SetupError, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Objects:
             store: a store of the package obstore.
             what: name of the store in error texts, such as "media store".
         """
+        if isinstance(store, str | int | Path | None):
+            raise InvalidArgument("store", store, "pass a store of the package obstore; `from_url` takes a URL")
         self._store, self._what = store, what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:

@@ -4,7 +4,7 @@ An entry has two fields. They are always in this order, so that the server store
 
 - `h`, the header, separated by spaces: version, time in milliseconds by the server's clock, producer, token of the
   incarnation, checksum (checksum.py). The header of a live delta has no checksum. It has no token either if the session
-  has no entry yet.
+  has no entry yet. The checksum of an imported entry begins with a mark, `i`.
 - `m`, the message's JSON.
 
 The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).
@@ -33,7 +33,7 @@ from lanebus.bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.bus.wire.checksum import seed_of
+from lanebus.bus.wire.checksum import IMPORTED, imported_seed, seed_of
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.bus.wire.upcasters import lift, require_steps
 
@@ -223,16 +223,18 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
         version, time, producer, token, seeds = _entry_header(rest)
         position, _, delta = entry_id.partition(b"-")
         if delta == b"0" and name == b"m":
-            place = int(position)
+            place, seed = int(position), seeds[lane]
+            if is_imported := checksum[:1] == IMPORTED:
+                seed, checksum = imported_seed(seed), checksum[1:]
             if (
-                crc32(body, seeds[lane]) != int(checksum) and version <= VERSION
+                crc32(body, seed) != int(checksum) and version <= VERSION
             ):  # an entry of a newer version may have another kind of checksum
                 return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
             if version == VERSION:  # the most frequent case
-                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token)
+                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token, is_imported)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
-                return Envelope(session, place, lane, message, time, producer, 0, token)
+                return Envelope(session, place, lane, message, time, producer, 0, token, is_imported)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
@@ -244,7 +246,10 @@ def is_whole(lane: Lane, entry: Entry) -> bool:
         _, header, name, body = entry[1]
         rest, _, checksum = header.rpartition(b" ")
         position, _, delta = entry[0].partition(b"-")
-        found = crc32(body, _entry_header(rest)[4][lane])
+        seed = _entry_header(rest)[4][lane]
+        if checksum[:1] == IMPORTED:
+            seed, checksum = imported_seed(seed), checksum[1:]
+        found = crc32(body, seed)
         return position.isdigit() and delta == b"0" and name == b"m" and found == int(checksum)
     except (ValueError, OverflowError):
         return False

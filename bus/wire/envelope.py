@@ -118,6 +118,9 @@ class Envelope(NamedTuple):
     """for a live delta, its number among the deltas at this position; 0 for an entry"""
     incarnation: str = ""
     """incarnation of the log that was read, see `Cursor`"""
+    is_imported: bool = False
+    """whether an import brought the entry. Workers do not act on imported events, commands and tool calls. False for an
+    entry that cannot be read"""
 
     @property
     def cursor(self) -> Cursor:

@@ -6,7 +6,7 @@
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | after their message ended; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
-| ns:{b}:s:<sid>:keys | hash | key, or `control.<verb>:<key>` -> first position, count, incarnation | with the session |
+| ns:{b}:s:<sid>:keys | hash | publish key, see `ReservedKey` -> first position, count, incarnation | with the session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by `drop_projection` |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
@@ -49,9 +49,10 @@ The sessions hash has "<created> <agent>" for each session, created in milliseco
 all sessions of the bucket, and `:agents` a JSON object with the number of each agent's sessions.
 
 Work is a state, and wake-ups are only hints. Each waking append gives its session the next order number of the bucket.
-The session is in the order of its own agent only; a handover moves it to another order. Consumers read the orders of
-the agents that they serve. A session waits for a consumer group if its order number is above the mark, or if its open
-work has no consumer and is due.
+The session is in the order of its own agent only; a handover moves it to another order. If a recorder did the work of
+an agent that no group serves, the session leaves the order and the woken hash until its next waking append. Consumers
+read the orders of the agents that they serve. A session waits for a consumer group if its order number is above the
+mark, or if its open work has no consumer and is due.
 
 - The woken hash has three more fields. `:last` is the last order number, and `:run` the replication id under which that
   number was given. After another server process takes over, a new block of 2^32 numbers begins. So no number is given

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lanebus.bus.messages.control import Abort, Handoff, Pause
 from lanebus.bus.messages.events import AgentEvent, ControlAnswered
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import command_outcome
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run import Run
@@ -31,7 +32,7 @@ async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -
         if isinstance(control, Pause | Handoff) and loop_id is not None:
             stopped = ended_event(snapshot, loop_id, "paused" if isinstance(control, Pause) else "handoff")
             events.insert(0, stopped)
-    await run.publish(*(event.as_extension() for event in events), key=f"control.{command.position}")
+    await run.publish(*(event.as_extension() for event in events), key=ReservedKey(f"control.{command.position}"))
 
 
 async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
@@ -42,7 +43,7 @@ async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
         BusError: the log refuses an append.
     """
     for event in refused(commands, reason):
-        await run.publish(event.as_extension(), key=f"control.{event.control}")
+        await run.publish(event.as_extension(), key=ReservedKey(f"control.{event.control}"))
 
 
 def refused(commands: Sequence[Command], reason: str) -> tuple[ControlAnswered, ...]:

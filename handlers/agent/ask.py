@@ -105,6 +105,8 @@ class _Question:
         """
         if envelope.position > self._known_up_to:
             self._status = STATUS.evolve(self._status, envelope)
+        if envelope.is_imported:
+            return None
         match envelope.message:
             case AssistantMessage() as message:
                 self._calls |= {call.id for call in message.tool_calls()}

@@ -5,7 +5,9 @@ from typing import Protocol
 
 import anyio
 
-__all__ = ("SYSTEM_CLOCK", "Clock", "SystemClock")
+from lanebus.bus.errors import require_methods
+
+__all__ = ("SYSTEM_CLOCK", "Clock", "SystemClock", "require_clock")
 
 
 class Clock(Protocol):
@@ -22,6 +24,11 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds`. The wait can be cancelled."""
         ...
+
+
+def require_clock(clock: object) -> None:
+    """Raise InvalidArgument unless the value is a `Clock`."""
+    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")
 
 
 class SystemClock:

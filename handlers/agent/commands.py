@@ -11,7 +11,6 @@ Cancelling a call leaves it open whether the command was published. Send it agai
 
 from typing import Literal, TypeVar
 
-import anyio
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
@@ -19,29 +18,22 @@ from lanebus.bus.errors import (
     Conflict,
     InvalidArgument,
     KeyTooLong,
-    SessionClosed,
     require_instance,
-    require_seconds,
     require_text,
 )
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.events import ControlAnswered, parse_event
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session, require_session
-from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey, check_key
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
-from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.handlers.agent.user_message import as_user_message
 
 __all__ = (
     "abort",
-    "answered",
     "approve",
     "deny",
     "follow_up",
@@ -254,36 +246,6 @@ async def request_compaction(session: Session, *, by: str | None = None, key: st
     return await send(session, _made(Compact, by=by), key=key)
 
 
-async def answered(session: Session, command: Receipt, *, seconds: float | None = None) -> ControlAnswered:
-    """Wait until a worker has answered a command, and return the answer with its outcome and reason.
-
-    Args:
-        session: the session.
-        command: the receipt that sending the command returned.
-        seconds: longest time to wait. None waits until a worker runs and answers.
-
-    Raises:
-        AnswerTimeout: no worker answered within `seconds`. The command stays in the log.
-        SessionClosed: the session was closed before a worker answered.
-        StreamError: as for `Session.follow`.
-        Unavailable: as for `Session.follow`.
-        Closed: as for `Session.follow`.
-    """
-    require_session(session)
-    require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
-    require_seconds("seconds", seconds, is_optional=True)
-    kinds = {ControlAnswered.KIND}
-    after = Cursor(command.position)
-    with anyio.move_on_after(seconds):
-        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
-            message = envelope.message
-            event = parse_event(message) if isinstance(message, ExtensionMessage) else None
-            if isinstance(event, ControlAnswered) and event.control == command.position:
-                return event
-        raise SessionClosed(session.id)
-    raise AnswerTimeout(session.id, command.position, seconds or 0.0)
-
-
 async def send(
     session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
 ) -> Receipt:
@@ -306,16 +268,18 @@ async def send(
     require_session(session)
     require_instance("control", control, Control, "pass a command, such as Abort()")
     require_text("key", key, is_optional=True, is_filled=True)
+    check_key(key)
     message = as_user_message(said) if isinstance(control, Steer) and said is not None else None
     # In the log, messages and commands share one space of keys.
-    prefix = f"{control.KIND}:"
+    prefix = ReservedKey(f"{control.KIND}:")
     try:
-        return await _publish(session, control, message, None if key is None else prefix + key)
+        stored = None if key is None else ReservedKey(f"{control.KIND}:{key}")
+        return await _publish(session, control, message, stored)
     except KeyTooLong as error:
         raise KeyTooLong(error.size_bytes - len(prefix), error.limit_bytes - len(prefix)) from None
 
 
-async def _publish(session: Session, control: Control, message: UserMessage | None, key: str | None) -> Receipt:
+async def _publish(session: Session, control: Control, message: UserMessage | None, key: ReservedKey | None) -> Receipt:
     """Publish a command under a stored key. A command with a message gets the message's position."""
     if message is None or not isinstance(control, Steer):
         return await session.publish(control.as_extension(), key=key)

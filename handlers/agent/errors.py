@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError
+from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError, StreamError
 from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
@@ -11,6 +11,7 @@ __all__ = (
     "AgentNotFound",
     "AnswerTimeout",
     "ApprovalRefused",
+    "ChildTaken",
     "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
@@ -205,6 +206,19 @@ class RequestUnknown(MessageError):
     def __init__(self, session: str, turn_id: TurnId, reason: str) -> None:
         super().__init__(f"session {session!r}: the request of turn {turn_id} cannot be rebuilt: {reason}")
         self.session, self.turn_id, self.reason = session, turn_id, reason
+
+
+class ChildTaken(StreamError):
+    """A sub-agent was not started, because the session with the child's id was begun by another client.
+
+    Fields: `session`, the child's id.
+    """
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"session {session!r} has entries of another client", "erase it, then call the sub-agent again"
+        )
+        self.session = session
 
 
 class Unanswered(BusError):

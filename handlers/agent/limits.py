@@ -93,7 +93,7 @@ def loop_usage(context: Context, loop_id: str) -> Usage:
     usage = Usage()
     for envelope in reversed(context.entries):
         message = envelope.message
-        if isinstance(message, AssistantMessage) and message.turn_id is not None:
+        if isinstance(message, AssistantMessage) and message.turn_id is not None and not envelope.is_imported:
             if message.turn_id.loop_id != loop_id:
                 break
             usage = usage.combine(message.usage or Usage())

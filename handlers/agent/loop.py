@@ -18,6 +18,7 @@ from lanebus.bus.messages.control import Abort, Steer
 from lanebus.bus.messages.message import SystemMessage, UserMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.deadline import Deadline
@@ -25,6 +26,7 @@ from lanebus.handlers.agent.decide.decision import (
     AddSystemPrompt,
     AdoptToolCalls,
     CallModel,
+    CloseImportedCalls,
     CompactContext,
     Decision,
     FailToolCalls,
@@ -44,6 +46,7 @@ from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.set_up import check_guards, check_model, check_settings, check_tools
 from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
 from lanebus.handlers.agent.tools.cancel_children import cancel_children
+from lanebus.handlers.agent.tools.imported_calls import close_imported
 from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
 from lanebus.handlers.agent.tools.tool import Tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
@@ -214,7 +217,9 @@ class AgentLoop:
                     await cancel_children(run, snapshot.status)
                 await apply_command(run, snapshot, command)
             case AddSystemPrompt(text=text):
-                await run.publish(SystemMessage.text(text), key=f"agent.system.{snapshot.context.position}")
+                await run.publish(
+                    SystemMessage.text(text), key=ReservedKey(f"agent.system.{snapshot.context.position}")
+                )
             case AdoptToolCalls():
                 await adopt_calls(run, self.settings, decision)
             case RunTools(answer=answer):
@@ -223,6 +228,8 @@ class AgentLoop:
                     return "late"
             case FailToolCalls(answer=answer, text=text):
                 await fail_calls(run, answer, snapshot, text)
+            case CloseImportedCalls(answer=imported):
+                await close_imported(run, imported)
             case StopAtLimit():
                 await stop_loop(run, snapshot, decision)
                 return "over"

@@ -3,7 +3,19 @@ metadata."""
 
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
-__all__ = ("AGAIN", "BY", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "OUTCOME", "READ_UP_TO", "WARNING")
+__all__ = (
+    "AGAIN",
+    "BY",
+    "CHILD_LOOP",
+    "CUT",
+    "DEFERRED",
+    "FOLLOW_UP",
+    "HANDOFF",
+    "IMPORTED_CALL",
+    "OUTCOME",
+    "READ_UP_TO",
+    "WARNING",
+)
 
 CUT = "lanebus.cut"
 """metadata key that marks an answer that was cut because its worker stopped or the user steered. The loop stays open,
@@ -21,6 +33,10 @@ FOLLOW_UP = "lanebus.followUp"
 
 HANDOFF = "lanebus.handoff"
 """key in a tool result's metadata. Its value is the reason why the tool hands the session to a person"""
+
+IMPORTED_CALL = "lanebus.importedCall"
+"""metadata key that marks a tool result which closes an imported call. Its value is the position of the answer with the
+call"""
 
 CHILD_LOOP = "lanebus.childLoop"
 """key in a tool result's metadata. Its value is the id of the sub-agent's loop that produced the result"""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncGenerator
 
-from lanebus.bus.errors import SetupError
+from lanebus.bus.errors import SetupError, require_instance
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.models.model import ModelRequest
@@ -44,6 +44,13 @@ class ScriptedModel:
             answers: one for each call. A text is an answer that ends the loop. A tool call is an answer that makes the
                 call. An exception is raised by the call. A message is returned unchanged.
         """
+        for answer in answers:
+            require_instance(
+                "answers",
+                answer,
+                (AssistantMessage, ToolCallBlock, str, Exception),
+                "pass texts, ToolCallBlocks, AssistantMessages or exceptions, one for each call of the model",
+            )
         self._answers.extend(map(_answer, answers))
         return self
 

@@ -2,7 +2,8 @@
 session."""
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import cast
 
 from lanebus.bus.errors import (
@@ -15,11 +16,12 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.handlers.agent.clock import require_clock
 from lanebus.handlers.agent.errors import ModelRefused, ToolRefused
 from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.settings import LoopSettings
 
-__all__ = ("check_guards", "check_limits", "check_model", "check_runnable", "check_settings", "check_tools")
+__all__ = ("check_guards", "check_limits", "check_model", "check_runnable", "check_settings", "check_tools", "is_sync")
 
 _GUARDS = "pass a list of async functions"
 _TOOL = ("name", "spec", "idempotent", "on_unknown", "timeout", "is_sequential", "approval", "run")
@@ -87,6 +89,28 @@ def check_runnable(argument: str, agent: object) -> None:
     """
     if isinstance(agent, type) or not callable(agent):
         raise InvalidArgument(argument, agent, "pass an AgentLoop(…), or an async function of a Run")
+    if is_sync(agent):
+        raise InvalidArgument(argument, agent, "define it with `async def`: a worker awaits its agent")
+
+
+def is_sync(agent: object) -> bool:
+    """Return whether an agent is a function that cannot be awaited: a plain `def`, or a generator.
+
+    A plain `def` whose return type is annotated may return an awaitable, and so may a lambda and a wrapper of an async
+    function (`functools.wraps`). A worker checks what these return.
+    """
+    while isinstance(agent, partial):
+        agent = cast("partial[object]", agent).func
+    if not inspect.isroutine(agent):
+        agent = getattr(agent, "__call__", agent)  # noqa: B004  # the method is inspected
+    function = inspect.unwrap(cast("Callable[..., object]", agent))
+    if inspect.iscoroutinefunction(function):
+        return False
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return True
+    code = getattr(function, "__func__", function)
+    returns = getattr(code, "__annotations__", {}).get("return")
+    return inspect.isfunction(code) and code.__name__ != "<lambda>" and returns in {None, "None"}
 
 
 def check_settings(settings: LoopSettings) -> None:
@@ -112,4 +136,4 @@ def check_limits(config: object, limits: object, clock: object) -> None:
     """Raise InvalidArgument if `config`, `limits` or `clock` of an `AgentLoop` or `Recorder` is not valid."""
     require_text("config", config, is_filled=True)
     require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
-    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")
+    require_clock(clock)

@@ -29,7 +29,7 @@ from lanebus.handlers.context.build import build_context
 from lanebus.handlers.context.errors import UnknownLeaf, UnknownTarget
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.context.session_tree import SessionTree, read_tree
-from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens, require_estimator
 
 __all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label", "prune", "revert", "undo_compaction")
 
@@ -120,6 +120,7 @@ async def compact(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
+    require_estimator(estimator)
     require_text("summary", summary)
     require_count("first_kept", first_kept, least=1, is_optional=True)
     last = await _last(session)
@@ -153,6 +154,10 @@ async def compact_loops(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
+    require_instance("blocks", blocks, Mapping, "pass a dict of loop id → CompactionBlock")
+    for loop, block in blocks.items():
+        require_text("blocks", loop, is_filled=True)
+        require_instance("blocks", block, CompactionBlock, "pass a dict of loop id → CompactionBlock")
     last = await _last(session)
     now = now_ms()
     entries = [LoopCompaction(loop_id=loop, block=block, timestamp=now) for loop, block in blocks.items()]
@@ -182,6 +187,7 @@ async def prune(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
+    require_estimator(estimator)
     require_all("positions", positions, int, "pass the positions of entries, such as [3, 4]")
     require_text("memo", memo, is_optional=True)
     last, tree = await _tree(session)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lanebus.bus.errors import require_count, require_flag, require_share
 from lanebus.bus.messages.content import ToolResultBlock
 from lanebus.bus.messages.context_entry import BranchSummary
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.context.summaries import branch_message
-from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, require_estimator
 
 __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 
@@ -27,6 +28,12 @@ class ReserveTrigger:
     window: int
     reserve: int = 8_192
     is_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the fields. Raises InvalidArgument if a field has a wrong type or a number is out of range."""
+        require_count("window", self.window, least=1)
+        require_count("reserve", self.reserve)
+        require_flag("is_enabled", self.is_enabled)
 
     def fires(self, tokens: int) -> bool:
         """Return whether a context of this many tokens is too large."""
@@ -49,6 +56,13 @@ class HeadroomTrigger:
     system: int = 4_000
     full: float = 0.90
     least_free: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the fields. Raises InvalidArgument if a field has a wrong type or a number is out of range."""
+        require_count("window", self.window, least=1)
+        require_count("system", self.system)
+        require_share("full", self.full)
+        require_share("least_free", self.least_free)
 
     def fires(self, tokens: int) -> bool:
         """Return whether a context of this many tokens, without its instructions, is too large."""
@@ -81,6 +95,11 @@ def first_to_keep(
     Returns:
         A position; None if a cut is allowed nowhere.
     """
+    require_context(context)
+    require_count("tokens", tokens)
+    require_estimator(estimator)
+    require_flag("is_most", is_most)
+    require_count("up_to", up_to, is_optional=True)
     candidates = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Spoken)]
     kept, cut = 0, len(candidates)
     while cut and kept < tokens:

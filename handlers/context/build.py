@@ -5,7 +5,7 @@ from typing import Protocol
 
 import anyio
 
-from lanebus.bus.errors import NoSuchPosition, require_count, require_instance
+from lanebus.bus.errors import NoSuchPosition, require_count, require_instance, require_methods
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
@@ -87,6 +87,7 @@ class WarmContext:
     """
 
     def __init__(self, session: LaneReader) -> None:
+        require_methods("session", session, ("read",), "pass a Session, from `bus.session(…)`")
         self._session = session
         self._context = Context(session.id)
         self._cursor = START  # a cursor and not a position: a cursor identifies the log that it belongs to

@@ -8,7 +8,7 @@ entries.
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lanebus.bus.errors import ForgedEntry, MessageError
+from lanebus.bus.errors import ForgedEntry, MessageError, require_instance
 from lanebus.bus.messages.content import ToolResultBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -83,6 +83,11 @@ class Context:
         return self.pairing.messages
 
 
+def require_context(context: object) -> None:
+    """Raise InvalidArgument unless the value is a `Context`."""
+    require_instance("context", context, Context, "pass what `build_context` returns")
+
+
 def evolve(context: Context, envelope: Envelope) -> Context:
     """Return the context after one more entry of the LLM lane.
 
@@ -94,6 +99,8 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         ForgedEntry: the entry is in the extension lane, or holds an extension message. No model may see such an entry.
         Misplaced: the entry is of another session, a live delta, or not after `context.position`.
     """
+    require_context(context)
+    require_instance("envelope", envelope, Envelope, "pass an Envelope, such as `session.read()` yields")
     _require_own(context, envelope)
     if isinstance(envelope.message, DecodeFailure) and envelope.delta:
         return _noted(context, Fault(envelope.position, envelope.message.error))

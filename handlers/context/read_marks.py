@@ -48,6 +48,8 @@ def deferred_positions(envelope: Envelope) -> frozenset[int]:
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
     """Return the user messages before `reader` that were unread when the model wrote `reader`, newest first.
 
+    An imported reader has read only imported messages, and any other reader has left over only other messages.
+
     The search goes back to the position up to which the model had read, or further to the oldest message that it was
     not shown.
 
@@ -67,7 +69,7 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
         if envelope.position <= seen and envelope.position < first:
             break
         is_left = seen < envelope.position < reader.position or envelope.position in held
-        if is_left and is_prompt(envelope):
+        if is_left and is_prompt(envelope) and envelope.is_imported == reader.is_imported:
             found.append(envelope)
     return found
 

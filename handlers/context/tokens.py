@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import require_instance, require_methods
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -27,10 +28,10 @@ from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LoopCo
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.context.summaries import branch_message
 
-__all__ = ("BY_BYTES", "BY_CHARACTERS", "TokenEstimator", "context_tokens", "usage_tokens")
+__all__ = ("BY_BYTES", "BY_CHARACTERS", "TokenEstimator", "context_tokens", "require_estimator", "usage_tokens")
 
 _OVERLAYS = (Compaction, LoopCompaction, Prune)
 _IMAGE_BYTES_A_TOKEN = 750
@@ -48,6 +49,11 @@ class TokenEstimator(Protocol):
     def message(self, message: LlmMessage) -> int:
         """Return the number of tokens of everything in a message that a model reads."""
         ...
+
+
+def require_estimator(estimator: object) -> None:
+    """Raise InvalidArgument unless the value is a `TokenEstimator`."""
+    require_methods("estimator", estimator, ("text", "message"), "leave it out, or pass a TokenEstimator")
 
 
 class _ByBytes:
@@ -100,6 +106,7 @@ def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
         cached: whether to count the tokens that the provider read from or wrote to its cache. True gives the size of
             the context, because cached tokens are part of the request.
     """
+    require_instance("usage", usage, Usage, "pass a Usage, such as `message.usage`")
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
 
@@ -114,6 +121,8 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
         context: the context to measure.
         estimator: estimates the messages that the provider has not counted.
     """
+    require_context(context)
+    require_estimator(estimator)
     overlays = [envelope.position for envelope in context.path if isinstance(envelope.message, _OVERLAYS)]
     changed = max(overlays, default=0)
     trailing = 0

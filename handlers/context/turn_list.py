@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lanebus.bus.errors import require_instance
 from lanebus.bus.messages.message import LlmMessage
 
 __all__ = ("MessageTurn", "loops_of", "turns_of")
+
+_MESSAGES = "pass a list of messages, such as `context.messages`"
 
 
 class MessageTurn(NamedTuple):
@@ -33,8 +36,10 @@ def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
 def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]]:
     """Return the messages of each loop, by loop id and in the order of the loops. Messages without a loop are left
     out."""
+    require_instance("messages", messages, Iterable, _MESSAGES)
     loops: dict[str, list[LlmMessage]] = {}
     for message in messages:
+        require_instance("messages", message, LlmMessage, _MESSAGES)
         if message.turn_id is not None:
             loops.setdefault(message.turn_id.loop_id, []).append(message)
     return {loop: tuple(grouped) for loop, grouped in loops.items()}

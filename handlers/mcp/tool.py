@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import anyio
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
+from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool import ToolContext, failed
@@ -133,9 +134,8 @@ class McpTool:
             return failed(call, outcome.text)
         try:
             return result_message(call, outcome)
-        except ValidationError as error:
-            faults = error.errors(include_url=False, include_context=False, include_input=False)
-            return failed(call, f"The tool ran, but its answer cannot be recorded: {faults[0]['msg']}")
+        except InvalidContent as error:
+            return failed(call, f"The tool ran, but its answer cannot be recorded: {error}")
 
 
 def _key(context: ToolContext) -> str:

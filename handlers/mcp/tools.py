@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import anyio
 
+from lanebus.bus.errors import (
+    require_all,
+    require_choice,
+    require_flag,
+    require_instance,
+    require_seconds,
+    require_text,
+)
 from lanebus.handlers.agent.errors import MissingExtra
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.definition import Catalog
@@ -103,6 +111,15 @@ async def mcp_tools(
         McpUnavailable: the server cannot be started or reached.
         MissingExtra: the MCP SDK is not installed.
     """
+    require_text("prefix", prefix)
+    if only is not None:
+        require_all("only", only, str, 'pass a list of names, such as only=["search"]')
+    require_flag("trust_hints", trust_hints)
+    require_flag("approve_destructive", approve_destructive)
+    require_choice("on_unknown", on_unknown, ("tell", "ask"))
+    require_seconds("call_seconds", call_seconds, is_positive=True, is_optional=True)
+    require_seconds("connect_seconds", connect_seconds, is_positive=True)
+    require_instance("bounds", bounds, McpBounds, "pass McpBounds(…)")
     try:
         from lanebus.handlers.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
     except ImportError as error:

@@ -205,6 +205,8 @@ class Watcher:
 
 def _evolve(watched: _Watched, envelope: Envelope, since: float) -> None:
     event = None
+    if envelope.is_imported:
+        return
     if isinstance(envelope.message, ExtensionMessage) and envelope.message.kind in {TurnEnded.KIND, TurnStarted.KIND}:
         try:
             event = parse_event(envelope.message)

@@ -1,7 +1,7 @@
 """The status of a session's newest loop, folded from the extension lane: its turn, tool calls and commands. Pure.
 
 A worker decides from this status and the LLM lane's `LoopState` alone. Events change the status. A command itself does
-not change the loop; it is listed until a `ControlAnswered` answers the command.
+not change the loop; it is listed until a `ControlAnswered` answers the command. Imported entries change nothing.
 """
 
 from collections.abc import Mapping
@@ -113,7 +113,7 @@ class Status(Frozen):
     commands: tuple[Command, ...] = ()
     """commands that no `ControlAnswered` has answered, in order of position"""
     link: SessionLinked | None = None
-    """the link to the tool call that created this session; None if no tool call did"""
+    """the link to the tool call that created this session, which is the first link; None if no tool call did"""
     session: str | None = None
     compactions_failed: int = 0
     """number of consecutive failed compactions since the newest loop started"""
@@ -131,7 +131,7 @@ class Status(Frozen):
 
 def _evolve(status: Status, envelope: Envelope) -> Status:
     message = envelope.message
-    if not isinstance(message, ExtensionMessage):
+    if not isinstance(message, ExtensionMessage) or envelope.is_imported:
         return status
     if message.is_control:
         return status.model_copy(
@@ -158,7 +158,8 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
         case ControlAnswered():
             return _on_answered(status, event)
         case SessionLinked(child=child):
-            return status.model_copy(update={"link": event}) if child == envelope.session else status
+            is_first = status.link is None and child == envelope.session
+            return status.model_copy(update={"link": event}) if is_first else status
         case RequestDefined(hash=hash):
             return status.model_copy(update={"request": hash, "request_position": envelope.position})
         case UsageSettled(message=message):

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, SessionErased, StreamError, Unavailable, check_bounds
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    InvalidArgument,
+    SessionErased,
+    StreamError,
+    Unavailable,
+    check_bounds,
+    require_instance,
+)
 from lanebus.bus.log.batches import batched
 from lanebus.handlers.projections.errors import InvalidProjection
 from lanebus.handlers.projections.projection import (
     Projected,
+    Projection,
     load_stored,
     project_from,
     project_kept,
@@ -26,10 +38,8 @@ from lanebus.handlers.projections.projection import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-    from lanebus.bus.bus import Bus
     from lanebus.bus.groups.activity import Activity
     from lanebus.bus.log.head import SessionHead
-    from lanebus.handlers.projections.projection import Projection
 
 __all__ = ("AllProjected", "AllSessionsBounds", "follow_all", "project_all", "rebuild_all")
 
@@ -68,6 +78,14 @@ class AllProjected(Generic[S]):
     """Number of sessions that could not be read, such as a fork whose parent was erased. They are not in the state."""
 
 
+def _require(bus: object, projection: object, merge: object, bounds: object) -> None:
+    require_instance("bus", bus, Bus, "pass the Bus of `async with Bus.open() as bus`")
+    require_instance("projection", projection, Projection, "pass a Projection, such as USAGE or one of `@projection`")
+    if not callable(merge) or iscoroutinefunction(merge):
+        raise InvalidArgument("merge", merge, "pass a function, without `async`, that merges two states into one")
+    require_instance("bounds", bounds, AllSessionsBounds, "pass AllSessionsBounds(…), or None", is_optional=True)
+
+
 async def project_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AllProjected[S]:
@@ -88,6 +106,7 @@ async def project_all(
         InvalidProjection: the projection has no `forked` state, or a state cannot be stored as JSON.
         Unavailable: the server cannot be reached.
     """
+    _require(bus, projection, merge, bounds)
     totals = _Totals(bus, projection, merge, bounds or AllSessionsBounds())
     await totals.refresh(range(bus.buckets))
     return totals.merged()
@@ -101,6 +120,7 @@ async def rebuild_all(
     A session whose first entries were trimmed away keeps its stored state. Arguments and errors are the same as for
     `project_all`.
     """
+    _require(bus, projection, merge, bounds)
     totals = _Totals(bus, projection, merge, bounds or AllSessionsBounds())
     await totals.refresh(range(bus.buckets), is_anew=True)
     return totals.merged()
@@ -127,6 +147,7 @@ async def follow_all(
         InvalidProjection: the projection has no `forked` state, or a state cannot be stored as JSON.
         Unavailable: the server cannot be reached at the start. Later, the iterator waits for the server.
     """
+    _require(bus, projection, merge, bounds)
     bounds = bounds or AllSessionsBounds()
     totals = _Totals(bus, projection, merge, bounds)
     # The activity is read before the sessions. So the next activity names the sessions that change meanwhile.

@@ -141,6 +141,8 @@ class _Definition(Generic[S]):
             raise self._fault("lanebus has a projection of this name", "Choose another name")
         if _is_async(function):
             raise self._fault("its fold is async", "make it a plain def; a fold does no I/O")
+        if inspect.isgeneratorfunction(function):
+            raise self._fault("its fold yields", "return the state")
         if len(names := self._parameters()) not in {2, 3}:
             found = ", ".join(names) or "none"
             raise self._fault(f"its parameters are: {found}", "Declare evolve(state, event), or a third one: envelope")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START
 
 __all__ = ("Links", "read_links")
@@ -23,7 +23,7 @@ class Links(NamedTuple):
 
 
 async def read_links(session: Session) -> Links:
-    """Return the links in the session's remaining entries.
+    """Return the links in the session's remaining entries, except for imported entries.
 
     Use these links to close, archive or erase a session together with the sessions that its tool calls created.
 
@@ -33,13 +33,14 @@ async def read_links(session: Session) -> Links:
     Raises:
         BusError: the log could not be read.
     """
+    require_session(session)
     head = await session.head()
     after = max(head.own_start, head.cursor_at(head.trimmed) if head.trimmed else START)
     parent: SessionLinked | None = None
     children: dict[str, SessionLinked] = {}
     async with aclosing(session.read(kinds={SessionLinked.KIND}, after=after)) as entries:
         async for envelope in entries:
-            link = _link(envelope.message)
+            link = None if envelope.is_imported else _link(envelope.message)
             if link is not None and link.child == session.id:
                 parent = parent or link
             elif link is not None and link.parent == session.id:

@@ -208,6 +208,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
     """
     require_projection(session, projection)
     if known is not None:
+        require_instance("known", known, Projected, "pass what an earlier `look` returned")
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
             return await fold(session, projection, known)
     if (stored := await load_stored(session, projection)) is not None:
@@ -333,8 +334,7 @@ async def store(session: Session, projection: Projection[S], now: Projected[S], 
     )
     if not is_stored:
         other = await load_stored(session, projection)
-        if other is not None and other.position > now.position:
-            return other
+        return other if other is not None and other.position > now.position else now
     return now
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, require_count, require_flag
+from lanebus.bus.session.session import Session, require_session
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import fold, load_stored, start_of
 from lanebus.handlers.projections.sessions import SESSIONS
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lanebus.bus.retention.trim import Trimmed
-    from lanebus.bus.session.session import Session
     from lanebus.handlers.projections.projection import Projection
 
 __all__ = ("trim_session",)
@@ -48,6 +48,10 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
         SessionErased: as for `Session.trim`.
         Unavailable: as for `Session.trim`.
     """
+    require_session(session)
+    require_count("before", before)
+    require_flag("force", force)
+    require_flag("dry_run", dry_run)
     if not dry_run:
         border = before - 1
         await _keep(session, USAGE, border)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import TypedDict
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import MessageError, SessionErased
+from lanebus.bus.errors import MessageError, SessionErased, require_all, require_instance
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
@@ -82,6 +82,10 @@ async def session_lines(
     Raises:
         BusError: a log could not be read.
     """
+    require_instance("bus", bus, Bus, "pass the Bus of `async with Bus.open() as bus`")
+    require_instance("views", views, Views, "pass Views(), or None", is_optional=True)
+    if heads is not None:
+        require_all("heads", heads, SessionHead, "pass heads, such as `bus.sessions()` returns")
     lines: dict[str, Projected[SessionLine]] = {}
     for head in await bus.sessions() if heads is None else heads:
         with suppress(SessionErased):  # erased since the list was read

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.messages.usage import Usage
-from lanebus.bus.session.session import Session
+from lanebus.bus.session.session import Session, require_session
 from lanebus.handlers.projections.links import read_links
 from lanebus.handlers.projections.projection import look
 from lanebus.handlers.projections.usage import USAGE, Totals
@@ -62,6 +62,7 @@ async def tree_usage(session: Session) -> TreeUsage:
         SessionErased: `session` was erased.
         BusError: a log could not be read.
     """
+    require_session(session)
     return await _tree(session, None, {session.id})
 
 

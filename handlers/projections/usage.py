@@ -14,7 +14,7 @@ turn or loop.
 from collections.abc import Mapping
 from typing import NotRequired, TypedDict, cast
 
-from lanebus.bus.errors import MessageError
+from lanebus.bus.errors import MessageError, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
@@ -156,6 +156,7 @@ class UsageSummary(TypedDict):
 
 def summary(usage: Usage) -> UsageSummary:
     """Return a usage as JSON: token counts, and the cost in the same form as in a message's JSON."""
+    require_instance("usage", usage, Usage, "pass a Usage, such as `message.usage`")
     cost = usage.cost.model_dump(mode="json", exclude_none=True) if usage.cost else None
     return UsageSummary(
         input=usage.input,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from lanebus.bus.errors import SessionErased, check_bounds
+from lanebus.bus.errors import SessionErased, check_bounds, require_instance
 from lanebus.handlers.projections.projection import look
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Views:
     """
 
     def __init__(self, bounds: ViewBounds = DEFAULT_VIEW_BOUNDS) -> None:
+        require_instance("bounds", bounds, ViewBounds, "pass ViewBounds(…)")
         self._bounds = bounds
         self._sessions: OrderedDict[str, dict[str, Projected[object]]] = OrderedDict()
 

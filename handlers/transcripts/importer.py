@@ -2,6 +2,8 @@
 
 Each entry is published under a key made from the content of its line. So a repeated import, for example after a crash,
 adds only the missing entries. The import receives the positions of all entries, also of those that the log already has.
+
+The entries are marked as imported, so that workers do not act on them: see `Envelope.is_imported`.
 """
 
 import hashlib
@@ -19,6 +21,7 @@ from lanebus.bus.errors import BusError, MessageError, StreamError
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
 from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
@@ -71,6 +74,10 @@ async def import_transcript(
     bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
 ) -> ImportReport:
     """Publish every line of a transcript to a session, without waking workers.
+
+    The entries stay as they are in the file, but are marked as imported. So no worker answers an imported message,
+    obeys an imported command or runs an imported tool call. Before a worker answers a new message, it appends a result
+    for each imported call without one, which says that the call was not run.
 
     Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
     log has the first part of the transcript. A repeated import adds the rest.
@@ -167,7 +174,7 @@ class _Import:
             await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
 
     async def _submit(
-        self, tasks: TaskGroup, piece: SourcePiece, ordinal: int, entry: TranscriptEntry, key: str
+        self, tasks: TaskGroup, piece: SourcePiece, ordinal: int, entry: TranscriptEntry, key: ReservedKey
     ) -> None:
         if self._placement.needs_positions(ordinal, entry):
             await self._settle(0)
@@ -179,9 +186,9 @@ class _Import:
         tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(self._bounds.publishes_in_flight - 1)
 
-    async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
+    async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: ReservedKey) -> None:
         try:
-            publish.outcome = await self._session.publish(*messages, key=key, wake=False)
+            publish.outcome = await self._session.publish(*messages, key=key, wake=False, imported=True)
         except BusError as error:
             publish.outcome = error
         publish.is_done.set()
@@ -227,7 +234,7 @@ class _Import:
             elif publish.old_position is not None:
                 self._placement.position_map.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
-    def _key(self, data: bytes) -> str:
+    def _key(self, data: bytes) -> ReservedKey:
         """Return the publish key of an entry, made from `data` and the number of earlier lines with the same `data`.
 
         The line number is not part of the key, because one more blank or damaged line would change all later keys.
@@ -235,7 +242,7 @@ class _Import:
         content = hashlib.sha256(data).digest()
         self._repeats[content] += 1
         count = self._repeats[content].to_bytes(8, "big")
-        return f"import:{hashlib.sha256(self._identity + content + count).hexdigest()[:32]}"
+        return ReservedKey(f"import:{hashlib.sha256(self._identity + content + count).hexdigest()[:32]}")
 
     def _report_progress(self) -> None:
         if self._on_progress is not None:

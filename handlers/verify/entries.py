@@ -17,7 +17,7 @@ __all__ = ("EntryCheck", "merged_entries", "place_of")
 HIGHEST = 2**64 - 1
 """highest possible number after the dash in an entry id"""
 
-_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+ [^ ]+ [0-9]{1,10}")
+_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+ [^ ]+ i?[0-9]{1,10}")
 
 
 class EntryCheck:

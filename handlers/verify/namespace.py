@@ -17,7 +17,7 @@ __all__ = ("verify_all",)
 
 
 async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
-    """Yield a report for each session, bucket by bucket. The last report, of session "", is about all other keys.
+    """Yield a report for each session, sorted by id. The last report, of session "", is about all other keys.
 
     Args:
         bus: the bus whose namespace to verify.
@@ -28,14 +28,17 @@ async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) 
     """
     inspector, rest = bus.inspector, Findings("", bounds)
     risks = await inspector.loss_risks()
-    for bucket in range(inspector.keys.buckets):
-        pointers = Pointers()
-        await typed(read_pointers(inspector, bucket, into=pointers), rest, f"bucket {bucket}")
-        for session in sorted(await _sessions(inspector, bucket)):
-            report = await verify_session(bus, session, pointers, risks=risks, bounds=bounds)
-            if report is not None:
-                yield report
-        await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")
+    buckets = range(inspector.keys.buckets)
+    pointers = [Pointers() for _ in buckets]
+    for bucket in buckets:
+        await typed(read_pointers(inspector, bucket, into=pointers[bucket]), rest, f"bucket {bucket}")
+    sessions = [(session, bucket) for bucket in buckets for session in await _sessions(inspector, bucket)]
+    for session, bucket in sorted(sessions):
+        report = await verify_session(bus, session, pointers[bucket], risks=risks, bounds=bounds)
+        if report is not None:
+            yield report
+    for bucket in buckets:
+        await typed(_check_pointers(inspector, bucket, pointers[bucket], rest), rest, f"bucket {bucket}")
         await typed(check_waiting(inspector, bucket, rest), rest, f"bucket {bucket}")
         await typed(_check_bytes(inspector, bucket, rest), rest, f"bucket {bucket}")
         await typed(check_agent_counts(inspector, bucket, rest), rest, f"bucket {bucket}")
@@ -56,8 +59,11 @@ async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers,
         rest.add("pointer", 0, f"bucket {bucket}: {text}")
     names = sorted(pointers.highest)
     listed = await _sessions(inspector, bucket)
+    now = Pointers()
+    if not listed.issuperset(names):  # sessions may have been erased, with their pointers, since the pointers were read
+        await read_pointers(inspector, bucket, into=now)
     for name in names:
-        if name not in listed:
+        if name not in listed and name in now.highest:
             text = f"bucket {bucket}: a pointer names session {name!r}, which does not exist"
             rest.add("pointer", pointers.highest[name], text)
 

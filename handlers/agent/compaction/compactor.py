@@ -11,11 +11,12 @@ from functools import partial
 
 import anyio
 
-from lanebus.bus.errors import BusError
+from lanebus.bus.errors import BusError, require_instance
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.compaction.compaction_step import CompactionStep, is_changed_since
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
 from lanebus.handlers.agent.deadline import Deadline, Late
@@ -26,6 +27,7 @@ from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.models.failure import failure_of
 from lanebus.handlers.agent.models.model import Model
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.set_up import check_model
 from lanebus.handlers.agent.turn.answer_stream import stream_response
 from lanebus.handlers.agent.turn.partial_response import PartialResponse
 from lanebus.handlers.context.fold import Context
@@ -44,6 +46,8 @@ class Compactor:
             model: the agent's model. It also writes the summaries unless the policy names another model.
             policy: when and how much to compact; None means the defaults.
         """
+        check_model(model)
+        require_instance("policy", policy, CompactionPolicy, "pass CompactionPolicy(…), or None", is_optional=True)
         self.policy = (policy or CompactionPolicy()).of(model)
         self._model = model
 
@@ -79,10 +83,10 @@ class Compactor:
             if step.command is not None:
                 at = step.command.position
                 answered = ControlAnswered(control=at, outcome="repeated", reason="nothing is left to compact")
-                await run.publish(answered.as_extension(), key=f"control.{at}")
+                await run.publish(answered.as_extension(), key=ReservedKey(f"control.{at}"))
             return
         compaction = CompactionStep(snapshot, self.policy, self.policy.model or self._model, kept, step)
-        await run.publish(compaction.started().as_extension(), key=f"{compaction.name}.started")
+        await run.publish(compaction.started().as_extension(), key=ReservedKey(f"{compaction.name}.started"))
         attempt = _Attempt(run, compaction)
         try:
             await attempt.run()
@@ -144,7 +148,7 @@ class _Attempt:
                 return await self._interrupted("the older context was changed meanwhile")
             with suppress(_ContextOutdated):  # try again after reading the new entries
                 build = partial(self._batch, snapshot.context, summary, last + 1)
-                await self._run.publish_at(build, key=self._step.name)
+                await self._run.publish_at(build, key=ReservedKey(self._step.name))
                 return None
         return await self._interrupted("other clients appended first at every attempt")
 
@@ -165,7 +169,7 @@ class _Attempt:
             await self._run.publish(failed.as_extension())
             raise TryAgain(step.pause, f"no summary: {reason}")
         events = (failed, *step.answered("refused", f"no summary: {reason}"))
-        key = None if step.decision.command is None else step.name
+        key = None if step.decision.command is None else ReservedKey(step.name)
         await self._run.publish(*(event.as_extension() for event in events), key=key)
 
     async def _interrupted(self, reason: str) -> None:

@@ -4,22 +4,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
+from lanebus.bus.errors import require_count, require_seconds, require_text
 from lanebus.bus.messages.context_entry import Compaction, Prune
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
+from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock, require_clock
 from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.agent.models.failure import failure_of
 from lanebus.handlers.agent.models.model import SILENCE_SECONDS, Model
+from lanebus.handlers.agent.set_up import check_model
 from lanebus.handlers.context.budget import first_to_keep
 from lanebus.handlers.context.fold import Context
-from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens, require_estimator
 
 __all__ = ("CompactionPolicy", "find_cut", "wants_compaction", "window_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """When to compact, what to keep, and which model writes the summary."""
+    """When to compact, what to keep, and which model writes the summary.
+
+    Raises:
+        InvalidArgument: a field has a wrong type, or a number is out of range.
+        ModelRefused: `model` is no model.
+    """
 
     window: int | None = None
     """the model's context window in tokens; None uses the model's own value. If the model's value is unknown too, only
@@ -50,6 +57,20 @@ class CompactionPolicy:
     """source of time; tests pass another clock"""
     estimator: TokenEstimator = BY_BYTES
     """estimates tokens; by default from the number of bytes"""
+
+    def __post_init__(self) -> None:
+        """Check the fields. Raises InvalidArgument, as the class says."""
+        require_count("window", self.window, least=1, is_optional=True)
+        for name, least in (("reserve", 0), ("keep_recent", 0), ("max_tokens", 1), ("attempts", 1)):
+            require_count(name, getattr(self, name), least=least)
+        if self.model is not None:
+            check_model(self.model)
+        require_text("instructions", self.instructions, is_optional=True)
+        require_seconds("pause", self.pause)
+        require_seconds("drain_seconds", self.drain_seconds)
+        require_seconds("silence_seconds", self.silence_seconds, is_optional=True)
+        require_clock(self.clock)
+        require_estimator(self.estimator)
 
     @property
     def limit(self) -> int | None:
@@ -123,12 +144,13 @@ def _is_full(context: Context, policy: CompactionPolicy) -> bool:
 
 
 def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
-    """Whether the provider refused the last request as too long."""
-    last = next(_answers(context), None)
+    """Whether the provider refused the session's last request as too long. Imported answers were no requests of it."""
+    own = (each.message for each in reversed(context.path) if not each.is_imported)
+    last = next((message for message in own if isinstance(message, AssistantMessage)), None)
     if last is None:
         return False
-    failure = failure_of(last[1])
-    return (failure is not None and failure.is_overflow) or last[1].is_context_overflow(window=policy.window)
+    failure = failure_of(last)
+    return (failure is not None and failure.is_overflow) or last.is_context_overflow(window=policy.window)
 
 
 def _is_fresh(context: Context) -> bool:

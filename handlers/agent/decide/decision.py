@@ -8,6 +8,7 @@ from lanebus.bus.messages.control import Abort, Compact
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt, is_aborted, waits_for_turn
+from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer, imported_answer
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.turn_numbers import new_loop, next_turn
@@ -20,6 +21,7 @@ __all__ = (
     "AddSystemPrompt",
     "AdoptToolCalls",
     "CallModel",
+    "CloseImportedCalls",
     "CompactContext",
     "CompactionRule",
     "Decision",
@@ -95,6 +97,13 @@ class FailToolCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseImportedCalls:
+    """Append a result for each open call of an imported answer, which says that the call was not run."""
+
+    answer: ImportedAnswer
+
+
+@dataclass(frozen=True, slots=True)
 class StopAtLimit:
     """End a loop that has reached a limit."""
 
@@ -144,6 +153,7 @@ Decision = (
     | AdoptToolCalls
     | RunTools
     | FailToolCalls
+    | CloseImportedCalls
     | StopAtLimit
     | CompactContext
     | CallModel
@@ -215,6 +225,8 @@ def _continue(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> Decisi
         if state.loop_id is None:
             return AdoptToolCalls(answer.adopted(_next_turn(snapshot, rules)), _loop_start(snapshot, rules))
         return FailToolCalls(answer, SKIPPED) if state.is_waiting else RunTools(answer)
+    if (imported := imported_answer(snapshot.context)) is not None:
+        return CloseImportedCalls(imported)
     if state.loop_id is not None:
         turn_id = next_turn(snapshot, state.loop_id)
         usage, seconds = loop_usage(snapshot.context, state.loop_id), loop_seconds(snapshot, now)

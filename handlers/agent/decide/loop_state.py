@@ -5,6 +5,9 @@ with the turn's end. The log contains both entries of such a pair or neither.
 
 A message that a user sends while the model answers precedes that answer in the log, although the model did not read the
 message. The answer's metadata (`READ_UP_TO` and `DEFERRED`) records what the model has read.
+
+Imported entries are part of the context but not of the loop: imported messages need no answer, and imported answers
+have read nothing.
 """
 
 from collections.abc import Sequence
@@ -125,6 +128,8 @@ def _read(path: Sequence[Envelope]) -> _Read:
     visible: int | None = None
     unread: list[Envelope] = []
     for envelope in reversed(path):
+        if envelope.is_imported:
+            continue
         if is_prompt(envelope):
             unread.append(envelope)
             continue

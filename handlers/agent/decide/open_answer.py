@@ -7,7 +7,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, WARNING
 
 __all__ = ("OpenAnswer", "is_cut", "open_answer", "wanted_calls")
 
@@ -64,13 +64,19 @@ def wanted_calls(message: AssistantMessage) -> tuple[ToolCallBlock, ...]:
 
 
 def open_answer(path: Sequence[Envelope]) -> OpenAnswer | None:
-    """Return the answer that the next turn continues; None if there is no answer, or the last answer is complete."""
+    """Return the answer that the next turn continues; None if there is no answer, or the last answer is complete.
+
+    Imported entries are passed over: no loop continues an imported answer.
+    """
     results: list[tuple[int, ToolResultMessage]] = []
     cut: OpenAnswer | None = None
     for envelope in reversed(path):
+        if envelope.is_imported:
+            continue
         match envelope.message:
             case ToolResultMessage() as result:
-                results.append((envelope.position, result))
+                if IMPORTED_CALL not in (result.metadata or {}):  # an imported call may have the id of the loop's call
+                    results.append((envelope.position, result))
             case UserMessage(turn_id=TurnId()) as note if WARNING not in (note.metadata or {}):
                 return cut  # the note at the end of a loop
             case AssistantMessage(turn_id=TurnId() as turn_id) as message:
@@ -84,7 +90,7 @@ def open_answer(path: Sequence[Envelope]) -> OpenAnswer | None:
                     return cut._replace(results=own) if answer.is_continued else cut
                 return answer if answer.is_continued else None
             case AssistantMessage():
-                return cut  # an imported answer, or a worker's record that the agent failed
+                return cut  # an answer outside of a turn, or a worker's record that the agent failed
             case _:
                 pass
     return cut

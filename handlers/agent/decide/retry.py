@@ -52,7 +52,7 @@ def _failed(entries: Sequence[Envelope]) -> Iterator[AssistantMessage]:
     """Yield the failed answers that were retried since the last successful answer."""
     for envelope in reversed(entries):
         message = envelope.message
-        if not isinstance(message, AssistantMessage):
+        if not isinstance(message, AssistantMessage) or envelope.is_imported:
             continue
         if not is_cut(message):
             return

@@ -8,6 +8,8 @@ __all__ = ("new_loop", "next_turn")
 
 _MOST_DIGITS = 15
 """Longer numbers are ignored: ids may come from foreign clients."""
+_MOST_IMPORTED_DIGITS = 9
+"""An import can name any number. The next numbers must stay within `_MOST_DIGITS`."""
 
 
 def new_loop(snapshot: SessionSnapshot, config: str) -> str:
@@ -20,7 +22,11 @@ def new_loop(snapshot: SessionSnapshot, config: str) -> str:
     number = 0 if loop is None else _number(loop.loop_id, prefix)
     for envelope in reversed(context.entries):
         turn_id = envelope.message.turn_id if isinstance(envelope.message, LlmMessage) else None
-        if turn_id is not None and (last := _number(turn_id.loop_id, prefix)):
+        if turn_id is None:
+            continue
+        if envelope.is_imported:  # the number may be smaller than those of earlier entries
+            number = max(number, _number(turn_id.loop_id, prefix, _MOST_IMPORTED_DIGITS))
+        elif last := _number(turn_id.loop_id, prefix):
             number = max(number, last)
             break
     return f"{prefix}{number + 1}"
@@ -30,6 +36,8 @@ def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
     """Return the turn of an open loop's next model call: a turn that has begun and has no answer, else a new turn."""
     for envelope in reversed(snapshot.context.entries):
         message = envelope.message
+        if envelope.is_imported:
+            continue
         if isinstance(message, AssistantMessage | ToolResultMessage) and message.turn_id is not None:
             if message.turn_id.loop_id != loop_id:
                 break
@@ -39,6 +47,6 @@ def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
     return begun or TurnId(loop_id=loop_id, turn_index=0)
 
 
-def _number(loop_id: str, prefix: str) -> int:
+def _number(loop_id: str, prefix: str, digits: int = _MOST_DIGITS) -> int:
     number = loop_id[len(prefix) :] if loop_id.startswith(prefix) else ""
-    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
+    return int(number) if number.isdecimal() and len(number) <= digits else 0

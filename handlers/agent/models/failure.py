@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from lanebus.bus.errors import MessageError
+from lanebus.bus.errors import MessageError, require_instance
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.provider_errors import classify_http, says_overflow
@@ -65,6 +65,7 @@ class ModelFailure(Wire):
 
 def failure_of(message: AssistantMessage) -> ModelFailure | None:
     """Return the failure of a failed message; None if the message did not fail."""
+    require_instance("message", message, AssistantMessage, "pass an AssistantMessage")
     if message.stop_reason != "error":
         return None
     try:

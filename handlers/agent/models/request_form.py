@@ -73,8 +73,10 @@ def read_options(written: Mapping[str, JsonValue]) -> ModelOptions:
     ignored."""
     options: dict[str, object] = {name: written[name] for name in _PLAIN & written.keys()}
     match written.get("tool_choice"):
-        case {"mode": "auto" | "required" | "none" | "named" as mode, "name": str() | None as name}:
-            options["tool_choice"] = ToolChoice(mode, name)
+        case {"mode": "auto" | "required" | "none" as mode}:
+            options["tool_choice"] = ToolChoice(mode)
+        case {"mode": "named", "name": str() as name} if name:
+            options["tool_choice"] = ToolChoice("named", name)
         case _:
             pass
     if isinstance(more := written.get("options"), dict):

@@ -7,6 +7,7 @@ import anyio
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt
 from lanebus.handlers.agent.decide.decision import FailToolCalls, closing_outcome, next_decision
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -126,7 +127,7 @@ class OpenCalls:
                 event = ToolWaiting(turn_id=turn_id, tool_call_id=call_id, tool_name=call.name)
                 attempts = known.calls_attempts.get(call_id, 0)
                 await loop.run.publish(
-                    event.as_extension(), key=f"{turn_id}.ask.{attempts}.{self._results.place(call_id)}"
+                    event.as_extension(), key=ReservedKey(f"{turn_id}.ask.{attempts}.{self._results.place(call_id)}")
                 )
                 continue
             decision = next_decision(snapshot, loop.settings, loop.settings.clock.time())

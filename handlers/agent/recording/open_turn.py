@@ -104,6 +104,8 @@ class OpenTurn:
         """Set `message` to this turn's answer in the log, and `calls` to the answer's open tool calls."""
         snapshot = await self._loop.run.refresh()
         for envelope in reversed(snapshot.context.entries):
+            if envelope.is_imported:
+                continue
             if isinstance(envelope.message, AssistantMessage) and envelope.message.turn_id == self.id:
                 self.message = envelope.message
                 break

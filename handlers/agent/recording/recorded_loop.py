@@ -1,14 +1,19 @@
 """The loop of a recorder: decides the next step like a worker, and carries out steps that need no model or tool."""
 
+import logging
+
 import anyio
 
-from lanebus.bus.errors import Fenced
+from lanebus.bus.errors import BusError, Fenced
+from lanebus.bus.groups.recorded_work import finish_recorded
 from lanebus.bus.session.session_lease import SessionLease
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.decide.decision import (
+    CloseImportedCalls,
     Decision,
     FailToolCalls,
     HandleCommand,
+    Idle,
     RunTools,
     StopAtLimit,
     next_decision,
@@ -20,12 +25,15 @@ from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.recording.named_model import NamedTool
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.tools.imported_calls import close_imported
 from lanebus.handlers.agent.tools.results import Results
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.end_loop import stop_loop
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("RecordedLoop",)
+
+_log = logging.getLogger(__name__)
 
 
 class RecordedLoop:
@@ -41,6 +49,8 @@ class RecordedLoop:
         self.run, self.lease, self.settings = run, lease, settings
         self.writing = anyio.Lock()
         """held by the task that reads the log and appends the next step, so that only one task does so at a time"""
+        self._finished = 0
+        """position up to which this object has recorded that the work is done"""
 
     async def next_step(self) -> tuple[Decision, SessionSnapshot]:
         """Answer the commands that are due, and return the next decision.
@@ -60,12 +70,29 @@ class RecordedLoop:
                         await apply_command(self.run, snapshot, command)
                     case FailToolCalls(answer=answer, text=text):
                         await fail_calls(self.run, answer, snapshot, text)
+                    case CloseImportedCalls(answer=imported):
+                        await close_imported(self.run, imported)
                     case StopAtLimit():
                         await stop_loop(self.run, snapshot, decision)
                     case RunTools(answer=answer) if await self._answer_lost(answer, snapshot):
                         pass
                     case _:
+                        if isinstance(decision, Idle):
+                            await self._finish()
                         return decision, snapshot
+
+    async def leave(self) -> None:
+        """If nothing is left to do, record that. Otherwise the session waits for the next recorder or worker."""
+        if self.lease.is_lost:
+            return
+        async with self.writing:
+            try:
+                decision, _ = await self._decide()
+            except BusError as error:  # the caller has its results, and the next recorder finds the same
+                _log.info("session %s: not read at the end: %s", self.run.session.id, error)
+                return
+            if isinstance(decision, Idle):
+                await self._finish()
 
     async def answer_commands(self) -> SessionSnapshot:
         """Answer the commands that are due, and return the session's state. Raises the errors of `next_step`."""
@@ -90,6 +117,19 @@ class RecordedLoop:
         self.check_lease()
         snapshot = await self.run.refresh()
         return next_decision(snapshot, self.settings, self.settings.clock.time()), snapshot
+
+    async def _finish(self) -> None:
+        """Record that the session waits for no worker. Errors are only logged: a worker would find nothing to do."""
+        run, lease = self.run, self.run.lease
+        if run.position == self._finished:
+            return
+        try:
+            agent = lease.agent or (await run.session.head()).agent  # "" in the lease of a session that was empty
+            await finish_recorded(run.session.resources.log, lease._replace(agent=agent), run.position)
+        except BusError as error:
+            _log.info("session %s: counted as waiting: %s", run.session.id, error)
+            return
+        self._finished = run.position
 
     async def _answer_lost(self, answer: OpenAnswer, snapshot: SessionSnapshot) -> bool:
         """Record results for calls that must not run: calls that were denied, and calls that a lost process had

@@ -87,6 +87,7 @@ class Recorder:
     every write raises `Fenced`.
 
     Cancellation: see `RecordedTurn`. At the end of the block an open loop stays open; the next recorder continues it.
+    If nothing is left to do, the session waits for no worker, unless workers have ever served its agent.
     """
 
     def __init__(
@@ -150,6 +151,8 @@ class Recorder:
             LeaseHeld: another holder kept the session for longer than `wait`.
             BusError: the log cannot be read, or refuses an append.
         """
+        if self._loop is not None:
+            raise RecorderMisused("the recorder is open already: make another Recorder for another block")
         await self._check_agent()  # before the lease: the other agent's worker may hold it for long
         async with AsyncExitStack() as stack:
             lease = (await stack.enter_async_context(self._lease)).lease
@@ -166,8 +169,10 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease. An open loop stays open."""
-        self._loop, self._is_agent_known = None, False
-        await self._stack.aclose()
+        loop, self._loop, self._is_agent_known = self._loop, None, False
+        async with self._stack:
+            if loop and not error:
+                await loop.leave()
 
     async def wait_for_work(self, seconds: float | None = None) -> bool:
         """Wait until there is work: an unanswered message, tool results for the model, or calls to run.
@@ -194,8 +199,7 @@ class Recorder:
         loop = self._outside_turns()
         ends = math.inf if seconds is None else anyio.current_time() + seconds
         while True:
-            self._next = await loop.next_step()
-            decision = self._next[0]
+            decision, _ = self._next = await loop.next_step()
             if not isinstance(decision, Idle):
                 await self._check_agent()
                 if isinstance(decision, RunTools) and loop.run.position == self._left_at:
@@ -266,8 +270,7 @@ class Recorder:
         loop = self._outside_turns()
         self._next = None
         snapshot = await loop.answer_commands()
-        loop_id = snapshot.loop_state.loop_id
-        if loop_id is None:
+        if (loop_id := snapshot.loop_state.loop_id) is None:
             return
         answer = snapshot.loop_state.answer
         if answer is not None and answer.open_calls:
@@ -296,10 +299,8 @@ class Recorder:
     async def _begin(self, settings: LoopSettings, offer: Offer, spans: TurnSpans) -> TurnStart:
         loop = self._outside_turns()
         found, self._next = self._next, None
-        if found is None:
-            found = await loop.next_step()
+        decision, snapshot = found or await loop.next_step()
         loop.settings = settings
-        decision, snapshot = found
         await self._check_agent()
         settings = replace(settings, name=self._settings.name)
         spans.begin(loop.run, settings, snapshot)

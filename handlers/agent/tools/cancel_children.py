@@ -35,7 +35,7 @@ async def cancel_children(run: Run, status: Status) -> None:
     before = Cursor(min(loop.calls_started.values()) - 1)
     async with aclosing(run.session.read(kinds=_KINDS, after=before)) as entries:
         async for envelope in entries:
-            match _event(envelope.message):
+            match None if envelope.is_imported else _event(envelope.message):
                 case SessionLinked(parent=run.session.id, turn_id=loop.turn) as link:
                     links[link.tool_call_id] = link
                 case ToolEnded(turn_id=loop.turn, child_loop_id=None, tool_call_id=call) if call in links:

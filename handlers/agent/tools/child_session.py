@@ -4,13 +4,15 @@ from contextlib import aclosing, suppress
 from hashlib import blake2b
 from typing import NamedTuple
 
-from lanebus.bus.errors import MessageError, SessionClosed
+from lanebus.bus.errors import Conflict, MessageError, SessionClosed
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentEnded, SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.notice import CLOSED
+from lanebus.bus.wire.reserved_key import ReservedKey
+from lanebus.handlers.agent.errors import ChildTaken
 from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
 
 __all__ = ("ChildOutcome", "abort_child", "begin_child", "child_id", "wait_child")
@@ -47,12 +49,19 @@ def child_id(parent: str, key: str) -> str:
 async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
     """Publish a child's task and its link to the parent, once and in one step.
 
+    The child's id can be predicted. So the link and the task must be its first entries: in a session that another
+    client began, a foreign task would take the place of this one.
+
     Raises:
+        ChildTaken: the session has entries that this call has not published. Nothing was published.
         SessionErased: the child was erased.
         BusError: as for `Session.publish`.
     """
-    with suppress(SessionClosed):  # `wait_child` reads the closed child's outcome
-        await child.publish(link.as_extension(), UserMessage.text(task), key=_KEY)
+    try:
+        # The server finds a repeat by its key first, also in a child that has grown or was closed since.
+        await child.publish(link.as_extension(), UserMessage.text(task), key=ReservedKey(_KEY), expected=0)
+    except (Conflict, SessionClosed):
+        raise ChildTaken(child.id) from None
 
 
 async def wait_child(child: Session) -> ChildOutcome:
@@ -70,7 +79,7 @@ async def wait_child(child: Session) -> ChildOutcome:
     answer = LastAnswer()
     async with aclosing(child.follow(kinds=_KINDS)) as entries:
         async for envelope in entries:
-            match envelope.message:
+            match None if envelope.is_imported else envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
                     # An answer without a turn is the worker's record that the agent failed.
                     return ChildOutcome("error", "", None, fault)
@@ -97,7 +106,7 @@ async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
         BusError: as for `Session.publish`, except for a closed session.
     """
     with suppress(SessionClosed):
-        await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=f"{_KEY}.abort")
+        await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=ReservedKey(f"{_KEY}.abort"))
 
 
 def _outcome(ended: AgentEnded, answer: LastAnswer) -> ChildOutcome:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 
 from lanebus.bus.errors import InvalidArgument
@@ -39,7 +40,7 @@ class Parameters:
             context: the context class. A first parameter with this annotation is not an argument of the model.
 
         Raises:
-            InvalidArgument: the function has no signature.
+            InvalidArgument: the function has no signature, or a parameter has a type that JSON cannot hold.
             NameError: an annotation contains an unknown name.
             ParameterRefused: the function takes `*args` or `**kwargs`.
         """
@@ -63,9 +64,15 @@ class Parameters:
         # Fields have generated names: a parameter called `copy` or `json` would hide a method of the pydantic model.
         self._names = {f"argument_{place}": name for place, name in enumerate(parameters)}
         fields = {field: (hints.get(name, JsonValue), _field(parameters[name])) for field, name in self._names.items()}
-        model = create_model("Arguments", __base__=_Arguments, **fields)  # type: ignore[call-overload]  # its stub wants Any
-        self._model = cast("type[_Arguments]", model)
-        self.schema = _schema(self._model, described)
+        try:
+            model = create_model("Arguments", __base__=_Arguments, **fields)  # type: ignore[call-overload]  # its stub wants Any
+            self._model = cast("type[_Arguments]", model)
+            self.schema = _schema(self._model, described)
+        except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+            advice = (
+                "annotate its parameters with types that a model can pass as JSON, such as str, or a pydantic model"
+            )
+            raise InvalidArgument("function", function, advice) from None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 from lanebus.handlers.agent.run import Run
@@ -80,7 +81,7 @@ class Results:
 
         # The key contains the call's index and not its id: providers may repeat ids.
         place = self.place(stamped[0].tool_call_id)
-        receipt = await self._run.publish_at(build, key=f"{self._answer.turn_id}.result.{place}")
+        receipt = await self._run.publish_at(build, key=ReservedKey(f"{self._answer.turn_id}.result.{place}"))
         if receipt.is_duplicate:  # only the first result is known to be in the log
             first = stamped[0]
             recorded = {first.tool_call_id: (receipt.positions[0], first)}

@@ -33,6 +33,7 @@ from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.errors import DuplicateAgent
@@ -210,7 +211,7 @@ class _Bound:
         while True:
             try:
                 # Append the link to the parent's log before the child exists.
-                await self._run.publish(link.as_extension(), key=f"{key}.linked")
+                await self._run.publish(link.as_extension(), key=ReservedKey(f"{key}.linked"))
                 await begin_child(child, link, task)
                 async with self._run.idle():
                     return await wait_child(child)

@@ -156,6 +156,8 @@ class FunctionTool:
         """
         if not callable(function):
             raise InvalidArgument("function", function, "decorate a function, and pass options by name: @tool(name=…)")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidArgument("function", function, "return the result; this function yields")
         description = options.get("description")
         name = options.get("name") or str(getattr(function, "__name__", "tool"))
         for option in options:

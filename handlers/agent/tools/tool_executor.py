@@ -14,6 +14,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import Progress, ToolOutcome, ToolStarted, ToolWaiting
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, closing_outcome
@@ -152,7 +153,7 @@ class _Batch:
         call, first = recorded[0]
         what = f"run.{first.attempt}" if isinstance(first, StartCall) else f"ask.{first.attempts}"
         events = [_event(turn_id, call, decision).as_extension() for call, decision in recorded]
-        receipt = await self._run.publish(*events, key=f"{turn_id}.{what}.{self._log.place(call.id)}")
+        receipt = await self._run.publish(*events, key=ReservedKey(f"{turn_id}.{what}.{self._log.place(call.id)}"))
         return not receipt.is_duplicate
 
     async def run(self) -> bool:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from lanebus.bus.errors import InvalidArgument, require_instance
+from lanebus.bus.errors import InvalidArgument, InvalidContent, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.events import ToolOutcome
@@ -67,9 +67,8 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
     """
     try:
         return _result_of(call, output if isinstance(output, ToolReply) else _reply(output))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise InvalidArgument("result", output, f"{_RESULT} ({first['msg']})") from None
+    except InvalidContent as error:
+        raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
     except PydanticSerializationError as error:
         raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
 

@@ -11,6 +11,7 @@ from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
 from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, DEFERRED, READ_UP_TO
@@ -113,7 +114,7 @@ async def record_answer(
                     batch.append(loop.as_extension())
             return [*batch, *(event.as_extension() for event in also)]
 
-        return await run.publish_at(build, key=f"{turn_id}.answer")
+        return await run.publish_at(build, key=ReservedKey(f"{turn_id}.answer"))
 
     try:
         return await append(message)

@@ -9,6 +9,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.decision import ABORTED, CallModel, StopAtLimit
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.turn_numbers import next_turn
@@ -42,7 +43,7 @@ async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> N
     loop_id = step.turn_id.loop_id
     note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
     ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)
-    await run.publish(note, ended.as_extension(), key=f"{loop_id}.stopped")
+    await run.publish(note, ended.as_extension(), key=ReservedKey(f"{loop_id}.stopped"))
 
 
 async def reject_input(
@@ -63,7 +64,7 @@ async def reject_input(
         Prune(pruned=step.fresh, timestamp=now_ms()),
         _note(f"input rejected: {reason}", step.turn_id, max(step.fresh), left),
         ended.as_extension(),
-        key=f"{step.turn_id}.rejected",
+        key=ReservedKey(f"{step.turn_id}.rejected"),
     )
 
 
@@ -74,7 +75,7 @@ async def abort_loop(run: Run, snapshot: SessionSnapshot, abort: Abort, answered
     """
     answer = _empty_answer("aborted", ABORTED, answered.control)
     stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
-    await _end(run, snapshot, answer, stop_reason, key=f"control.{answered.control}", also=(answered,))
+    await _end(run, snapshot, answer, stop_reason, key=ReservedKey(f"control.{answered.control}"), also=(answered,))
 
 
 async def fail_loop(
@@ -83,7 +84,7 @@ async def fail_loop(
     reason: str,
     *,
     read_up_to: int | None = None,
-    key: str | None = None,
+    key: ReservedKey | None = None,
     also: Sequence[AgentEvent] = (),
 ) -> None:
     """End the open turn and loop because the agent failed. The loop's prompts count as answered and are not retried.
@@ -99,7 +100,7 @@ async def fail_loop(
     """
     last = snapshot.context.position
     answer = _empty_answer("error", reason, last if read_up_to is None else read_up_to)
-    await _end(run, snapshot, answer, "error", key=key or f"failed.{last}", also=also)
+    await _end(run, snapshot, answer, "error", key=key or ReservedKey(f"failed.{last}"), also=also)
 
 
 def _empty_answer(stop_reason: StopReason, text: str, read_up_to: int) -> AssistantMessage:
@@ -114,7 +115,7 @@ async def _end(
     answer: AssistantMessage,
     stop_reason: StopReason,
     *,
-    key: str,
+    key: ReservedKey,
     also: Sequence[AgentEvent],
 ) -> None:
     """Append an empty answer. If a loop is open, also append the ends of its turn and of the loop."""

@@ -1,8 +1,10 @@
 """Guards check user messages before the model reads them."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
 from typing import NamedTuple
 
+from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.message import UserMessage
 
 __all__ = ("Guard", "GuardVerdict", "Reject", "Warn", "ask_guards")
@@ -37,15 +39,23 @@ async def ask_guards(guards: Sequence[Guard], prompts: Sequence[UserMessage]) ->
     """Call the guards in order, up to the first one that rejects.
 
     Raises:
+        InvalidArgument: a guard is not async, or returned something else than a verdict.
         Exception: any error that a guard raises.
     """
     warnings: list[str] = []
     for guard in guards if prompts else ():
-        match await guard(prompts):
-            case Reject(reason=reason):
+        answer: object = guard(prompts)
+        if not isawaitable(answer):
+            raise InvalidArgument("guards", guard, "make the guard an `async def`")
+        verdict: object = await answer
+        match verdict:
+            case Reject(reason=str() as reason):
                 return GuardVerdict(reason, ())
-            case Warn(text=text):
+            case Warn(text=str() as text):
                 warnings.append(text)
             case None:
                 pass
+            case _:  # not taken for None: the guard may have meant to reject
+                name = f"{getattr(guard, '__name__', type(guard).__name__)}(…)"
+                raise InvalidArgument(name, verdict, "a guard returns Reject(reason), Warn(text) or None")
     return GuardVerdict(None, tuple(warnings))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.events import RequestDefined, ToolDefinition
 from lanebus.handlers.agent.models.model import Model, Optioned
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -45,7 +45,7 @@ def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> 
         )
         # Not sorted: the order of tools and fields is part of the request.
         content = definition.to_json_bytes()
-    except (ValidationError, PydanticSerializationError, RecursionError) as error:
+    except (InvalidContent, PydanticSerializationError, RecursionError) as error:
         _log.warning("the tools and options of %s cannot be recorded: %s", model.name, type(error).__name__)
         return None
     return definition.model_copy(update={"hash": sha256(content).hexdigest()[:_HASH_LENGTH]})

@@ -13,6 +13,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.decision import AdoptToolCalls, CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.metadata_keys import WARNING
@@ -82,7 +83,12 @@ async def _start(
     loop_started = [] if step.start is None else [settings.started(turn_id.loop_id, step.start).as_extension()]
     notes = [_warning(text, step) for text in warnings]
     receipt = await run.publish(
-        *loop_started, *defined, turn.as_extension(), *notes, speaking.as_extension(), key=f"{turn_id}.started"
+        *loop_started,
+        *defined,
+        turn.as_extension(),
+        *notes,
+        speaking.as_extension(),
+        key=ReservedKey(f"{turn_id}.started"),
     )
     if receipt.is_duplicate:
         await _start_again(run, turn, speaking, defined, receipt)
@@ -97,7 +103,7 @@ async def adopt_calls(run: Run, settings: LoopSettings, step: AdoptToolCalls) ->
         settings.started(turn_id.loop_id, step.start),
         TurnStarted(turn_id=turn_id, trigger=trigger, prompts=(step.answer.position,)),
     )
-    await run.publish(*(event.as_extension() for event in events), key=f"{turn_id}.started")
+    await run.publish(*(event.as_extension() for event in events), key=ReservedKey(f"{turn_id}.started"))
 
 
 async def _start_again(
@@ -107,7 +113,7 @@ async def _start_again(
     known: set[int] = set()
     offered: str | None = None
     async for envelope in run.session.read(lanes={Lane.EXTENSION}, after=Cursor(receipt.positions[0] - 1)):
-        match _event(envelope.message):
+        match None if envelope.is_imported else _event(envelope.message):
             case MessageStarted(turn_id=started, message_id=message_id):
                 if started == turn_id and message_id != speaking.message_id:
                     await run.cut_preview(message_id, turn_id, LOST)
@@ -120,7 +126,7 @@ async def _start_again(
     # A prompt has arrived since the turn began, or the previous worker had other tools or options.
     if offered != turn.request or not known.issuperset(turn.prompts):
         again[:0] = (*defined, turn.as_extension())
-    await run.publish(*again, key=f"{turn_id}.started.{run.lease.epoch}")
+    await run.publish(*again, key=ReservedKey(f"{turn_id}.started.{run.lease.epoch}"))
 
 
 def _event(message: object) -> AgentEvent | None:

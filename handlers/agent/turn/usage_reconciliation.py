@@ -12,6 +12,7 @@ from lanebus.bus.messages.events import UsageSettled
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.bounds import RunBounds
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.models.model import Model, Settling
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
     """Return the answer in an entry if its usage is an estimate and `model` can ask the provider for the actual usage.
 
-    Return None for other entries.
+    Return None for other entries, and for imported answers.
 
     A fork contains its parent's answers; only the parent asks for their usage.
     """
@@ -35,6 +36,7 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
         and isinstance(message, AssistantMessage)
         and message.usage is not None
         and bool(message.usage.estimated)
+        and not envelope.is_imported
         and message.turn_id is not None
         and message.turn_id.session == envelope.session
         and (message.provider, message.model) == (model.provider, model.name)
@@ -64,7 +66,7 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
         return False
     own = Usage().combine(usage)  # without the provider's raw object
     event = UsageSettled(turn_id=message.turn_id, message=envelope.position, usage=own)
-    await run.publish(event.as_extension(), key=f"{envelope.position}.settled")
+    await run.publish(event.as_extension(), key=ReservedKey(f"{envelope.position}.settled"))
     return True
 
 

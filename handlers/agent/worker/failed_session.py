@@ -4,6 +4,7 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.codec import encode
 from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import refused
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run import Run
@@ -39,7 +40,7 @@ async def give_up(
     read_up_to = max(snapshot.context.position, current.loop_state.read_up_to)
     left = [command for command in snapshot.status.commands if command in current.status.commands]
     also = refused(left, "the agent failed")
-    key = f"failed.{read_up_to}.{run.position}"
+    key = ReservedKey(f"failed.{read_up_to}.{run.position}")
     await fail_loop(run, current, error_text(error), read_up_to=read_up_to, key=key, also=also)
     counts.given_up += 1
     await assignment.dead_letter(error, raw, read_up_to)
@@ -57,7 +58,8 @@ async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment,
         stop_reason="error", error_message=error_text(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
     # The key has the position that woke the session and not the head: if this append is repeated, the head has moved.
-    await run.publish(failed, key=f"unreadable.{head if assignment.work is None else assignment.work.position}")
+    woken = head if assignment.work is None else assignment.work.position
+    await run.publish(failed, key=ReservedKey(f"unreadable.{woken}"))
     counts.given_up += 1
     await assignment.dead_letter(error, read_up_to=head)
     return Done(run.lease)

@@ -40,7 +40,7 @@ def _beginning(path: Sequence[Envelope], loop_id: str) -> tuple[Envelope, ...]:
     oldest: int | None = None
     for index in range(len(path) - 1, -1, -1):
         message = path[index].message
-        if not isinstance(message, LlmMessage):
+        if not isinstance(message, LlmMessage) or path[index].is_imported:
             continue
         if message.turn_id is not None and message.turn_id.loop_id == loop_id:
             oldest = index

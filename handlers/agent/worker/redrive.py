@@ -29,7 +29,8 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
     Returns:
         None if the session has continued since, or its last failure has another reason.
     """
-    answers = (each for each in reversed(path) if read_position(each) is not None and not _is_cut(each))
+    own = (each for each in reversed(path) if not each.is_imported)
+    answers = (each for each in own if read_position(each) is not None and not _is_cut(each))
     failed, previous = next(answers, None), next(answers, None)
     if failed is None or not isinstance(failed.message, AssistantMessage) or failed.message.stop_reason != "error":
         return None

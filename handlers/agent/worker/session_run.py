@@ -1,6 +1,7 @@
 """Call the agent in one session, under one lease, until nothing is left to do."""
 
 import asyncio
+import inspect
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from random import random
@@ -9,6 +10,7 @@ from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
     Fenced,
+    InvalidArgument,
     LogRolledBack,
     SessionClosed,
     SessionErased,
@@ -16,6 +18,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.groups.retry_policy import Retry
 from lanebus.bus.tracing import NO_TRACING
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import refuse
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -117,7 +120,10 @@ class SessionRun:
                 if isinstance(agent, SnapshotAgent):
                     looked_at = await agent.work_from(run, snapshot)
                 else:
-                    await agent(run)
+                    began: object = agent(run)
+                    if not inspect.isawaitable(began):
+                        raise InvalidArgument("agent", agent, "define it with `async def`: a worker awaits its agent")
+                    await began
         except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
             raise
         except TryAgain as error:
@@ -164,5 +170,5 @@ class SessionRun:
         if (found := reopening(snapshot.context.path, work.error)) is None:
             return False
         answer, position = found
-        await self._run.publish(answer, key=f"redriven.{position}")
+        await self._run.publish(answer, key=ReservedKey(f"redriven.{position}"))
         return True

@@ -16,7 +16,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import BusError
+from lanebus.bus.errors import BusError, SetupError
+from lanebus.bus.exception_groups import first_error
 from lanebus.bus.groups.consumer import Start, Work
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
@@ -176,7 +177,13 @@ class Worker:
 
         A session that fails never ends the worker. The session is retried according to `retry`. After the last attempt,
         the failure is recorded in the session's log, and the session's work becomes a dead letter.
+
+        Raises:
+            SetupError: the worker runs already.
+            Closed: the bus was closed.
         """
+        if self._is_running:
+            raise SetupError(f"worker {self.name!r} runs already", "make another Worker for a second run at a time")
         self._is_running = True
         begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
         write_event(_log, begun, self._context)
@@ -192,6 +199,8 @@ class Worker:
                 await self._acks.flush()
                 self._note_drained()
                 tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise first_error(group) from None
         finally:
             self._is_running = False
             with anyio.move_on_after(self._bounds.nack_seconds, shield=True):

@@ -12,8 +12,9 @@ from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.command_answer import answered
 from lanebus.handlers.agent.command_specs import COMMAND_SPECS, read_control
-from lanebus.handlers.agent.commands import answered, follow_up, send
+from lanebus.handlers.agent.commands import follow_up, send
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn, user_messages
 from lanebus.handlers.cli.errors import CommandRefused, NotAnswered

@@ -2,6 +2,7 @@
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import InvalidArgument, require_text
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.codecs.codec import Codec
 from lanebus.handlers.codecs.coding_agent.contents import can_say
@@ -28,6 +29,10 @@ def coding_agent_codec(*, provider: str | None = None, model: str | None = None,
         files: reads local files that messages name; see `Files`. None refuses such messages. No file is opened without
             `files`.
     """
+    require_text("provider", provider, is_optional=True)
+    require_text("model", model, is_optional=True)
+    if files is not None and not callable(files):
+        raise InvalidArgument("files", files, "pass a function that returns a MediaRef, or None")
 
     def prepare(value: JsonValue) -> JsonValue:
         return inlined(value, files)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import (
@@ -100,9 +100,8 @@ def image_message(
             if image_url is None
             else MediaRef.from_url(image_url, mime_type=mime_type)
         )
-    except ValidationError as error:
-        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise InvalidContent(f"image: {reason}") from None
+    except InvalidContent as error:
+        raise InvalidContent(f"image: {error.fault.removeprefix('MediaRef: ')}", error.remedy) from None
     return multimodal_message([*([] if text is None else [text]), ImageBlock(media=media)], role)
 
 

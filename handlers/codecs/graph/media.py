@@ -23,19 +23,21 @@ def media_of(shape: MediaShape, path: str) -> MediaRef:
     if not getattr(shape, needed):
         raise DecodeError(f"{path}.{needed}", f"media of kind {shape.kind!r} needs it")
     try:
-        return MediaRef(
-            kind=shape.kind,
-            url=shape.url,
-            file_id=shape.file_id,
-            data=shape.data_base64,
-            sha256=None if shape.sha256 is None else shape.sha256.lower(),
-            mime_type=shape.mime_type,
-            size_bytes=shape.size_bytes,
-            filename=shape.filename,
-            width=shape.width,
-            height=shape.height,
-            duration_ms=shape.duration_ms,
-            page=shape.page,
+        return MediaRef.model_validate(
+            {
+                "kind": shape.kind,
+                "url": shape.url,
+                "file_id": shape.file_id,
+                "data": shape.data_base64,
+                "sha256": None if shape.sha256 is None else shape.sha256.lower(),
+                "mime_type": shape.mime_type,
+                "size_bytes": shape.size_bytes,
+                "filename": shape.filename,
+                "width": shape.width,
+                "height": shape.height,
+                "duration_ms": shape.duration_ms,
+                "page": shape.page,
+            }
         )
     except ValidationError as error:
         names, reason = first_fault(error)

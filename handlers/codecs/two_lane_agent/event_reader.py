@@ -8,7 +8,7 @@ The two-lane agent omits the turn of most messages; this reader adds it.
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import UnknownKind
+from lanebus.bus.errors import UnknownKind, require_count
 from lanebus.bus.messages.json_parser import require_json
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.loop_events import LOOP_EVENTS
@@ -32,6 +32,7 @@ class EventReader:
     """
 
     def __init__(self, *, position: int = 0) -> None:
+        require_count("position", position)
         self._now = ReadingState(position)
 
     @property

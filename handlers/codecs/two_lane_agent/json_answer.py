@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, require_instance
 from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.messages.message import AssistantMessage
 
@@ -20,6 +20,7 @@ def extract_json(message: AssistantMessage) -> JsonValue:
 
     Source: the two-lane agent.
     """
+    require_instance("message", message, AssistantMessage, "pass an AssistantMessage")
     for call in message.tool_calls():
         if call.name == ANSWER_TOOL:
             return call.arguments

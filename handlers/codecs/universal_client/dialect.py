@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import UnknownRole
+from lanebus.bus.errors import InvalidArgument, UnknownRole, require_text
 from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import (
@@ -50,6 +50,10 @@ def universal_client_codec(
             thinking, the provider is Anthropic.
         files: reads the local files that messages name; see `Files`. None opens no file and refuses such messages.
     """
+    require_text("provider", provider, is_optional=True)
+    require_text("model", model, is_optional=True)
+    if files is not None and not callable(files):
+        raise InvalidArgument("files", files, "pass a function that returns a MediaRef, or None")
 
     def prepare(value: JsonValue) -> JsonValue:
         return inlined(value, files)

@@ -24,6 +24,7 @@ from lanebus.handlers.providers.common.answer import (
     count_of,
     priced,
     read_call,
+    require_response,
     text_of,
 )
 from lanebus.handlers.providers.common.request import Json
@@ -59,6 +60,7 @@ def from_anthropic(
     Raises:
         DecodeError: `response` is not a response of the Messages API.
     """
+    require_response(response)
     if response.get("type") != "message" or not isinstance(content := response.get("content"), list):
         raise DecodeError("type", "a response of the Messages API is of type 'message' and has a list as content")
     if not isinstance(response.get("usage"), dict):

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, require_instance, require_text
 from lanebus.bus.messages.content import Block, ToolCallBlock
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason, now_ms
@@ -27,6 +27,7 @@ __all__ = (
     "minted_id",
     "priced",
     "read_call",
+    "require_response",
     "text_of",
 )
 
@@ -122,6 +123,9 @@ class AnswerState:
     def __init__(
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
+        require_text("model", model, is_optional=True)
+        require_instance("rates", rates, Rates, "pass Rates(…), or None", is_optional=True)
+        require_instance("names", names, Mapping, "pass the `tool_names` of the ProviderRequest")
         self._requested, self._rates, self._names = model, rates, names
         self._model: str | None = None
         """The model's name in the response."""
@@ -174,6 +178,11 @@ class AnswerState:
             response_id=self.response_id,
             timestamp=now_ms(),
         )
+
+
+def require_response(response: object) -> None:
+    """Raise InvalidArgument unless the value is the JSON of a provider's response, as a dict."""
+    require_instance("response", response, dict, 'pass its JSON as a dict, such as `response.model_dump(mode="json")`')
 
 
 def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:

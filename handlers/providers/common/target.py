@@ -2,11 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, TypedDict
+from difflib import get_close_matches
+from typing import Literal, Self, TypedDict, cast, get_args
 
+from lanebus.bus.errors import (
+    InvalidArgument,
+    require_all,
+    require_choice,
+    require_count,
+    require_flag,
+    require_instance,
+    require_text,
+)
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.providers.common.errors import NoModel, ToolNotOffered
 from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec
 
@@ -54,6 +64,32 @@ class RequestOptions(FormOptions, total=False):
     """Ask for server-sent events. Default: False."""
 
 
+def _require_options(options: RequestOptions) -> None:
+    """Raise InvalidArgument unless each option exists and has a valid value."""
+    given = cast("Mapping[str, object]", options)
+    known = {**FormOptions.__annotations__, **RequestOptions.__annotations__}
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            advice = f"did you mean `{near[0]}`?" if near else f"the options are {', '.join(sorted(known))}"
+            raise InvalidArgument(name, given[name], f"no such option: {advice}")
+    require_text("model", given.get("model"), is_optional=True)
+    require_count("max_tokens", given.get("max_tokens"), least=1, is_optional=True)
+    require_all("tools", given.get("tools", ()), ToolSpec, "pass a list of ToolSpec, such as [tool.spec]")
+    names = [tool.name for tool in options.get("tools", ())]
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise InvalidArgument("tools", twice, "give each tool a name of its own")
+    require_instance(
+        "tool_choice", given.get("tool_choice"), ToolChoice, 'pass ToolChoice("required")', is_optional=True
+    )
+    require_choice("foreign_thinking", given.get("foreign_thinking", "drop"), get_args(ForeignThinking))
+    require_text("error_prefix", given.get("error_prefix", ""))
+    for name in ("strict", "cache", "merge_developer", "stream"):
+        require_flag(name, given.get(name, False))
+    require_flag("store", given.get("store"), is_optional=True)
+    require_instance("media", given.get("media", {}), Mapping, "pass what `resolve_media` returns")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The options of one request, with defaults filled in."""
@@ -79,9 +115,12 @@ class Target:
         A tool choice is ignored if no tools are offered.
 
         Raises:
+            InvalidArgument: an option does not exist or has a wrong type.
             NoModel: no model is passed, and the session names no model.
             ToolNotOffered: the tool choice names a tool that is not offered.
         """
+        require_context(context)
+        _require_options(options)
         model = options.get("model") or context.model
         if model is None:
             raise NoModel(context.session)

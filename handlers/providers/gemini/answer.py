@@ -10,7 +10,7 @@ from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, Thinki
 from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
-from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, Piece, priced
+from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, Piece, priced, require_response
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
 from lanebus.handlers.providers.gemini.part_reader import citations, read_part
@@ -50,6 +50,7 @@ def from_gemini(
     Raises:
         DecodeError: `response` is not a response of `generateContent`.
     """
+    require_response(response)
     if list_at(response, "candidates") is None and object_at(response, "promptFeedback") is None:
         raise DecodeError("candidates", "a response of generateContent has candidates, or says why it has none")
     answer = GeminiAnswer(model, rates, names)

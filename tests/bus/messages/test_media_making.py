@@ -4,9 +4,8 @@ import io
 
 import pytest
 from PIL import Image
-from pydantic import ValidationError
 
-from lanebus.bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError, InvalidContent
 from lanebus.bus.messages.content import AudioBlock, ImageBlock, TextBlock, ToolResultBlock
 from lanebus.bus.messages.media import MediaRef, Picture, sniff
 from lanebus.bus.messages.message import ToolResultMessage, UserMessage
@@ -76,9 +75,9 @@ def test_base64_is_decoded_if_its_bytes_show_a_type() -> None:
     "text", ["/etc/passwd", "/etc/pas", "abcd", "", "~/a.png", "a.png", "file:/a.png", "javascript:alert(1)", "ünï"]
 )
 def test_a_path_is_never_read_as_media(text: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidContent):
         MediaRef.of(text)
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidContent):
         UserMessage.with_audio("listen", [text])
 
 

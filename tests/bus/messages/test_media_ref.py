@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from lanebus import MediaRef
 from lanebus.bus.messages.media import sniff
-from lanebus.errors import DecodeError, MediaRefused, MediaTooLarge
+from lanebus.errors import DecodeError, InvalidContent, MediaRefused, MediaTooLarge
 from lanebus.media import media_from_file
 from lanebus.messages import read_message
 
@@ -136,7 +135,7 @@ LOCAL = [
 
 @pytest.mark.parametrize("url", LOCAL)
 def test_paths_and_malformed_urls_are_refused(url: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidContent):
         MediaRef(kind="url", url=url)
     block = {"type": "image", "media": {"kind": "url", "url": url}}
     with pytest.raises(DecodeError) as caught:
@@ -148,7 +147,7 @@ def test_paths_and_malformed_urls_are_refused(url: str) -> None:
 def test_every_accepted_url_has_a_host_and_an_allowed_scheme(text: str) -> None:
     try:
         media = MediaRef(kind="url", url=text)
-    except ValidationError:
+    except InvalidContent:
         return
     assert (media.url or "").lower().startswith(("http://", "https://", "gs://", "s3://", "agentflow://"))
 

@@ -239,7 +239,7 @@ def test_a_reference_to_a_local_place_is_refused(url: str) -> None:
     text = json.dumps({"role": "user", "content": [{"type": "image", "media": {"kind": "url", "url": url}}]})
     with pytest.raises(DecodeError):
         read_message(text)
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidContent):
         UserMessage.with_images("look", [url])
 
 
@@ -457,6 +457,46 @@ def test_every_block_keeps_its_type_when_its_keys_are_renamed() -> None:
 def test_a_positional_argument_is_refused_with_the_call_to_write(kind: Callable[[str], object], advice: str) -> None:
     with pytest.raises(InvalidContent, match=advice):
         kind("hi")
+
+
+def of(kind: Callable[..., object], /, **fields: object) -> object:
+    """Call a constructor as a caller without a type checker may."""
+    return kind(**fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: of(UserMessage, content="hi"),
+            "`content` of UserMessage is 'hi': use UserMessage.text(…), or pass a tuple",
+        ),
+        (lambda: of(UserMessage, content=("hi",)), "`content.0` of UserMessage is 'hi': pass a block"),
+        (lambda: of(UserMessage, contents=()), "UserMessage has no field `contents`: did you mean `content`?"),
+        (lambda: of(TextBlock), "`text` of TextBlock is missing: pass it by name, as in TextBlock(text=…)"),
+        (lambda: of(TextBlock, text=b"x"), "`text` of TextBlock is of type bytes: it should be a valid string"),
+        (lambda: of(ImageBlock, media="a.png"), "`media` of ImageBlock is 'a.png': pass MediaRef(…)"),
+        (
+            lambda: of(MediaRef, kind="data"),
+            "MediaRef: media of kind 'data' needs its field 'data': change its fields",
+        ),
+        (
+            lambda: of(AssistantMessage, content=(), stop_reason="end", turn_id="x", timestamp=1.5),
+            "`stop_reason` of AssistantMessage is 'end': it should be 'stop', ",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value_and_what_to_pass(make: Callable[[], object], text: str) -> None:
+    with pytest.raises(InvalidContent) as caught:
+        make()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+def test_more_than_three_wrong_fields_are_counted() -> None:
+    with pytest.raises(InvalidContent, match=r"; and 2 more$"):
+        of(ToolCallBlock, id=1, name=2, arguments=object(), a=1, b=2)
 
 
 def test_validation_does_not_call_the_constructor_that_refuses_positional_arguments() -> None:

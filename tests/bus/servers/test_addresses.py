@@ -31,8 +31,21 @@ async def test_error_of_a_server_that_cannot_be_reached_says_why(url: str, reaso
             pass
 
 
+@pytest.mark.parametrize("path", ["abc", "-1", "0x1", "1/2"])
+async def test_a_database_that_is_no_number_is_refused(path: str) -> None:
+    with pytest.raises(SetupError, match=f"its database '{path}' is no number: write redis://"):
+        async with Bus.open(f"redis://127.0.0.1:1/{path}"):
+            pass
+
+
+async def test_an_unknown_option_of_a_url_is_named() -> None:
+    with pytest.raises(SetupError, match="there is no option 'passwort': remove it"):
+        async with Bus.open("redis://127.0.0.1:1?passwort=x"):
+            pass
+
+
 async def test_error_names_a_database_that_the_server_does_not_have(shared_valkey: RealServer) -> None:
-    with pytest.raises(Unavailable, match="DB index is out of range"):
+    with pytest.raises(SetupError, match="the server has no database 99: use one from 0"):
         async with Bus.open(f"unix://{shared_valkey.socket}?db=99"):
             pass
 

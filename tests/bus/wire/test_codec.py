@@ -58,6 +58,26 @@ def test_an_entry_with_a_changed_byte_is_damaged_and_names_its_position(at: int)
         assert not is_whole(lane, entry(b"h", header_of, b"m", body))
 
 
+@pytest.mark.parametrize("lane", Lane)
+def test_the_mark_of_an_imported_entry_is_read_and_cannot_be_changed(lane: Lane) -> None:
+    body = USER if lane is Lane.LLM else encode(ExtensionMessage.of("x"))
+    plain = fitting(body, lane)
+    rest, _, own = plain.rpartition(b" ")
+    _, _, checksum = header(lane, body, producer="somebody", imported=True).encode().rpartition(b" ")
+    marked = rest + b" " + checksum
+    assert checksum[:1] == b"i"
+    for head, is_imported in ((plain, False), (marked, True)):
+        found = decode("s", lane, entry(b"h", head, b"m", body))
+        assert not isinstance(found.message, DecodeFailure)
+        assert (found.is_imported, found.incarnation) == (is_imported, "3_token")
+        assert is_whole(lane, entry(b"h", head, b"m", body))
+    for forged in (rest + b" i" + own, rest + b" " + checksum[1:]):
+        found = decode("s", lane, entry(b"h", forged, b"m", body))
+        assert isinstance(found.message, DecodeFailure)
+        assert isinstance(found.message.error, EntryDamaged)
+        assert not is_whole(lane, entry(b"h", forged, b"m", body))
+
+
 def test_an_entry_of_another_lane_or_producer_is_damaged() -> None:
     head = fitting(USER)
     assert is_whole(Lane.LLM, entry(b"h", head, b"m", USER))

@@ -404,12 +404,14 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
         session = bus.session("s1")
         publish, count = session.publish, 0
 
-        async def fail_later(*messages: Publishable, key: str | None = None, wake: bool | None = None) -> Receipt:
+        async def fail_later(
+            *messages: Publishable, key: str | None = None, wake: bool | None = None, imported: bool = False
+        ) -> Receipt:
             nonlocal count
             count += 1
             if count > 150:
                 raise Unavailable("gone")
-            return await publish(*messages, key=key, wake=wake)
+            return await publish(*messages, key=key, wake=wake, imported=imported)
 
         monkeypatch.setattr(session, "publish", fail_later)
         with pytest.raises(Unavailable, match="gone"):

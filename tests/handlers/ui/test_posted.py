@@ -271,3 +271,13 @@ async def test_clients_without_a_token_or_from_another_site_cannot_send_commands
             form = await client.post(f"{PATH}/commands", data={"command": "abort"})
             assert form.status_code == 415
         assert (await bus.session("s1").head()).position == 0
+
+
+@pytest.mark.parametrize("path", ["messages", "commands"])
+async def test_a_reserved_key_is_refused_over_http(path: str) -> None:
+    body = {"text": "hi"} if path == "messages" else {"command": "abort"}
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        reply = await client.post(f"{PATH}/{path}", json={**body, "key": "lanebus:s1.main.1#0.answer"})
+        assert (reply.status_code, reply.json()["error"]) == (400, "key_reserved")
+        assert "use a key that does not begin with 'lanebus:'" in reply.json()["message"]
+        assert (await bus.session("s1").head()).position == 0

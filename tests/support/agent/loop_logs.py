@@ -18,6 +18,7 @@ from lanebus.handlers.agent.decide.decision import (
     AddSystemPrompt,
     AdoptToolCalls,
     CallModel,
+    CloseImportedCalls,
     CompactContext,
     Decision,
     FailToolCalls,
@@ -145,6 +146,8 @@ def in_words(step: Decision) -> str:
             return f"run {_calls(answer.open_calls)} of {answer.turn_id}"
         case FailToolCalls(answer=answer, text=text):
             return f"close {_calls(answer.open_calls)} of {answer.turn_id}: {text}"
+        case CloseImportedCalls(answer=imported):
+            return f"close imported {_calls(imported.open_calls)} of {imported.position}"
         case StopAtLimit(turn_id=turn_id, reached=reached, read_up_to=seen):
             return f"stop {turn_id} {reached.stop_reason} seen {seen}: {reached.text}"
         case CompactContext(turn_id=turn_id, is_open=is_open):

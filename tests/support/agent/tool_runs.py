@@ -6,6 +6,7 @@ from lanebus import Session, ToolCallBlock, UserMessage
 from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import Tool
@@ -25,7 +26,7 @@ async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
     turn = TurnId(loop_id=f"{session.id}.main.{loop}", turn_index=0)
     asked = await session.publish(UserMessage.text("hello?"))
     begun = (AgentStarted(loop_id=turn.loop_id, agent="test"), TurnStarted(turn_id=turn, prompts=(asked.position,)))
-    await run.publish(*(event.as_extension() for event in begun), key=f"{turn}.started")
+    await run.publish(*(event.as_extension() for event in begun), key=ReservedKey(f"{turn}.started"))
     context = (await run.refresh()).context
     await record_answer(run, context, turn, AssistantMessage(content=calls, stop_reason="toolUse"))
 
@@ -57,7 +58,9 @@ async def go_on(run: Run, *tools: Tool) -> None:
 async def command(run: Run, control: Control) -> int:
     """Publish a command and let the worker read it. Return its position."""
     position = (await run.session.publish(control.as_extension())).position
-    await run.publish(ControlAnswered(control=position, outcome="applied").as_extension(), key=f"control.{position}")
+    await run.publish(
+        ControlAnswered(control=position, outcome="applied").as_extension(), key=ReservedKey(f"control.{position}")
+    )
     return position
 
 

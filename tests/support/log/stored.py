@@ -3,7 +3,7 @@
 from zlib import crc32
 
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.checksum import seed_of
+from lanebus.bus.wire.checksum import IMPORTED, imported_seed, seed_of
 
 __all__ = ("header",)
 
@@ -16,8 +16,11 @@ def header(
     milliseconds: int = 1_700_000_000_000,
     producer: str = "me",
     token: str = "0_i",  # noqa: S107  # no secret: it names an incarnation
+    imported: bool = False,
 ) -> str:
     """Return an entry's header as the bus writes it, with a valid checksum."""
     data = body.encode() if isinstance(body, str) else body
-    checksum = crc32(data, seed_of(version, producer, lane))
-    return f"{version} {milliseconds} {producer} {token} {checksum}"
+    seed, mark = seed_of(version, producer, lane), ""
+    if imported:
+        seed, mark = imported_seed(seed), IMPORTED.decode()
+    return f"{version} {milliseconds} {producer} {token} {mark}{crc32(data, seed)}"

@@ -19,6 +19,7 @@ from lanebus.handlers.providers.common.answer import (
     Piece,
     minted_id,
     read_call,
+    require_response,
     text_of,
 )
 from lanebus.handlers.providers.common.request import Json
@@ -59,6 +60,7 @@ def from_openai_chat(
     Raises:
         DecodeError: `response` is not a response of Chat Completions.
     """
+    require_response(response)
     choices = list_at(response, "choices", "")
     if not choices:
         raise DecodeError("choices", "a response of Chat Completions has a choice")

@@ -8,7 +8,7 @@ from lanebus.bus.messages.json_parser import require_json
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.json_fields import as_object
-from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, text_of
+from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, require_response, text_of
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.responses.output import output_blocks, refuses
 from lanebus.handlers.providers.openai.responses.partial_item import GROWTH, GrowingItem
@@ -41,6 +41,7 @@ def from_openai_responses(
     Raises:
         DecodeError: `response` is not a response of the Responses API, or is not finished.
     """
+    require_response(response)
     if response.get("object") not in (None, "response") or not isinstance(response.get("output"), list):
         raise DecodeError("output", "a response of the Responses API has a list as output")
     require_json(response)

@@ -12,6 +12,7 @@ from lanebus import ExtensionMessage, Session, ToolCallBlock, UserMessage
 from lanebus.bus.messages.control import Abort, Approve, Deny, Handoff, Steer, parse_control
 from lanebus.bus.messages.events import AgentEvent, Progress, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
 from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, ToolReply, tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
@@ -80,7 +81,7 @@ async def test_a_call_is_not_run_if_another_run_has_recorded_its_start() -> None
         await called(run, A)
         answer, stale = await open_answer(run), await run.refresh()
         assert answer is not None
-        await run.publish(ExtensionMessage.of("said"), key=f"{TURN}.run.1.0")
+        await run.publish(ExtensionMessage.of("said"), key=ReservedKey(f"{TURN}.run.1.0"))
         await run_tools(run, {"a": subject}, answer, stale)
         assert ran == []
 

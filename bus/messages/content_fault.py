@@ -1,0 +1,77 @@
+"""The error of a constructor whose fields do not form a valid value, made from pydantic's error."""
+
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_snake
+
+from lanebus.bus.errors import InvalidContent
+from lanebus.bus.errors.message import shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = ("by_name", "content_fault")
+
+
+def content_fault(kind: type[BaseModel], error: ValidationError, *, most: int = 3) -> InvalidContent:
+    """Return the error that names each wrong field of a value, what was given for it, and what to pass instead.
+
+    Args:
+        kind: the class of the value.
+        error: pydantic's error.
+        most: maximum number of fields that the error names.
+    """
+    found = error.errors(include_url=False, include_context=False)
+    faults = [_fault(kind, each) for each in islice(found, most)]
+    more = f"; and {len(found) - most} more" if len(found) > most else ""
+    *before, last = faults
+    return InvalidContent("; ".join((*(f"{fault}: {remedy}" for fault, remedy in before), last[0])), last[1] + more)
+
+
+def by_name(kind: type[BaseModel]) -> str:
+    """Return advice how to make a value of a class."""
+    return f"{_makers(kind)}name each field, as in {kind.__name__}({_fields(kind)[0]}=…)"
+
+
+def _fault(kind: type[BaseModel], error: "ErrorDetails") -> tuple[str, str]:
+    """Return what is wrong with one field, and what to pass instead."""
+    name, place = kind.__name__, ".".join(_path(error["loc"]))
+    message = error["msg"].removeprefix("Value error, ")
+    match error["type"]:
+        case "missing":
+            return f"`{place}` of {name} is missing", f"pass it by name, as in {name}({place}=…)"
+        case "extra_forbidden":
+            near = get_close_matches(place, kind.model_fields, 1)
+            advice = f"did you mean `{near[0]}`?" if near else f"its fields are {', '.join(_fields(kind))}"
+            return f"{name} has no field `{place}`", advice
+        case "value_error" if not place:
+            fault, _, remedy = message.partition(": ")
+            return f"{name}: {fault}", remedy or "change its fields"
+        case _:
+            advice = message.replace("Input tag", "the tag").replace("Input", "it")
+            if error["loc"] == ("content",) and isinstance(error["input"], str):
+                advice = f"{_makers(kind)}pass a tuple of blocks"
+            elif error["type"] in {"model_type", "model_attributes_type", "dataclass_type"}:
+                advice = "pass " + (f"{error['msg'].rpartition(' ')[2]}(…)" if "instance of" in message else "a block")
+            return f"`{place}` of {name} is {shown(error['input'])}", advice
+
+
+def _fields(kind: type[BaseModel]) -> list[str]:
+    return [field for field in kind.model_fields if field not in {"role", "type"}]
+
+
+def _makers(kind: type[BaseModel]) -> str:
+    made = (maker for maker in ("text", "of", "from_text") if getattr(getattr(kind, maker, None), "__self__", None))
+    return next((f"use {kind.__name__}.{maker}(…), or " for maker in made), "")
+
+
+def _path(place: tuple[int | str, ...]) -> list[str]:
+    """Return the path as the caller wrote it: without the tags of unions, and with the fields' names."""
+    return [
+        to_snake(part) if isinstance(part, str) else str(part)
+        for index, part in enumerate(place)
+        if not (index and isinstance(place[index - 1], int) and index < len(place) - 1)
+    ]

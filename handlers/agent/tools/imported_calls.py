@@ -1,0 +1,28 @@
+"""Close the open tool calls of imported answers. These calls are not run: an import must not make a worker act."""
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.wire.reserved_key import ReservedKey
+from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer
+from lanebus.handlers.agent.metadata_keys import IMPORTED_CALL
+from lanebus.handlers.agent.run import Run
+
+__all__ = ("NOT_RUN", "close_imported")
+
+NOT_RUN = "This call was imported without a result. It was not run. Call the tool again if its result is needed."
+"""text of the result that the model reads"""
+
+
+async def close_imported(run: Run, answer: ImportedAnswer) -> None:
+    """Append a result that says that the call was not run, for each open call of an imported answer.
+
+    Raises:
+        Fenced: the lease was lost.
+        BusError: as for `Session.publish`.
+    """
+    metadata: dict[str, JsonValue] = {IMPORTED_CALL: answer.position}
+    results = (ToolResultMessage.of(call, NOT_RUN, is_error=True) for call in answer.open_calls)
+    # After a leaf move, the context may lack these results, so that the same calls are closed again.
+    key = ReservedKey(f"imported.{answer.position}.{run.snapshot.context.position}")
+    await run.publish(*(each.model_copy(update={"metadata": metadata}) for each in results), key=key)
