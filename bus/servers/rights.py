@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ("AclUser", "acl_users", "command_name", "read_examples", "server_examples", "write_examples")
 
+_KEYS = ("config", "{*", "media:[0-9a-f][0-9a-f]*", "media:sizes", "group:{*}:consumers")
+
 _WITH_SUBCOMMANDS = frozenset({"acl", "client", "cluster", "config", "script", "xinfo"})
 
 _SET_UP = ("acl|dryrun", "asking", "cluster|slots", "discard", "multi", "role")
@@ -43,7 +45,7 @@ def acl_users(namespace: str) -> tuple[AclUser, AclUser]:
     reads = (*read_examples("k"), *server_examples("k"))
     reader = {*map(command_name, reads), *_SET_UP}
     bus = {*reader, *map(command_name, write_examples("k")), "bgrewriteaof"}
-    keys = (f"~{namespace}:{suffix}" for suffix in ("config", "{*", "media:[0-9a-f][0-9a-f]*", "group:{*}:consumers"))
+    keys = (f"~{namespace}:{suffix}" for suffix in _KEYS)
     common = ("on", "resetkeys", "resetchannels", "clearselectors", "-@all", *keys)
     return (
         AclUser(f"{namespace}-reader", (*common, *(f"+{name}" for name in sorted(reader)))),
