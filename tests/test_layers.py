@@ -65,6 +65,7 @@ HANDLERS = (
     "telemetry",
     "mcp",
     "verify",
+    "access",
     "ui",
     "cli",
 )

@@ -55,6 +55,8 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/transcripts/tree_placement.py:ROOT",
             "handlers/transcripts/coding_agent.py:_LAST_SECOND",
             "handlers/transcripts/source.py:DOCUMENT_LIMIT_BYTES",
+            "handlers/access/principal.py:NAME_LIMIT",
+            "handlers/access/signed_tokens.py:_KEY_BYTES",
             "handlers/ui/posted.py:KEY_LIMIT",
             "handlers/agent/command_specs.py:UNKNOWN_POSITION",
             "handlers/verify/entries.py:HIGHEST",

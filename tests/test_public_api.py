@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 __all__ = ()
 
 GROUPS = (
+    "access",
     "agent",
     "archive",
     "bounds",

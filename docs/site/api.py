@@ -19,6 +19,7 @@ GROUPS = (
     "lanebus.groups",
     "lanebus.bounds",
     "lanebus.mcp",
+    "lanebus.access",
     "lanebus.telemetry",
     "lanebus.testing",
 )

@@ -35,6 +35,7 @@ MENU: dict[str, dict[str, str]] = {
         "Upgrade a projection": "how-to/upgrade-a-projection.md",
         "Import transcripts": "how-to/import-transcripts.md",
         "Test your agent": "how-to/test-your-agent.md",
+        "Give users their own access": "how-to/access.md",
         "Deploy on one server": "how-to/one-server.md",
         "Serve the page behind a proxy": "how-to/behind-a-proxy.md",
         "Secure your server": "how-to/secure-server.md",

@@ -5,6 +5,7 @@ from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
 __all__ = (
     "AGAIN",
+    "BY",
     "CHILD_LOOP",
     "CUT",
     "DEFERRED",
@@ -23,6 +24,9 @@ and its next turn answers the same messages"""
 AGAIN = "lanebus.again"
 """metadata key that marks an answer whose model failed transiently. The loop stays open, and its next turn calls the
 model again"""
+
+BY = "lanebus.by"
+"""metadata key of a user message that came over HTTP. Its value is the name of the principal that sent it"""
 
 FOLLOW_UP = "lanebus.followUp"
 """metadata key that marks a user message that waits until the running loop has ended"""

@@ -94,7 +94,14 @@ class ServeSettings(_ServiceSettings):
     token: SecretStr | None = Field(
         default=None, description="Token that the URL must contain; none makes a random one."
     )
+    token_file: str | None = Field(default=None, description="File with tokens that the URL may contain.")
     reader_token: SecretStr | None = Field(default=None, description="Token that allows only reading.")
+    reader_token_file: str | None = Field(default=None, description="File with tokens that allow only reading.")
+    key_file: str | None = Field(default=None, description="File with keys that verify signed tokens.")
+    revoked_file: str | None = Field(default=None, description="File with the ids of revoked tokens.")
+    audience: str = Field(default="lanebus", description="Audience that signed tokens must have.")
+    identify: str | None = Field(default=None, description="MODULE:ATTRIBUTE that names users by headers.")
+    authorize: str | None = Field(default=None, description="MODULE:ATTRIBUTE that decides each request.")
     allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
 
 

@@ -14,6 +14,10 @@ from lanebus.handlers.monitoring.log_context import LogContext, common_fields
 __all__ = (
     "EVENTS",
     "FIELD_MEANINGS",
+    "AccessAllowed",
+    "AccessEnded",
+    "AccessRead",
+    "AccessRefused",
     "DrainBegun",
     "DrainEnded",
     "LeaseLost",
@@ -213,6 +217,51 @@ class ServerFound(LogEvent):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRead(LogEvent):
+    """A principal was allowed to read. Logged to `lanebus.audit`, like the events that follow."""
+
+    NAME = "access.read"
+    LEVEL = logging.DEBUG
+    principal: str
+    action: str
+    lane: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessAllowed(LogEvent):
+    """A principal was allowed to write."""
+
+    NAME = "access.allowed"
+    principal: str
+    action: str
+    lane: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRefused(LogEvent):
+    """A request was refused."""
+
+    NAME = "access.refused"
+    LEVEL = logging.WARNING
+    principal: str
+    action: str
+    lane: str
+    client: str
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessEnded(LogEvent):
+    """An open event stream ended, because its principal lost the right to it."""
+
+    NAME = "access.ended"
+    principal: str
+    action: str
+
+
 EVENTS: tuple[type[LogEvent], ...] = (
     WorkerBegun,
     WorkerNameInUse,
@@ -230,14 +279,20 @@ EVENTS: tuple[type[LogEvent], ...] = (
     ServerLost,
     ServerFound,
     ServerUnsafe,
+    AccessRead,
+    AccessAllowed,
+    AccessRefused,
+    AccessEnded,
 )
 """All events, in the order of the documentation."""
 
 FIELD_MEANINGS = {
+    "action": "what was asked for, such as `read.entries` or `command.abort`; empty if the principal is unknown",
     "address": "its URL",
     "agents": "agents that the worker serves",
     "attempt": "number of the failed attempt, from 1",
     "attempts": "failed attempts in all",
+    "client": "network address of the client",
     "command": "the command that the server's user may not run; empty if the server names none",
     "concurrency": "most sessions at a time",
     "error": "type of the error, or the server's code such as `NOPERM`",
@@ -246,11 +301,14 @@ FIELD_MEANINGS = {
     "handed_back": "sessions returned to the group unfinished",
     "has_left": "false: its work has to be claimed by other workers",
     "is_transient": "the same request may succeed later",
+    "lane": "the lane that is read or written; empty if neither is",
     "letter": "id of the dead letter; empty if another worker has the work",
     "loop": "id of the loop",
     "model": "the model that answered",
+    "principal": "name of the person or program that asked; empty if unknown",
     "provider": "the model's provider",
     "reason": "stop reason, as in the log",
+    "refusal": "why: the name of an HTTP error, or the reason of the access rules",
     "runs": "calls of an agent since the start",
     "seconds": "pause until the next attempt, duration, or age of a heartbeat; null if unknown",
     "sessions": "running sessions",

@@ -9,6 +9,9 @@ from starlette.middleware import Middleware
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError
+from lanebus.handlers.access.access import Access, Identify
+from lanebus.handlers.access.credentials import Credentials, TokenFiles
+from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.ui.auth import Guard
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.page import load_page
@@ -21,8 +24,11 @@ __all__ = ("create_app",)
 def create_app(
     bus: Bus,
     *,
-    token: str,
+    token: str | None = None,
     reader_token: str | None = None,
+    token_files: TokenFiles | None = None,
+    identify: Identify | None = None,
+    authorize: Authorize | None = None,
     allowed_hosts: Iterable[str],
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
@@ -31,22 +37,28 @@ def create_app(
 
     Args:
         bus: the bus.
-        token: token that allows everything; not empty. Clients send it as a bearer token, or as the cookie that
-            `/?token=…` sets.
+        token: token that allows everything; not empty. Clients send it as a bearer token. None means that only
+            `token_files` and `identify` name principals.
         reader_token: token that allows only reading; None means that no such token exists.
+        token_files: files of tokens, of keys that verify signed tokens, and of revocations.
+        identify: names the principal of a request by other means, such as a header of your proxy.
+        authorize: decides each request; None means by the rights of the principal.
         allowed_hosts: accepted `Host` headers, with ports; see `local_hosts`.
         closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
 
     Raises:
         ValueError: a token is empty, or both tokens are the same.
+        TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
+        TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
+        WeakKey: a key is too short.
     """
     page = load_page()
+    credentials = Credentials(token, reader_token, token_files, bounds.access)
+    access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
     app = Starlette(
-        routes=Api(bus, page, closing or anyio.Event(), bounds).routes(bus.tracing),
-        middleware=[
-            Middleware(Guard, token=token, reader_token=reader_token, allowed_hosts=allowed_hosts, headers=page.headers)
-        ],
+        routes=Api(bus, page, closing or anyio.Event(), access, bounds).routes(bus.tracing),
+        middleware=[Middleware(Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers)],
         exception_handlers={BusError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lanebus.bus.errors import check_bounds
+from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
@@ -85,6 +86,8 @@ class UiBounds:
     """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
+    access: AccessBounds = DEFAULT_ACCESS_BOUNDS
+    """bounds of the access rules: requests of a principal, wrong tokens, and how soon a revocation counts"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("grace_seconds", "dropped_bytes"))

@@ -49,6 +49,9 @@ async def serve_app(
         lifespan="off",
         ws="none",
         server_header=False,
+        # On by default, and believed from this machine: any local program could then choose its address in the log and
+        # in the count of wrong tokens.
+        proxy_headers=False,
         timeout_graceful_shutdown=grace,
     )
     server = _Server(config, closing, bounds)

@@ -22,15 +22,13 @@ __all__ = (
 )
 
 KEY_LIMIT = 200
-"""maximum number of characters of a key or a sender's name"""
-
-BY = "page"
-"""sender of a command if the client names none"""
+"""maximum number of characters of a key or an agent's name"""
 
 
 class PostedCommand(NamedTuple):
     """A command from a client to an agent."""
 
+    name: str
     control: Control
     key: str | None
     text: str | None
@@ -51,7 +49,6 @@ class PostedHandover(NamedTuple):
     """A client's request to hand a session over."""
 
     agent: str
-    by: str
     reason: str | None
 
 
@@ -73,21 +70,22 @@ def read_posted_message(body: JsonValue) -> PostedMessage:
 
 
 def read_handover(body: JsonValue) -> PostedHandover:
-    """Decode a handover `{"agent": …, "by"?: …, "reason"?: …}`.
+    """Decode a handover `{"agent": …, "reason"?: …}`.
 
     Raises:
         DecodeError: the body is not a handover, has other fields, or a field's value is not allowed.
     """
-    if not isinstance(body, dict) or not set(body) <= {"agent", "by", "reason"} or "agent" not in body:
-        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "by" and "reason"')
-    agent, by, reason = (check_key(body.get(field), field) for field in ("agent", "by", "reason"))
+    _refuse_sender(body)
+    if not isinstance(body, dict) or not set(body) <= {"agent", "reason"} or "agent" not in body:
+        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason"')
+    agent, reason = (check_key(body.get(field), field) for field in ("agent", "reason"))
     if agent is None:
         raise DecodeError("agent", "must be the name of an agent")
-    return PostedHandover(agent, by or BY, reason)
+    return PostedHandover(agent, reason)
 
 
-def read_command(body: JsonValue, session: str) -> PostedCommand:
-    """Decode a command `{"command": "abort", "key"?: …, "by"?: …, …}`.
+def read_command(body: JsonValue, session: str, by: str) -> PostedCommand:
+    """Decode a command `{"command": "abort", "key"?: …, …}`.
 
     Further fields are those of the command's class in `bus/messages/control.py`. A `steer` has a "text" instead of a
     "position". A "turnId" may be written as a string, such as "main.3#0".
@@ -95,6 +93,7 @@ def read_command(body: JsonValue, session: str) -> PostedCommand:
     Args:
         body: the JSON.
         session: id of the session that the command is for.
+        by: name of the sender.
 
     Raises:
         DecodeError: the body is not a command, or has fields that the command does not accept.
@@ -102,8 +101,9 @@ def read_command(body: JsonValue, session: str) -> PostedCommand:
     """
     if not isinstance(body, dict) or not isinstance(name := body.get("command"), str):
         raise DecodeError("", 'post a command as {"command": <name>, …}')
-    key, by = check_key(body.get("key"), "key"), check_key(body.get("by"), "by") or BY
-    data = {field: value for field, value in body.items() if field not in {"command", "key", "by"}}
+    _refuse_sender(body)
+    key = check_key(body.get("key"), "key")
+    data = {field: value for field, value in body.items() if field not in {"command", "key"}}
     if isinstance(turn := data.get("turnId"), str):
         try:
             data["turnId"] = TurnId.from_text(turn, session).model_dump(mode="json", by_alias=True)
@@ -114,7 +114,12 @@ def read_command(body: JsonValue, session: str) -> PostedCommand:
         text = check_text(data.pop("text", None))
         if "position" in data:
             raise DecodeError("position", "leave it out: the server sets it")
-    return PostedCommand(read_control(name, {**data, "by": by}), key, text)
+    return PostedCommand(name, read_control(name, {**data, "by": by}), key, text)
+
+
+def _refuse_sender(body: JsonValue) -> None:
+    if isinstance(body, dict) and "by" in body:
+        raise DecodeError("by", "leave it out: the sender is the name that belongs to the token")
 
 
 def check_key(value: JsonValue, field: str) -> str | None:

@@ -12,7 +12,7 @@ from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, 
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
 
-__all__ = ("answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
+__all__ = ("AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (MessageTooLarge, 413),
@@ -28,6 +28,14 @@ RAW_SHOWN = 4000
 """maximum number of characters that are shown of an unreadable entry"""
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class AccessDenied(HTTPException):
+    """The access rules refuse a request. Fields: `error`, the name of the HTTP error; `message`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(403, "access_refused")
+        self.error, self.message = "access_refused", reason or "this token does not allow this"
 
 
 def answer(value: object, status: int = 200) -> Response:
@@ -50,6 +58,8 @@ def answer_error(request: Request, error: Exception) -> Response:
     del request
     if isinstance(error, BusError):
         return refuse(status_of(error), _WORD_START.sub("_", type(error).__name__).lower(), without_secrets(str(error)))
+    if isinstance(error, AccessDenied):
+        return refuse(error.status_code, error.error, error.message)
     if isinstance(error, HTTPException):
         reply = refuse(error.status_code, error.detail.lower().replace(" ", "_"), error.detail)
         reply.headers.update(error.headers or {})

@@ -1,6 +1,7 @@
 """The HTTP API that the page uses. Other clients may use it too."""
 
 from collections.abc import Awaitable, Callable, Container
+from dataclasses import replace
 
 import anyio
 from pydantic import JsonValue
@@ -13,20 +14,24 @@ from starlette.routing import BaseRoute, Route
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import InvalidCursor, SessionErased
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.tracing import Tracing
 from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.access.access import Access
 from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.auth import may_write
+from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
 from lanebus.handlers.ui.call import call_view
 from lanebus.handlers.ui.entries import EntriesQuery, entries_json
 from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.media import stored_media
 from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse, PacedWhole
@@ -43,8 +48,11 @@ __all__ = ("Api",)
 class Api:
     """The endpoints of one bus. Clients need not create a session: a session exists from its first message on."""
 
-    def __init__(self, bus: Bus, page: PageFiles, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
+    def __init__(
+        self, bus: Bus, page: PageFiles, closing: anyio.Event, access: Access, bounds: UiBounds = DEFAULT_UI_BOUNDS
+    ) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
+        self._gate = Gate(access, bus)
         self._views = Views(bounds.views)
         self._budget, self._history = ByteBudget(bounds), History(bounds)
         self._folding = anyio.CapacityLimiter(1)
@@ -98,15 +106,32 @@ class Api:
         return _file(self._page.assets["favicon.svg"])
 
     async def access(self, request: Request) -> Response:
-        """Return `{"canWrite": …}`: whether the client's token allows messages and commands, or only reading."""
-        return answer({"canWrite": may_write(request.scope)})
+        """Return `{"name": …, "canWrite": …, "actions": […], "lanes": […], "sessions": […], "expires": …}`: what the
+        client's token allows. `expires` is a Unix time in seconds, or null.
+        """
+        principal = identified(request.scope).principal
+        return answer(
+            {
+                "name": principal.name,
+                "canWrite": any(each.partition(".")[0] != "read" for each in principal.actions),
+                "actions": list(principal.actions),
+                "lanes": sorted(lane.value for lane in principal.lanes),
+                "sessions": list(principal.sessions),
+                "expires": principal.expires,
+            }
+        )
 
     async def sessions(self, request: Request) -> Response:
         """Return `{"count": <all>, "sessions": [head, …]}`, most recently active first, at most `UiBounds.sessions`."""
-        del request
+        await self._gate.require(request, "read.sessions")
 
         async def listed() -> object:
             heads, served = await self._bus.sessions(), await self._bus.live_workers()
+            heads = [
+                head
+                for head in heads
+                if await self._gate.may(request, "read.sessions", session=head.session, agent=head.agent)
+            ]
             shown = heads[: self._bounds.sessions]
             return {"count": len(heads), "sessions": [_head_json(head, served) for head in shown]}
 
@@ -114,7 +139,9 @@ class Api:
 
     async def head(self, request: Request) -> Response:
         """Return the head of a session. The position is 0 if the session has no entries. 409 if it was erased."""
-        head = await self._session(request).head()
+        session = self._session(request)
+        await self._gate.require(request, "read.head", session=session.id)
+        head = await session.head()
         if head.is_erased:
             raise SessionErased(head.session)
         return answer(_head_json(head, await self._bus.live_workers()))
@@ -128,6 +155,11 @@ class Api:
         """
         session, query = self._session(request), request.query_params
         wanted = EntriesQuery.of(_cursor(query.get("after")), query.get("until"), query.get("lanes"))
+        if query.get("lanes"):
+            await self._gate.require(request, "read.entries", session=session.id, lanes=wanted.lanes)
+        else:
+            lanes, _ = await self._gate.allowed_lanes(request, "read.entries", session.id)
+            wanted = wanted._replace(lanes=lanes)
         return PacedResponse(
             lambda share: entries_json(session, wanted, share, self._history, self._bounds),
             closing=self._closing,
@@ -140,8 +172,10 @@ class Api:
 
         Media over `UiBounds.media_bytes` are refused with 413.
         """
+        session = self._session(request)
+        await self._gate.require(request, "read.media", session=session.id, lanes=(Lane.LLM,))
         position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
-        session, limit = self._session(request), self._bounds.media_bytes
+        limit = self._bounds.media_bytes
         return PacedWhole(
             lambda: stored_media(session, position, sha256, limit_bytes=limit),
             limit,
@@ -154,11 +188,13 @@ class Api:
         """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
+        lanes, allowed = await self._gate.allowed_lanes(request, "read.events", session.id)
         return EventStream(
-            lambda share: session_frames(session, after, share, self._history, bounds=self._bounds),
+            lambda share: session_frames(session, after, share, self._history, lanes=lanes, bounds=self._bounds),
             closing=self._closing,
             budget=self._budget,
             bounds=self._bounds,
+            access=self._gate.stream(request, allowed),
         )
 
     async def post_message(self, request: Request) -> Response:
@@ -170,22 +206,27 @@ class Api:
         same key. If the message was already published, it is not published again, and the status is 200.
         """
         session = self._session(request)
-        posted = read_posted_message(await read_json(request, self._bounds))
+        posted = read_posted_message(await self._body(request))
+        principal = await self._gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
+        message = _said(posted.text, principal.name)
         if posted.is_follow_up:
-            return _published(await follow_up(session, posted.text, key=posted.key))
-        message = UserMessage.text(posted.text)
+            return _published(await follow_up(session, message, key=posted.key))
         return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
 
     async def post_command(self, request: Request) -> Response:
-        """Publish a command, `{"command": "abort", "key"?: …, "by"?: …, …}`. 201 with positions. [Commands](#commands)
+        """Publish a command, `{"command": "abort", "key"?: …, …}`. 201 with positions. [Commands](#commands)
         lists the commands and their fields.
 
         The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
         position. If a request is repeated with the same key, nothing is published, and the status is 200.
         """
         session = self._session(request)
-        posted = read_command(await read_json(request, self._bounds), session.id)
-        return _published(await send(session, posted.control, posted.text, key=posted.key))
+        by = identified(request.scope).principal.name
+        posted = read_command(await self._body(request), session.id, by)
+        lanes = (Lane.EXTENSION,) if posted.text is None else (Lane.LLM, Lane.EXTENSION)
+        await self._gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
+        said = None if posted.text is None else _said(posted.text, by)
+        return _published(await send(session, posted.control, said, key=posted.key))
 
     async def post_agent(self, request: Request) -> Response:
         """Hand the session over with `{"agent": …, "by"?: …, "reason"?: …}`. 201 with the position of the event.
@@ -193,12 +234,16 @@ class Api:
         A repeated request changes nothing, and its status is 200.
         """
         session = self._session(request)
-        posted = read_handover(await read_json(request, self._bounds))
-        return _published(await session.hand_over(posted.agent, by=posted.by, reason=posted.reason))
+        posted = read_handover(await self._body(request))
+        principal = await self._gate.require(
+            request, "hand_over", session=session.id, agent=posted.agent, lanes=(Lane.EXTENSION,)
+        )
+        return _published(await session.hand_over(posted.agent, by=principal.name, reason=posted.reason))
 
     async def status(self, request: Request) -> Response:
         """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
         session = self._session(request)
+        await self._gate.require(request, "read.status", session=session.id, lanes=(Lane.EXTENSION,))
         return self._view(lambda: status_view(self._views, session))
 
     async def call(self, request: Request) -> Response:
@@ -208,16 +253,19 @@ class Api:
         An approval with the hash as `callHash` is refused if the call has other arguments.
         """
         session, call_id = self._session(request), request.query_params.get("id", "")
+        await self._gate.require(request, "read.call", session=session.id, lanes=(Lane.LLM,))
         return self._view(lambda: call_view(self._views, session, call_id))
 
     async def turns(self, request: Request) -> Response:
         """Return the newest turns, with their tools and usage."""
         session = self._session(request)
+        await self._gate.require(request, "read.turns", session=session.id, lanes=Lane)
         return self._view(lambda: turns_view(self._views, session, self._bounds.turns))
 
     async def usage(self, request: Request) -> Response:
         """Return the tokens and the cost of the session."""
         session = self._session(request)
+        await self._gate.require(request, "read.usage", session=session.id, lanes=Lane)
         return self._view(lambda: usage_view(self._views, session))
 
     def _view(self, look: Callable[[], Awaitable[object]]) -> Response:
@@ -236,11 +284,22 @@ class Api:
     def _session(self, request: Request) -> Session:
         return self._bus.session(str(request.path_params["session"]))
 
+    async def _body(self, request: Request) -> JsonValue:
+        own = identified(request.scope).principal.body_bytes
+        bounds = self._bounds
+        return await read_json(
+            request, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
+        )
+
 
 def _cursor(text: str | None) -> Cursor:
     if text and not text.isascii():  # int() also reads digits of other scripts
         raise InvalidCursor(text)
     return Cursor.parse(text) if text else START
+
+
+def _said(text: str, by: str) -> UserMessage:
+    return UserMessage.text(text).model_copy(update={"metadata": {BY: by}})
 
 
 def _published(receipt: Receipt) -> Response:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from lanebus.bus.bus import Bus
+from lanebus.handlers.access.access import Identify
+from lanebus.handlers.access.credentials import Credentials, TokenFiles
+from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
@@ -21,6 +24,9 @@ async def serve(
     port: int = 8420,
     token: str | None = None,
     reader_token: str | None = None,
+    token_files: TokenFiles | None = None,
+    identify: Identify | None = None,
+    authorize: Authorize | None = None,
     allowed_hosts: Iterable[str] = (),
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
@@ -33,18 +39,25 @@ async def serve(
         bus: the bus.
         host: address to listen on.
         port: port to listen on; 0 takes a free port.
-        token: token that allows everything; None makes a random token.
-        reader_token: token that allows only reading; None means that no such token exists.
+        token: token that allows everything; None makes a random token, unless a file holds one or `identify` names
+            users.
+        reader_token, token_files, identify, authorize: as for `create_app`.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
-        on_ready: called once with the page's URL, including the token, when the server accepts requests.
+        on_ready: called once with the page's URL, including the start token, when the server accepts requests.
         bounds: limits and periods that rarely need another value.
 
     Raises:
         PortInUse: another program listens on this port.
         AddressRefused: the operating system refused to listen on this address.
         ValueError: both tokens are the same, or the reader's token is empty.
+        TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
+        TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
+        WeakKey: a key is too short.
     """
-    token = token or secrets.token_urlsafe(24)
+    if not token and identify is None and (token_files is None or token_files.token is None):
+        token = secrets.token_urlsafe(24)
+    token = token or None
+    shown = Credentials(token, reader_token, token_files, bounds.access).start_token
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
@@ -52,6 +65,9 @@ async def serve(
             bus,
             token=token,
             reader_token=reader_token,
+            token_files=token_files,
+            identify=identify,
+            authorize=authorize,
             allowed_hosts={*local_hosts(port), *allowed_hosts},
             closing=closing,
             bounds=bounds,
@@ -59,7 +75,7 @@ async def serve(
 
         def on_started() -> None:
             if on_ready is not None:
-                on_ready(f"http://{shown_host(host)}:{port}/?token={token}")
+                on_ready(f"http://{shown_host(host)}:{port}/" + (f"#token={shown}" if shown else ""))
 
         await serve_app(
             app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http

@@ -1,7 +1,7 @@
 """Stream a session as an endless HTTP response: history, new entries, heartbeats and a `bye` frame."""
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 
 import anyio
@@ -12,12 +12,15 @@ from starlette.types import Receive, Scope, Send
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
 from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
+from lanebus.handlers.ui.gate import StreamAccess
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.replies import envelope_json
@@ -32,6 +35,7 @@ async def session_frames(
     share: Share,
     history: History,
     *,
+    lanes: Collection[Lane] = ALL_LANES,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
@@ -53,19 +57,21 @@ async def session_frames(
         after: the cursor after which to start.
         share: holds the memory of the frames that were read and not sent.
         history: reads the stored entries.
+        lanes: lanes to send. Live deltas belong to the LLM lane.
         bounds: sizes, and the pause of the client before it reconnects, which is part of the first frame.
     """
     yield encode_retry(bounds.retry_seconds)
     while True:
         try:
-            async with aclosing(history.pieces(session, after, None, share, _entry_frame)) as pieces:
+            stored = history.pieces(session, after, None, share, _entry_frame, lanes=lanes)
+            async with aclosing(stored) as pieces:
                 async for rendered, cursor in pieces:
                     rendered.reverse()
                     while rendered:
                         yield rendered.pop()  # nothing keeps a frame that was sent
                     after = cursor
             share.keep(0)
-            async with aclosing(session.subscribe(after=after, live=True)) as items:
+            async with aclosing(session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes)) as items:
                 async for item in items:
                     after = item.cursor
                     frame = _frame_of(item, session.id)
@@ -134,6 +140,7 @@ class EventStream(Response):
         closing: anyio.Event,
         budget: ByteBudget,
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
+        access: StreamAccess | None = None,
     ) -> None:
         """
         Args:
@@ -141,10 +148,12 @@ class EventStream(Response):
             closing: event that the server sets to end its open streams.
             budget: the memory of the server.
             bounds: heartbeat and time limits.
+            access: the client's right to the stream, which ends with it; None means that the right does not end.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._closing, self._budget, self._bounds = frames, closing, budget, bounds
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended."""
@@ -160,13 +169,21 @@ class EventStream(Response):
                 with anyio.CancelScope() as sending:
                     tasks.start_soon(_cancel_when_set, self._closing, sending)
                     tasks.start_soon(self._beat, sender, sending)
+                    tasks.start_soon(self._cancel_when_refused, sending)
                     async with aclosing(self._frames(share)) as frames:
                         async for frame in frames:
+                            if self._access is not None and not self._access.is_open():
+                                break
                             await sender.send(frame)
                             del frame
                 sending.cancel()
                 await self._end(sender, send, share)
             tasks.cancel_scope.cancel()
+
+    async def _cancel_when_refused(self, sending: anyio.CancelScope) -> None:
+        if self._access is not None:
+            await self._access.wait_ended()
+            sending.cancel()
 
     async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
         """Send the last frame. If the client does not accept it soon, disconnect the client."""

@@ -2,13 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.handlers.access.access import Identify
+from lanebus.handlers.access.credentials import TokenFiles
+from lanebus.handlers.access.hooks import load_authorize, load_identify
+from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
+from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
@@ -19,6 +25,8 @@ from lanebus.handlers.ui.errors import ServeMissing
 __all__ = ("PORT", "command", "serve_page")
 
 PORT = 8420
+
+_PATH = click.Path(dir_okay=False)
 
 _EXTRA = frozenset({"starlette", "uvicorn"})
 
@@ -36,13 +44,23 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
 @click.option(
     "--token",
     metavar="TEXT",
-    help="Token that the URL must contain; default: a random one.  [env var: LANEBUS_TOKEN]",
+    help="Token that the URL must contain; default: a random one. Other users of the machine see arguments: use"
+    " --token-file, or the variable.  [env var: LANEBUS_TOKEN]",
+)
+@click.option(
+    "--token-file", type=_PATH, metavar="FILE", help="File with tokens that the URL may contain, one in each line."
 )
 @click.option(
     "--reader-token",
     metavar="TEXT",
     help="Token that allows only reading; default: none.  [env var: LANEBUS_READER_TOKEN]",
 )
+@click.option("--reader-token-file", type=_PATH, metavar="FILE", help="File with tokens that allow only reading.")
+@click.option("--key-file", type=_PATH, metavar="FILE", help="File with keys for signed tokens; see `lanebus token`.")
+@click.option("--revoked-file", type=_PATH, metavar="FILE", help="File with the ids of revoked tokens.")
+@click.option("--audience", default="lanebus", metavar="TEXT", help="Audience of signed tokens.", show_default=True)
+@click.option("--identify", metavar="MODULE:ATTRIBUTE", help="Names users by headers, such as those of a proxy.")
+@click.option("--authorize", metavar="MODULE:ATTRIBUTE", help="Decides each request; default: by the token's rights.")
 @click.option(
     "--allow-host",
     "allowed",
@@ -59,7 +77,14 @@ def command(
     host: str,
     port: int,
     token: str | None,
+    token_file: str | None,
     reader_token: str | None,
+    reader_token_file: str | None,
+    key_file: str | None,
+    revoked_file: str | None,
+    audience: str,
+    identify: str | None,
+    authorize: str | None,
     allowed: tuple[str, ...],
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
@@ -74,16 +99,36 @@ def command(
     """
     if reader_token and reader_token == token:
         raise WrongUsage("--reader-token and --token are the same", "use two different tokens")
-    tokens = _Tokens(token or None, reader_token or None)
+    files = TokenFiles(
+        token=_path(token_file),
+        reader_token=_path(reader_token_file),
+        key=_path(key_file),
+        revoked=_path(revoked_file),
+        audience=audience,
+    )
+    tokens = _Tokens(
+        token or None,
+        reader_token or None,
+        files,
+        None if identify is None else load_module(load_identify, identify),
+        None if authorize is None else load_module(load_authorize, authorize),
+    )
     address = MonitorAddress.parse(monitor, monitor_allowed)
     main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
     with logging_to_stderr(log_level, log_format) as is_json:
         run(partial(main, address=address, is_quiet=is_json))
 
 
+def _path(name: str | None) -> Path | None:
+    return Path(name) if name else None
+
+
 class _Tokens(NamedTuple):
     start: str | None
     reader: str | None
+    files: TokenFiles
+    identify: Identify | None
+    authorize: Authorize | None
 
 
 async def _serve(
@@ -102,7 +147,7 @@ async def _serve(
         if is_quiet:
             return
         if tokens.reader is not None:
-            tell(f"read-only URL: {url.partition('?')[0]}?token={tokens.reader}")
+            tell(f"read-only URL: {url.partition('#')[0]}#token={tokens.reader}")
         tell("open this URL in a browser; Ctrl-C stops the server")
 
     async with open_bus(settings) as bus, page_monitor(bus, address):
@@ -112,6 +157,9 @@ async def _serve(
             port=port,
             token=tokens.start,
             reader_token=tokens.reader,
+            token_files=tokens.files,
+            identify=tokens.identify,
+            authorize=tokens.authorize,
             allowed=allowed,
             on_ready=on_ready,
         )
@@ -125,13 +173,17 @@ async def serve_page(
     port: int = PORT,
     token: str | None = None,
     reader_token: str | None = None,
+    token_files: TokenFiles | None = None,
+    identify: Identify | None = None,
+    authorize: Authorize | None = None,
     allowed: tuple[str, ...] = (),
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, allowed: as for `lanebus.handlers.ui.server.serve`.
+        host, port, token, reader_token, token_files, identify, authorize, allowed: as for
+            `lanebus.handlers.ui.server.serve`.
 
     Raises:
         ServeMissing: the packages of the extra `serve` are not installed.
@@ -151,6 +203,9 @@ async def serve_page(
         port=port,
         token=token,
         reader_token=reader_token,
+        token_files=token_files,
+        identify=identify,
+        authorize=authorize,
         allowed_hosts=allowed,
         on_ready=on_ready,
     )

@@ -90,6 +90,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "reopen": (["s"], 0, '"is_closed":false'),
     "worker": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
     "serve": (["--port", "{port}"], 2, "is in use"),
+    "token": (["key", "{folder}/key"], 0, "wrote"),
     "server": (["status"], 0, '"state":'),
 }
 """command → its arguments, its exit code and a part of its output, if session `s` has one entry"""

@@ -21,7 +21,7 @@ __all__ = ()
 
 pytestmark = ON_A_BROWSER
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/#token=\S+")
 
 
 @dataclass(frozen=True)

@@ -218,17 +218,20 @@ def test_the_page_is_served_at_the_address_that_is_printed(lanebus: CommandLine)
     with lanebus.running("serve", "--port", "0", "--token", "t0ken") as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        assert url.endswith("/?token=t0ken")
-        with httpx2.Client(follow_redirects=True) as browser:
-            assert browser.get(url.replace("t0ken", "other")).status_code == 401
-            assert browser.get(url).status_code == 200
+        assert url.endswith("/#token=t0ken")
+        base = url.partition("#")[0]
+        with httpx2.Client() as browser:
+            assert browser.get(base).status_code == 200
+            for token, code in (("other", 401), ("t0ken", 200)):
+                reply = browser.get(f"{base}api/sessions", headers={"Authorization": f"Bearer {token}"})
+                assert reply.status_code == code
         assert end(process)[0] == 130
 
 
 def test_the_readers_token_allows_only_reading(lanebus: CommandLine) -> None:
     with lanebus.running("serve", "--port", "0", "--token", "t0ken", "--reader-token", "reader") as process:
         assert process.stdout is not None
-        base = process.stdout.readline().partition("?")[0]
+        base = process.stdout.readline().partition("#")[0]
         with httpx2.Client(headers={"Authorization": "Bearer reader"}) as client:
             assert client.get(f"{base}api/sessions").status_code == 200
             assert client.post(f"{base}api/sessions/s1/messages", json={"text": "hi"}).status_code == 403

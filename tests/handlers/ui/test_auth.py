@@ -7,7 +7,11 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from lanebus.handlers.ui.auth import Guard, cookie_name, local_hosts
+from lanebus.handlers.access.access import Access
+from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
+from lanebus.handlers.access.credentials import Credentials
+from lanebus.handlers.access.rate_limit import RateLimit
+from lanebus.handlers.ui.auth import Guard, local_hosts
 
 HOST = "127.0.0.1:8420"
 TOKEN = "start-token"
@@ -19,12 +23,21 @@ async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse("reached")(scope, receive, send)
 
 
-GUARD = Guard(guarded, token=TOKEN, allowed_hosts={*local_hosts(8420), "bus.example.com"}, headers=[("X-Guarded", "1")])
+def guard(bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS) -> Guard:
+    """A guard that has counted nothing yet."""
+    access = Access(Credentials(TOKEN, "reader", bounds=bounds), bounds=bounds)
+    hosts = {*local_hosts(8420), "bus.example.com"}
+    return Guard(guarded, access=access, allowed_hosts=hosts, headers=[("X-Guarded", "1")])
 
 
-def visitor(**headers: str) -> httpx2.AsyncClient:
+GUARD = guard()
+
+
+def visitor(app: Guard | None = None, /, **headers: str) -> httpx2.AsyncClient:
     """A client that sends these headers in addition to its own."""
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=GUARD), base_url=f"http://{HOST}", headers=headers)
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app or GUARD), base_url=f"http://{HOST}", headers=headers
+    )
 
 
 # --- hosts and origins --------------------------------------------------------------------------------------------
@@ -44,14 +57,14 @@ REFUSED_ORIGINS = [
 
 @pytest.mark.parametrize("host", REFUSED_HOSTS)
 async def test_an_unknown_host_is_refused(host: str) -> None:
-    async with visitor(Host=host, **BEARER) as client:
+    async with visitor(None, Host=host, **BEARER) as client:
         reply = await client.get("/api/sessions")
     assert (reply.status_code, reply.json()["error"]) == (403, "host_refused")
 
 
 @pytest.mark.parametrize("origin", REFUSED_ORIGINS)
 async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
-    async with visitor(Origin=origin, **BEARER) as client:
+    async with visitor(None, Origin=origin, **BEARER) as client:
         replies = [
             await client.get("/"),
             await client.get("/api/sessions"),
@@ -70,7 +83,7 @@ async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
 )
 async def test_known_hosts_and_the_own_origin_are_accepted(host: str, origin: str | None) -> None:
     headers = {"Host": host, **({"Origin": origin} if origin else {}), **BEARER}
-    async with visitor(**headers) as client:
+    async with visitor(None, **headers) as client:
         assert (await client.get("/api/sessions")).status_code == 200
 
 
@@ -78,14 +91,14 @@ async def test_known_hosts_and_the_own_origin_are_accepted(host: str, origin: st
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
 async def test_requests_caused_by_another_site_are_refused(site: str, status: int) -> None:
-    async with visitor(**{"Sec-Fetch-Site": site}, **BEARER) as client:
+    async with visitor(None, **{"Sec-Fetch-Site": site}, **BEARER) as client:
         assert (await client.get("/api/sessions")).status_code == status
         assert (await client.get("/")).status_code == status
 
 
 async def test_a_preflight_is_refused_and_no_response_allows_another_origin() -> None:
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-    async with visitor(Origin="http://evil.example", **asked) as client:
+    async with visitor(None, Origin="http://evil.example", **asked) as client:
         reply = await client.options("/api/sessions/s1/messages")
     assert reply.status_code == 403
     assert not [name for name in reply.headers if name.lower().startswith("access-control")]
@@ -109,94 +122,103 @@ async def test_two_host_headers_are_refused() -> None:
     assert sent == [403]
 
 
-# --- the start token ----------------------------------------------------------------------------------------------
+# --- tokens -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_printed_url_sets_a_cookie_and_redirects_without_the_token() -> None:
+@pytest.mark.parametrize("path", ["/", "/static/app/main.js", "/favicon.ico"])
+async def test_the_files_of_the_page_need_no_token_and_no_response_sets_a_cookie(path: str) -> None:
     async with visitor() as client:
-        opened = await client.get("/", params={"token": TOKEN})
-        assert (opened.status_code, opened.headers["location"]) == (303, "/")
-        cookie = opened.headers["set-cookie"]
-        assert cookie.startswith(f"{cookie_name(HOST)}={TOKEN};")
-        assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
-        assert "Max-Age" not in cookie
-        page = await client.get("/")
-        assert (page.status_code, page.text) == (200, "reached")
-        assert (await client.get("/api/sessions")).status_code == 200
+        for query in ("", f"?token={TOKEN}"):
+            reply = await client.get(path + query)
+            assert (reply.status_code, reply.text) == (200, "reached")
+            assert "set-cookie" not in reply.headers
+        assert (await client.post(path)).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/static/app/main.js", "/favicon.ico", "/api/sessions", "/api/sessions/s1/events"]
-)
+@pytest.mark.parametrize("path", ["/api/access", "/api/sessions", "/api/sessions/s1/events", "/nothing"])
 @pytest.mark.parametrize(
     "headers",
     [
         {},
-        {"Cookie": f"{cookie_name(HOST)}=wrong"},
-        {"Cookie": f"{cookie_name(HOST)}="},
-        {"Cookie": f"{cookie_name('127.0.0.1:8421')}={TOKEN}"},
+        *({"Cookie": f"{name}={TOKEN}"} for name in ("lanebus_127_0_0_1_8420", "token", "Authorization")),
         {"Authorization": "Bearer wrong"},
         {"Authorization": f"Basic {TOKEN}"},
         {"Authorization": "Bearer "},
         {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": f"Bearer {TOKEN[:-1]}"},
+        {"Authorization": f"Bearer {TOKEN.upper()}"},
     ],
     ids=str,
 )
-async def test_requests_without_the_token_are_refused(path: str, headers: dict[str, str]) -> None:
-    async with visitor(**headers) as client:
-        assert (await client.get(path)).status_code == 401
-
-
-@pytest.mark.parametrize("offered", ["", "wrong", "é", "\ud800", TOKEN[:-1], TOKEN.upper(), "\0"])
-async def test_a_wrong_token_in_the_url_is_refused_and_sets_no_cookie(offered: str) -> None:
-    async with visitor() as client:
-        reply = await client.get(f"/?token={offered.encode('utf-8', 'surrogatepass').hex(' ').replace(' ', '%')}")
-        assert reply.status_code == 401
-        assert "set-cookie" not in reply.headers
-
-
-async def test_a_token_in_the_url_opens_only_the_page() -> None:
-    async with visitor() as client:
-        assert (await client.get("/api/sessions", params={"token": TOKEN})).status_code == 401
-        assert (await client.post("/", params={"token": TOKEN})).status_code == 401
-
-
-async def test_a_readers_token_and_its_cookie_read_and_do_not_write() -> None:
-    guard = Guard(guarded, token=TOKEN, reader_token="reader", allowed_hosts=local_hosts(8420), headers=[])
-    transport = httpx2.ASGITransport(app=guard)
-    async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        for method, code in (("GET", 200), ("HEAD", 200), ("POST", 403), ("PUT", 403), ("DELETE", 403), ("X", 403)):
-            reply = await client.request(method, "/api/sessions", headers={"Authorization": "Bearer reader"})
-            assert (method, reply.status_code) == (method, code)
-        assert (await client.get("/", params={"token": "reader"})).status_code == 303
-        assert (await client.get("/api/sessions")).status_code == 200
-        assert (await client.post("/api/sessions/s1/messages", json={"text": "hi"})).status_code == 403
-        assert (await client.get("/", params={"token": TOKEN})).status_code == 303
-        assert (await client.post("/api/sessions/s1/messages", json={"text": "hi"})).status_code == 200
+async def test_requests_without_the_token_in_the_header_are_refused(path: str, headers: dict[str, str]) -> None:
+    async with visitor(guard(), **headers) as client:
+        reply = await client.get(path, params={"token": TOKEN})
+        assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("reader", ["", TOKEN])
 def test_an_empty_readers_token_or_one_equal_to_the_start_token_is_refused(reader: str) -> None:
     with pytest.raises(ValueError, match="token"):
-        Guard(guarded, token=TOKEN, reader_token=reader, allowed_hosts=[], headers=[])
+        Credentials(TOKEN, reader)
 
 
 def test_an_empty_start_token_is_refused() -> None:
     with pytest.raises(ValueError, match="a token is empty"):
-        Guard(guarded, token="", allowed_hosts=[], headers=[])
+        Credentials("")
+
+
+# --- wrong tokens and many requests -------------------------------------------------------------------------------
+
+
+async def test_an_address_that_sends_wrong_tokens_has_to_wait_and_clients_that_are_in_use_do_not() -> None:
+    tight = guard(AccessBounds(wrong_burst=3, wrong_per_second=0.01))
+    async with visitor(tight, **BEARER) as client:
+        assert (await client.get("/api/sessions")).status_code == 200
+    async with visitor(tight) as client:
+        found = [
+            await client.get("/api/sessions", headers={"Authorization": f"Bearer {number}", "X-Forwarded-For": number})
+            for number in "123456"
+        ]
+        assert [reply.status_code for reply in found] == [401, 401, 401, 429, 429, 429]
+        assert 1 <= int(found[-1].headers["retry-after"]) <= 100
+        assert found[-1].json()["error"] == "too_many_wrong_tokens"
+        assert (await client.get("/api/sessions", headers=BEARER)).status_code == 200
+        reply = await client.get("/api/sessions", headers={"Authorization": "Bearer reader"})
+        assert reply.status_code == 429  # a right guess looks like a wrong one
+
+
+async def test_a_principal_that_sends_too_many_requests_has_to_wait_and_others_do_not() -> None:
+    tight = guard(AccessBounds(burst=2, requests_per_second=0.01))
+    async with visitor(tight, **BEARER) as client:
+        found = [await client.get("/api/sessions") for _ in range(3)]
+        assert [reply.status_code for reply in found] == [200, 200, 429]
+        assert 1 <= int(found[-1].headers["retry-after"]) <= 100
+        other = await client.get("/api/sessions", headers={"Authorization": "Bearer reader"})
+        assert other.status_code == 200
+        assert (await client.get("/")).status_code == 200
+
+
+def test_a_rate_limit_recovers_with_time_and_forgets_the_least_recent_key() -> None:
+    now = 0.0
+    limit = RateLimit(2.0, 1, 2, lambda: now)
+    assert (limit.take("a"), limit.take("a"), limit.wait("a")) == (0.0, 0.5, 0.5)
+    assert limit.take("b") == 0.0
+    now = 0.25
+    assert (limit.wait("a"), limit.wait("a", 4.0)) == (0.25, 0.0)
+    assert limit.take("c") == 0.0
+    assert (len(limit), limit.wait("a"), limit.wait("c")) == (2, 0.0, 0.5)
 
 
 async def test_every_response_has_the_headers_of_the_guard() -> None:
     async with visitor() as client:
         replies = [
             await client.get("/", headers=BEARER),
+            await client.get("/api/sessions"),
             await client.get("/"),
-            await client.get("/", params={"token": TOKEN}),
             await client.get("/", headers={"Host": "evil"}),
         ]
     assert [(reply.status_code, reply.headers["x-guarded"]) for reply in replies] == [
-        *((200, "1"), (401, "1"), (303, "1"), (403, "1")),
+        *((200, "1"), (401, "1"), (200, "1"), (403, "1")),
     ]
 
 

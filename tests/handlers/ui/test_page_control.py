@@ -238,7 +238,7 @@ async def test_a_reader_gets_no_buttons(browser: SharedBrowser) -> None:
         browsing(browser) as (page, seen),
     ):
         await wait_at(bus.session("s1"), "rm")
-        await page.goto(f"{served.base}/?token=reader")
+        await page.goto(f"{served.base}/#token=reader")
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".ask")).to_contain_text("rm")
         await expect(page.get_by_text("This link is read-only")).to_be_visible()

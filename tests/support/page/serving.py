@@ -12,6 +12,9 @@ import httpx2
 from lanebus import Bus
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
 from lanebus.bus.embedded.server import stop_server
+from lanebus.handlers.access.access import Identify
+from lanebus.handlers.access.credentials import TokenFiles
+from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.server import serve
 from tests.support.servers.real import eventually
@@ -56,7 +59,11 @@ async def serving(
     *,
     port: int = 0,
     allowed_hosts: Iterable[str] = (),
+    token: str | None = TOKEN,
     reader_token: str | None = None,
+    token_files: TokenFiles | None = None,
+    identify: Identify | None = None,
+    authorize: Authorize | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
@@ -73,8 +80,11 @@ async def serving(
             await serve(
                 bus,
                 port=port,
-                token=TOKEN,
+                token=token,
                 reader_token=reader_token,
+                token_files=token_files,
+                identify=identify,
+                authorize=authorize,
                 allowed_hosts=allowed_hosts,
                 on_ready=on_ready,
                 bounds=bounds,
@@ -83,7 +93,7 @@ async def serving(
         tasks.start_soon(run)
         with anyio.fail_after(120):
             await ready.wait()
-        base = urls[0].partition("/?")[0]
+        base = urls[0].partition("#")[0].removesuffix("/")
         try:
             yield Served(bus, urls[0], base, int(base.rpartition(":")[2]))
         finally:

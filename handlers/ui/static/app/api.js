@@ -1,4 +1,5 @@
 // Requests to the server. Every failure becomes an ApiError with the server's message.
+import { tokenHeaders } from "./token.js";
 
 export class ApiError extends Error {
   constructor(status, error, message) {
@@ -8,23 +9,39 @@ export class ApiError extends Error {
   }
 }
 
-async function request(path, options = {}) {
-  let reply;
+async function send(path, options) {
   try {
-    reply = await fetch(path, { credentials: "same-origin", ...options });
-  } catch {
+    // Cookies are for a proxy that knows its users by them; the server itself reads none.
+    return await fetch(path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The server does not answer. Check that it is running.");
   }
-  let body = null;
+}
+
+async function read(reply) {
   try {
-    body = await reply.json();
+    return await reply.json();
   } catch {
-    // A response that is not JSON comes from a proxy; its status is enough.
+    return null; // A response that is not JSON comes from a proxy; its status is enough.
   }
-  if (!reply.ok) {
-    throw new ApiError(reply.status, body?.error ?? "failed", body?.message ?? `The server answered ${reply.status}.`);
-  }
+}
+
+const failed = (reply, body) =>
+  new ApiError(reply.status, body?.error ?? "failed", body?.message ?? `The server answered ${reply.status}.`);
+
+async function request(path, options = {}) {
+  const reply = await send(path, options);
+  const body = await read(reply);
+  if (!reply.ok) throw failed(reply, body);
   return body;
+}
+
+/** Return the response of an event stream, whose body does not end. */
+export async function requestStream(path, signal) {
+  const reply = await send(path, { signal, cache: "no-store" });
+  if (!reply.ok) throw failed(reply, await read(reply));
+  return reply;
 }
 
 const path = (session, rest = "") => `/api/sessions/${encodeURIComponent(session)}${rest}`;

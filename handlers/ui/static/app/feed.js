@@ -1,5 +1,6 @@
 // Follows one session: loads the newest entries, receives new ones, and resumes after a lost connection.
 import { eventsPath, getEntries, getHead } from "./api.js";
+import { EventStream } from "./event_stream.js";
 import { Previews } from "./previews.js";
 
 export const WINDOW = 300; // entries loaded at first, and with each "Load earlier"
@@ -34,6 +35,7 @@ export class Feed {
   #cursor = null; // [position, delta] of the last received item; null until the head is known
   #resumeAt = null; // the same cursor as text from the server, which also names the log's incarnation
   #source = null;
+  #retryMs = RETRY_MS;
   #timer = null;
   #hiddenTimer = null;
   #drawn = false;
@@ -91,39 +93,61 @@ export class Feed {
 
   #connect() {
     this.#disconnect();
-    const source = new EventSource(eventsPath(this.session, this.#resumeAt));
-    this.#source = source;
-    source.onopen = () => this.#set("live");
-    source.onerror = () => {
-      if (source !== this.#source) return;
-      this.#set("reconnecting");
-      // A browser reconnects a lost stream automatically, with the id of the last event, but not after a refusal.
-      if (source.readyState === EventSource.CLOSED) this.#retry();
-    };
-    const on = (name, act) =>
-      source.addEventListener(name, (event) => {
-        if (source !== this.#source) return;
+    const isCurrent = () => source === this.#source;
+    const source = new EventStream(eventsPath(this.session, this.#resumeAt), {
+      open: () => isCurrent() && this.#set("live"),
+      retry: (milliseconds) => {
+        this.#retryMs = milliseconds;
+      },
+      event: (name, data, id) => {
+        if (!isCurrent()) return;
         try {
-          act(JSON.parse(event.data));
+          this.#receive(name, JSON.parse(data));
         } catch (error) {
           // One malformed event must not end the view of a session. The next events are handled.
           console.warn("lanebus: an event could not be handled", error);
         }
-        if (this.#resumeAt !== null) this.#resumeAt = event.lastEventId || this.#resumeAt;
-      });
-    on("entry", (entry) => this.#addEntry(entry));
-    on("delta", (entry) => this.#addDelta(entry));
-    on("gap", (gap) => this.#addGap(gap));
-    on("caughtup", () => {
-      this.hasCaughtUp = true;
-      this.#set("live");
+        if (this.#resumeAt !== null) this.#resumeAt = id || this.#resumeAt;
+      },
+      end: (error) => {
+        if (!isCurrent()) return;
+        this.#source = null;
+        if (error !== null) this.#failed(error);
+        else {
+          this.#set("reconnecting");
+          this.#retry();
+        }
+      },
     });
-    on("fellbehind", () => this.#set("behind"));
-    on("closed", () => this.#setClosed(true));
-    on("reopened", () => this.#setClosed(false));
-    on("rolledback", () => this.#restart());
-    on("failed", (failure) => this.#set("reconnecting", failure.message));
-    on("bye", () => this.#set("reconnecting"));
+    this.#source = source;
+  }
+
+  #receive(name, data) {
+    switch (name) {
+      case "entry":
+        return this.#addEntry(data);
+      case "delta":
+        return this.#addDelta(data);
+      case "gap":
+        return this.#addGap(data);
+      case "caughtup":
+        this.hasCaughtUp = true;
+        return this.#set("live");
+      case "fellbehind":
+        return this.#set("behind");
+      case "closed":
+        return this.#setClosed(true);
+      case "reopened":
+        return this.#setClosed(false);
+      case "rolledback":
+        return this.#restart();
+      case "failed":
+        return this.#set("reconnecting", data.message);
+      case "bye":
+        return this.#set("reconnecting");
+      default:
+        return undefined; // of a newer server
+    }
   }
 
   #disconnect() {
@@ -134,18 +158,7 @@ export class Feed {
 
   #retry() {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(async () => {
-      try {
-        if (this.#cursor === null) {
-          await this.#start();
-          return;
-        }
-        await getHead(this.session); // this request's error contains the reason, which an EventSource does not report
-        if (!this.#isOver) this.#connect();
-      } catch (error) {
-        this.#failed(error);
-      }
-    }, RETRY_MS);
+    this.#timer = setTimeout(() => (this.#cursor === null ? this.#start() : this.#connect()), this.#retryMs);
   }
 
   #failed(error) {

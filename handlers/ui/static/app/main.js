@@ -8,7 +8,9 @@ import { Control, useCommandSender } from "./control.js";
 import { Feed } from "./feed.js";
 import { count } from "./format.js";
 import { Lanes } from "./lanes.js";
+import { Login, LogOut } from "./login.js";
 import { Sessions, needsWorker } from "./sessions.js";
+import { onToken, takeToken } from "./token.js";
 import { Turns } from "./turns.js";
 
 const POLL_MS = 2500;
@@ -22,6 +24,7 @@ function useSelected() {
   useEffect(() => {
     const onHash = () => setSelected(shown());
     addEventListener("hashchange", onHash);
+    onHash(); // it may have changed since the first drawing
     return () => removeEventListener("hashchange", onHash);
   }, []);
   return [selected, (session) => (location.hash = `/s/${session}`)];
@@ -43,7 +46,9 @@ function useHeads() {
           setHeads(found);
           setFault(null);
         } catch (error) {
-          if (!isOver) setFault(error);
+          if (isOver) return;
+          setFault(error);
+          if (error.status === 401) return; // asking again cannot help, and counts as another wrong token
         }
       }
       if (!isOver) timer = setTimeout(load, POLL_MS);
@@ -100,8 +105,9 @@ function useView(session, position, get, delay) {
       try {
         const answer = await get(session);
         if (!isOver) setFound({ session, answer });
-      } catch {
-        if (!isOver) timer = setTimeout(load, POLL_MS); // the connection indicator shows the error
+      } catch (error) {
+        // The connection indicator shows the error. A refusal does not go away.
+        if (!isOver && error.status !== 401 && error.status !== 403) timer = setTimeout(load, POLL_MS);
       }
       isRequesting = false;
       if (isStale) schedule(delay);
@@ -122,13 +128,28 @@ function useView(session, position, get, delay) {
   return found?.session === session ? found.answer : null;
 }
 
-/** Whether the token allows messages and commands; requested once. */
+/** What the token allows: null until known; `{refused}` with the reason if the server does not know the token. */
 function useAccess() {
-  const [canWrite, setWrite] = useState(true);
+  const [access, setAccess] = useState(null);
   useEffect(() => {
-    getAccess().then((access) => setWrite(access.canWrite), () => {});
+    let isOver = false;
+    let timer = null;
+    const load = () =>
+      getAccess().then(
+        (found) => isOver || setAccess(found),
+        (error) => {
+          if (isOver) return;
+          if (error.status === 401) setAccess({ refused: error.message });
+          else timer = setTimeout(load, POLL_MS);
+        },
+      );
+    load();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
   }, []);
-  return canWrite;
+  return access;
 }
 
 function Connection({ feed, fault }) {
@@ -147,12 +168,13 @@ function Conversation({ session, feed, isClosed, canWrite }) {
   `;
 }
 
-function App() {
+function App({ access }) {
   const [selected, select] = useSelected();
   const [heads, fault] = useHeads();
+  const { canWrite, lanes } = access;
+  const seesBoth = lanes.length === 2;
   const feed = useFeed(selected);
-  const { count: turnCount, turns, usage } = useView(selected, feed?.position ?? 0, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
-  const canWrite = useAccess();
+  const { count: turnCount, turns, usage } = useView(seesBoth ? selected : null, feed?.position ?? 0, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const now = Date.now() / 1000;
 
   useEffect(() => {
@@ -190,10 +212,12 @@ function App() {
       ${isClosed ? html`<span class="fact closed">closed</span>` : null}
       <span class="spring"></span>
       <${Connection} feed=${feed} fault=${fault} />
+      <${LogOut} name=${access.name} />
     </header>
     <${Sessions} heads=${heads} selected=${selected} position=${feed?.position ?? 0} onSelect=${select} now=${now} />
     <main>
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
+      ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected === null
         ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here side by side, live.</p></div>`
         : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
@@ -203,6 +227,25 @@ function App() {
   </div>`;
 }
 
+/** Asks for the token if it is unknown. A new token starts everything again. */
+function Page() {
+  const access = useAccess();
+  if (access === null) return html`<p class="waiting" role="status">Connecting…</p>`;
+  if (access.refused) return html`<${Login} fault=${access.refused} isPage />`;
+  return html`<${App} access=${access} />`;
+}
+
+function Root() {
+  const [turn, next] = useReducer((number) => number + 1, 0);
+  useEffect(() => onToken(next), []);
+  useEffect(() => {
+    addEventListener("hashchange", takeToken); // the printed URL was opened in this tab again
+    return () => removeEventListener("hashchange", takeToken);
+  }, []);
+  return html`<${Page} key=${turn} />`;
+}
+
+takeToken();
 const root = document.getElementById("app");
 root.textContent = "";
-render(html`<${App} />`, root);
+render(html`<${Root} />`, root);

@@ -1,0 +1,187 @@
+"""Identify principals, decide their requests, and log each decision."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sized
+from dataclasses import dataclass
+from hashlib import sha256
+from math import ceil
+
+import anyio
+
+from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
+from lanebus.handlers.access.credentials import Credentials, Identified
+from lanebus.handlers.access.principal import ALL, Principal
+from lanebus.handlers.access.rate_limit import RateLimit
+from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
+from lanebus.handlers.monitoring.log_context import LogContext
+from lanebus.handlers.monitoring.log_events import AccessAllowed, AccessEnded, AccessRead, AccessRefused, write_event
+
+__all__ = ("Access", "Identify", "Refusal")
+
+_audit = logging.getLogger("lanebus.audit")
+
+Identify = Callable[[Mapping[str, str], str], Awaitable[Principal | None]]
+"""A hook that names the principal of a request from its headers, with names in lower case, and the client's address.
+None means that the hook does not know it; then the tokens of the server are tried."""
+
+_MISSING = "the token is missing: open the URL that the server printed, or send its token as a bearer token"
+_UNKNOWN = (
+    "the token is unknown: it is wrong, revoked, replaced or expired, or the server was restarted. "
+    "Open the URL that the server printed, or get a new token"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is refused before any route."""
+
+    status: int
+    error: str
+    message: str
+    retry_after: int | None = None
+    """seconds after which the client may try again"""
+
+
+class Access:
+    """The access rules of one server."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        identify: Identify | None = None,
+        authorize: Authorize | None = None,
+        bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS,
+    ) -> None:
+        """
+        Args:
+            credentials: the tokens.
+            identify: names principals by other means than tokens; asked first. None means only tokens.
+            authorize: decides requests; None means by the rights of the principal.
+            bounds: limits and periods.
+        """
+        self._credentials, self._identify, self._bounds = credentials, identify, bounds
+        self._authorize, self._is_custom = authorize or authorize_by_rights, authorize is not None
+        self._requests = RateLimit(bounds.requests_per_second, bounds.burst, bounds.principals)
+        self._wrong = RateLimit(bounds.wrong_per_second, bounds.wrong_burst, bounds.addresses)
+        self._accepted: OrderedDict[bytes, None] = OrderedDict()
+
+    @property
+    def refresh_seconds(self) -> float:
+        """The pause between two checks of an open stream."""
+        return self._bounds.refresh_seconds
+
+    def tables(self) -> tuple[Sized, Sized, Sized]:
+        """Return the tables that requests fill: principals, addresses, and accepted tokens. Each has a bound."""
+        return self._requests, self._wrong, self._accepted
+
+    async def identify(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
+        """Return the principal of a request, or why it is refused: it is unknown, or sends too much.
+
+        Args:
+            headers: of the request, with names in lower case.
+            address: of the client.
+        """
+        found = await self._identified(headers, address)
+        if isinstance(found, Refusal):
+            self.log_refusal(found.error, address)
+            return found
+        principal = found.principal
+        key = f"{principal.name} {principal.token_id}"
+        if seconds := self._requests.take(key, principal.requests_per_second):
+            self.log_refusal("too_many_requests", address, principal.name)
+            return Refusal(429, "too_many_requests", "this token sends too many requests: wait", max(1, ceil(seconds)))
+        return found
+
+    async def _identified(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
+        if self._identify is not None:
+            with anyio.move_on_after(self._bounds.decision_seconds):
+                named = await self._identify(headers, address)
+                if named is not None:
+                    found = Identified(named, lambda: not self._credentials.is_revoked(named))
+                    return found if found.is_valid() else Refusal(401, "token_unknown", _UNKNOWN)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return Refusal(401, "token_missing", _MISSING)
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        is_accepted = digest in self._accepted
+        # Also a right token waits, as its answer would tell a guesser that it is right. Those in use go on.
+        if not is_accepted and (seconds := self._wrong.wait(address)):
+            return _throttled(seconds)
+        known = self._credentials.find(token)
+        if known is None:
+            self._accepted.pop(digest, None)
+            if seconds := self._wrong.take(address):
+                return _throttled(seconds)
+            return Refusal(401, "token_unknown", _UNKNOWN)
+        self._accepted[digest] = None
+        self._accepted.move_to_end(digest)
+        if len(self._accepted) > self._bounds.accepted:
+            self._accepted.popitem(last=False)
+        return known
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook decides, whose answer may change. The built-in rules give a principal the same one."""
+        return self._is_custom
+
+    def needs_agent(self, principal: Principal) -> bool:
+        """Return whether a decision depends on the session's agent. If not, it need not be read."""
+        return self._is_custom or principal.agents != ALL
+
+    async def decide(self, request: AccessRequest, address: str = "") -> Decision:
+        """Decide one request, and log the decision.
+
+        Args:
+            request: the question.
+            address: of the client, for the log.
+
+        Raises:
+            Exception: any error of the hook. Nothing was allowed.
+        """
+        decision = await self.ask(request)
+        self.record(request, decision, address)
+        return decision
+
+    def record(self, request: AccessRequest, decision: Decision, address: str) -> None:
+        """Log a decision of `ask`."""
+        context = LogContext(session=request.session or "", agent=request.agent or "")
+        principal, action = request.principal.name, request.action
+        lane = "" if request.lane is None else request.lane.value
+        if not decision.is_allowed:
+            refused = AccessRefused(
+                principal=principal, action=action, lane=lane, client=address, refusal=decision.reason
+            )
+            write_event(_audit, refused, context)
+            return
+        made = AccessRead if action.startswith("read.") else AccessAllowed
+        write_event(_audit, made(principal=principal, action=action, lane=lane, client=address), context)
+
+    async def ask(self, request: AccessRequest) -> Decision:
+        """Decide one request without a log line. A hook that does not answer in time refuses it."""
+        with anyio.move_on_after(self._bounds.decision_seconds):
+            return await self._authorize(request)
+        return Decision(False, "no decision in time: try again")
+
+    def log_refusal(self, error: str, address: str, principal: str = "") -> None:
+        """Log a request that was refused before its action was decided.
+
+        Args:
+            error: name of the HTTP error.
+            address: of the client.
+            principal: name of the principal, if it is known.
+        """
+        refused = AccessRefused(principal=principal, action="", lane="", client=address, refusal=error)
+        write_event(_audit, refused, LogContext())
+
+    def log_end(self, request: AccessRequest) -> None:
+        """Log that an open stream ended because its principal lost the right to it."""
+        context = LogContext(session=request.session or "", agent=request.agent or "")
+        write_event(_audit, AccessEnded(principal=request.principal.name, action=request.action), context)
+
+
+def _throttled(seconds: float) -> Refusal:
+    message = "too many wrong tokens came from this address: wait"
+    return Refusal(429, "too_many_wrong_tokens", message, max(1, ceil(seconds)))

@@ -1,0 +1,41 @@
+"""Bounds of the access rules, with their defaults. Times are in seconds."""
+
+from dataclasses import dataclass
+
+from lanebus.bus.errors import check_bounds
+
+__all__ = ("DEFAULT_ACCESS_BOUNDS", "AccessBounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessBounds:
+    """Bounds of one server."""
+
+    requests_per_second: float = 100.0
+    """requests of one principal, averaged; a principal may have a limit of its own"""
+    burst: int = 500
+    """maximum number of requests of one principal at once"""
+    principals: int = 1_024
+    """maximum number of principals whose requests are counted; the least recent is forgotten"""
+    wrong_per_second: float = 0.2
+    """unknown tokens that one address may send, averaged"""
+    wrong_burst: int = 20
+    """maximum number of unknown tokens that one address may send at once"""
+    addresses: int = 1_024
+    """maximum number of addresses whose unknown tokens are counted; the least recent is forgotten"""
+    accepted: int = 1_024
+    """maximum number of accepted tokens that are remembered. These still work if their address is throttled."""
+    refresh_seconds: float = 0.25
+    """longest time until a changed file of tokens, keys or revocations is read, and until streams are checked again"""
+    decision_seconds: float = 5.0
+    """longest wait for the hooks `identify` and `authorize`; without an answer the request is refused"""
+    token_bytes: int = 8_192
+    """maximum size of a token"""
+    file_bytes: int = 4_000_000
+    """maximum size of a file of tokens, keys or revocations. A larger file counts as unreadable."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+DEFAULT_ACCESS_BOUNDS = AccessBounds()

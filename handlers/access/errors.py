@@ -1,0 +1,56 @@
+"""Errors of tokens."""
+
+from pathlib import Path
+
+from lanebus.bus.errors import MessageError, SetupError
+
+__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensEqual", "TokensMissing", "WeakKey")
+
+
+class HookNotFound(SetupError):
+    """`identify` or `authorize` names no async function."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target!r}: {reason}", "name an async function as module:attribute")
+        self.target, self.reason = target, reason
+
+
+class TokensMissing(SetupError):
+    """The package of the extra `tokens` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("'jwt' is not installed", "run pip install 'lanebus[tokens]'")
+
+
+class TokensEqual(SetupError, ValueError):
+    """The start token is also a reader's token, so the server cannot know what it allows."""
+
+    def __init__(self) -> None:
+        super().__init__("both tokens are the same", "use two different ones")
+
+
+class WeakKey(SetupError):
+    """A key for signing tokens is too short."""
+
+    def __init__(self, size_bytes: int, least_bytes: int) -> None:
+        super().__init__(
+            f"the key has {size_bytes} bytes, and needs at least {least_bytes}",
+            "make one with `lanebus token key FILE`",
+        )
+        self.size_bytes, self.least_bytes = size_bytes, least_bytes
+
+
+class TokenFileUnreadable(SetupError):
+    """A file of tokens, keys or revocations cannot be read, is too large, or holds nothing."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} holds no {what}, or cannot be read", "write one to the file, or name another file")
+        self.path, self.what = path, what
+
+
+class InvalidToken(MessageError):
+    """A signed token is not valid. Fields: `reason`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the token is not valid: {reason}", "use a token that was signed with this key")
+        self.reason = reason

@@ -1,0 +1,133 @@
+"""Ask the access rules for each route, and for as long as an event stream is open."""
+
+from collections.abc import Iterable
+
+import anyio
+from starlette.requests import Request
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.access import Access
+from lanebus.handlers.access.credentials import Identified
+from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.request import AccessRequest
+from lanebus.handlers.ui.auth import address_of, identified
+from lanebus.handlers.ui.replies import AccessDenied
+
+__all__ = ("Gate", "StreamAccess")
+
+
+class StreamAccess:
+    """The right to one open event stream. It ends when the token or the rights do."""
+
+    def __init__(self, access: Access, known: Identified, asked: Iterable[AccessRequest]) -> None:
+        """
+        Args:
+            access: the rules.
+            known: the principal.
+            asked: the requests that were allowed when the stream began: one for each lane.
+        """
+        self._access, self._known, self._asked = access, known, tuple(asked)
+        self._is_open = True
+
+    def is_open(self) -> bool:
+        """Return whether the next frame may be sent. The end of the right is logged once."""
+        if self._is_open and not self._known.is_valid():
+            self._end()
+        return self._is_open
+
+    async def wait_ended(self) -> None:
+        """Wait until the right has ended."""
+        while self.is_open():
+            await anyio.sleep(self._access.refresh_seconds)
+            if self._access.has_hook and not all([(await self._access.ask(each)).is_allowed for each in self._asked]):
+                self._end()
+
+    def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._access.log_end(self._asked[0])
+
+
+class Gate:
+    """Refuses the requests that the access rules do not allow."""
+
+    def __init__(self, access: Access, bus: Bus) -> None:
+        self._access, self._bus = access, bus
+
+    async def require(
+        self,
+        request: Request,
+        action: str,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        lanes: Iterable[Lane] = (),
+    ) -> Principal:
+        """Return the principal of a request, if it may do this in each of the lanes.
+
+        Args:
+            request: the HTTP request.
+            action: see `AccessRequest`.
+            session: id of the session.
+            agent: the agent that the session will have.
+            lanes: lanes that are read or written; none means that no lane is.
+
+        Raises:
+            AccessDenied: it may not.
+        """
+        for asked in await self._asked(request, action, session, agent, tuple(lanes) or (None,)):
+            decision = await self._access.decide(asked, address_of(request.scope))
+            if not decision.is_allowed:
+                raise AccessDenied(decision.reason)
+        return identified(request.scope).principal
+
+    async def allowed_lanes(
+        self, request: Request, action: str, session: str
+    ) -> tuple[frozenset[Lane], list[AccessRequest]]:
+        """Return the lanes that the principal may read, at least one, and the requests that were allowed.
+
+        Raises:
+            AccessDenied: it may read no lane.
+        """
+        address, allowed = address_of(request.scope), list[AccessRequest]()
+        decisions = [
+            (asked, await self._access.ask(asked))
+            for asked in await self._asked(request, action, session, None, list(Lane))
+        ]
+        for asked, decision in decisions:
+            if decision.is_allowed:
+                self._access.record(asked, decision, address)
+                allowed.append(asked)
+        if not allowed:
+            self._access.record(*decisions[0], address)
+            raise AccessDenied(decisions[0][1].reason)
+        return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
+
+    async def may(self, request: Request, action: str, *, session: str | None = None, agent: str | None = None) -> bool:
+        """Return whether the principal may do this, without a line in the log: for the items of a list."""
+        asked = AccessRequest(
+            principal=identified(request.scope).principal, action=action, session=session, agent=agent
+        )
+        return (await self._access.ask(asked)).is_allowed
+
+    def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
+        """Return the right to an event stream, for the requests that `allowed_lanes` allowed."""
+        return StreamAccess(self._access, identified(request.scope), allowed)
+
+    async def _asked(
+        self, request: Request, action: str, session: str | None, agent: str | None, lanes: Iterable[Lane | None]
+    ) -> list[AccessRequest]:
+        """Return one question for each lane and agent. A session's agent is read only if a decision depends on it."""
+        principal, agents = identified(request.scope).principal, {agent}
+        if session is not None and self._access.needs_agent(principal):
+            head = await self._bus.session(session).head()
+            if head.position or agent is None:  # a new session gets the agent that its first message names
+                agents.add(head.agent)
+        if len(agents) > 1:
+            agents.discard(None)
+        return [
+            AccessRequest(principal=principal, action=action, session=session, agent=each, lane=lane)
+            for each in agents
+            for lane in lanes
+        ]

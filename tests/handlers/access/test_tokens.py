@@ -1,0 +1,81 @@
+"""Signed tokens: what is accepted, and each forgery that is refused."""
+
+import base64
+import json
+from time import time
+
+import jwt
+import pytest
+from pydantic import JsonValue
+
+from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.errors import InvalidToken, WeakKey
+from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.signed_tokens import new_key, sign_token, verify_token
+
+__all__ = ()
+
+KEY = new_key() * 2  # long enough for the algorithms that are refused
+ALICE = Principal(
+    name="alice",
+    actions=("read", "command.approve"),
+    sessions=("team-*", "lobby"),
+    agents=("support",),
+    lanes=frozenset({Lane.EXTENSION}),
+)
+CLAIMS: dict[str, JsonValue] = {
+    "aud": "lanebus",
+    "sub": "alice",
+    "jti": "1",
+    "exp": int(time()) + 3600,
+    "actions": ["*"],
+    "sessions": ["*"],
+    "lanes": ["llm"],
+}
+
+
+def part(value: JsonValue) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def signed(key: str = KEY, algorithm: str = "HS256", **changes: JsonValue) -> str:
+    claims = {name: value for name, value in {**CLAIMS, **changes}.items() if value is not None}
+    return jwt.encode(claims, key, algorithm=algorithm)
+
+
+def test_a_signed_token_names_the_principal_with_all_its_rights() -> None:
+    token, token_id = sign_token(ALICE, KEY, seconds=60)
+    found = verify_token(token, [new_key(), KEY])
+    assert found.expires is not None
+    assert 50 < found.expires - time() <= 60
+    assert (found.name, found.actions, found.sessions) == (ALICE.name, ALICE.actions, ALICE.sessions)
+    assert (found.agents, found.lanes, found.token_id) == (ALICE.agents, ALICE.lanes, token_id)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("", "a", "a.b.c", "...", f"{part({'alg': 'none', 'typ': 'JWT'})}.{part(CLAIMS)}."),
+        f"{part({'alg': 'none'})}.{part(CLAIMS)}.{signed().rpartition('.')[2]}",
+        *(signed(key=new_key()), signed(algorithm="HS384"), signed(algorithm="HS512")),
+        *(signed(aud="other"), signed(aud=None), signed(aud=[]), signed(sub=None), signed(sub=7), signed(sub="a\nb")),
+        *(signed(exp=None), signed(exp=int(time()) - 1), signed(exp="tomorrow"), signed(jti=None)),
+        *(signed(nbf=int(time()) + 3600), signed(sessions="*"), signed(sessions=None), signed(lanes=None)),
+        *(signed(lanes=["LLM"]), signed(lanes=["*"]), signed(actions=None), signed(actions=[1]), signed(agents="x")),
+        signed()[:-4] + "AAAA",
+    ],
+)
+def test_a_token_that_is_forged_expired_or_incomplete_is_refused(token: str) -> None:
+    assert verify_token(signed(), [KEY]).name == "alice"
+    with pytest.raises(InvalidToken):
+        verify_token(token, [KEY])
+
+
+def test_a_key_that_can_be_guessed_is_refused() -> None:
+    with pytest.raises(WeakKey, match="lanebus token key"):
+        sign_token(ALICE, "secret", seconds=60)
+    with pytest.raises(WeakKey):
+        verify_token(signed(), ["secret"])
+    with pytest.raises(InvalidArgument):
+        sign_token(ALICE, KEY, seconds=0)

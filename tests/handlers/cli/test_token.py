@@ -1,0 +1,110 @@
+"""`lanebus token` and the options of `lanebus serve` that use its files."""
+
+import json
+import stat
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.signed_tokens import verify_token
+from tests.support.cli.command_line import CommandLine
+
+__all__ = ()
+
+
+def key_of(lanebus: CommandLine, folder: Path) -> Path:
+    file = folder / "lanebus.key"
+    assert lanebus("token", "key", str(file)).code == 0
+    return file
+
+
+def test_a_key_is_readable_by_its_owner_alone_and_never_replaced(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = key_of(lanebus, tmp_path)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    before = file.read_text()
+    refused = lanebus("token", "key", str(file))
+    assert (refused.code, file.read_text()) == (2, before)
+    assert "exists" in refused.err
+
+
+def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    file = key_of(lanebus, tmp_path)
+    options = ("--session", "a-*", "--session", "b", "--agent", "sales", "--lane", "extension", "--action", "send")
+    wide, narrow = (
+        lanebus("token", "sign", "--key-file", str(file), "--name", "ann", "--json", *more) for more in ((), options)
+    )
+    keys = [file.read_text().strip()]
+    found = [verify_token(str(json.loads(answer.out)["token"]), keys) for answer in (wide, narrow)]
+    assert [(each.name, each.actions, each.sessions, each.agents, each.lanes) for each in found] == [
+        ("ann", ("read",), ("*",), ("*",), frozenset(Lane)),
+        ("ann", ("send",), ("a-*", "b"), ("sales",), frozenset({Lane.EXTENSION})),
+    ]
+    plain = lanebus("token", "sign", "--key-file", str(file), "--name", "ann")
+    token = verify_token(plain.out.strip(), keys)
+    assert token.token_id in plain.err
+    assert plain.out.strip() not in plain.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sign", "--key-file", "{folder}/none", "--name", "a"), "holds no key"),
+        (("sign", "--key-file", "{folder}/weak", "--name", "a"), "lanebus token key"),
+        (("sign", "--key-file", "{folder}/weak", "--name", ""), "name"),
+        (("revoke", "--revoked-file", "{folder}", "x"), "{folder}"),
+        (("revoke", "--revoked-file", "{folder}/r", "# x"), "begins with #"),
+        (("revoke", "--revoked-file", "{folder}/r", "a\nb"), "not printable"),
+    ],
+)
+def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    (tmp_path / "weak").write_text("secret")
+    answer = lanebus("token", *(word.format(folder=tmp_path) for word in words))
+    assert answer.code in {2, 6}
+    assert said.format(folder=tmp_path) in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: CommandLine, tmp_path: Path) -> None:
+    key, revoked, start = key_of(lanebus, tmp_path), tmp_path / "revoked", tmp_path / "start"
+    start.write_text("of-the-file\n")
+    assert lanebus("token", "revoke", "--revoked-file", str(revoked)).code == 0
+    signed = json.loads(lanebus("token", "sign", "--key-file", str(key), "--name", "ann", "--json").out)
+    files = ("--token-file", str(start), "--key-file", str(key), "--revoked-file", str(revoked))
+    with lanebus.running("serve", "--port", "0", *files) as process:
+        assert process.stdout is not None
+        url, _, token = process.stdout.readline().strip().partition("#token=")
+        assert token == "of-the-file"
+
+        def get() -> int:
+            return httpx2.get(f"{url}api/access", headers={"Authorization": f"Bearer {signed['token']}"}).status_code
+
+        assert get() == 200
+        assert lanebus("token", "revoke", signed["id"], "--revoked-file", str(revoked)).code == 0
+        for _ in range(1_000):  # each request takes some milliseconds
+            if get() == 401:
+                break
+        assert get() == 401
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--token-file", "{folder}/none"), "none holds no token"),
+        (("--key-file", "{folder}/weak"), "lanebus token key"),
+        (("--token-file", "{folder}/weak", "--reader-token-file", "{folder}/weak"), "both tokens are the same"),
+        (("--authorize", "json:dumps"), "it is no async function"),
+        (("--identify", "nosuch:thing"), "there is no module"),
+    ],
+)
+def test_serve_refuses_files_and_hooks_that_cannot_work(
+    lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "weak").write_text("secret")
+    answer = lanebus("serve", "--port", "0", *(word.format(folder=tmp_path) for word in words))
+    assert answer.code == 2
+    assert said in answer.err
+    assert "Traceback" not in answer.err

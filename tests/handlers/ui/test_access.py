@@ -1,0 +1,285 @@
+"""Rights that end, hooks, limits and the audit log, on a real server."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from lanebus import ExtensionMessage, UserMessage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.access import Access
+from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
+from lanebus.handlers.access.credentials import Credentials, TokenFiles
+from lanebus.handlers.access.errors import TokenFileUnreadable
+from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
+from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.ui.bounds import UiBounds
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+
+__all__ = ()
+
+ALICE = Principal(name="alice", token_id="of-alice")
+EVENTS = "/api/sessions/s1/events"
+
+
+def client(served: Served, token: str | None = TOKEN, **headers: str) -> httpx2.AsyncClient:
+    sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    return httpx2.AsyncClient(base_url=served.base, headers={**sent, **headers}, timeout=120)
+
+
+class Keys:
+    """The files of a server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key, self.revoked, self.secret = folder / "key", folder / "revoked", new_key()
+        self.key.write_text(f"# of tests\n\n{self.secret}\n")
+        self.revoked.write_text("")
+        self.files = TokenFiles(key=self.key, revoked=self.revoked)
+
+    def token(self, principal: Principal = ALICE, seconds: float = 3600) -> str:
+        return sign_token(principal, self.secret, seconds=seconds)[0]
+
+    def revoke(self, line: str) -> None:
+        with self.revoked.open("a") as stream:
+            stream.write(f"{line}\n")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+async def until_bye(reply: httpx2.Response, opened: anyio.Event) -> None:
+    """Read a stream until the server ends it."""
+    received = b""
+    async for chunk in reply.aiter_raw():
+        received += chunk
+        if b"event: caughtup" in received:
+            opened.set()
+    assert received.endswith(b"event: bye\ndata: {}\n\n")
+
+
+def test_a_revocation_counts_within_a_second() -> None:
+    assert DEFAULT_ACCESS_BOUNDS.refresh_seconds * 2 < 1  # one look at the file, and one at the stream
+
+
+@pytest.mark.parametrize("how", ["id", "name", "key", "unreadable"])
+async def test_a_revocation_ends_open_streams_and_refuses_requests(
+    keys: Keys, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lanebus.audit")
+    token = keys.token()
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        client(served) as page,
+    ):
+        opened, other = anyio.Event(), anyio.Event()
+        with anyio.fail_after(120):
+            async with (
+                alice.stream("GET", EVENTS) as stream,
+                page.stream("GET", EVENTS) as kept,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(until_bye, kept, other)
+                async with anyio.create_task_group() as revoked:
+                    revoked.start_soon(until_bye, stream, opened)
+                    await opened.wait()
+                    match how:
+                        case "id":
+                            keys.revoke("of-alice")
+                        case "name":
+                            keys.revoke("name:alice")
+                        case "key":
+                            keys.key.write_text(new_key())
+                        case _:
+                            keys.revoked.unlink()
+                await other.wait()
+                tasks.cancel_scope.cancel()  # the stream of another principal is still open
+        reply = await alice.get("/api/access")
+        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
+        assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
+
+
+async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, keys.token(seconds=2)) as alice,
+    ):
+        with anyio.fail_after(120):
+            async with alice.stream("GET", EVENTS) as stream:
+                await until_bye(stream, anyio.Event())
+        assert (await alice.get("/api/access")).status_code == 401
+
+
+async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> None:
+    asked, is_off = list[AccessRequest](), False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        asked.append(request)
+        if is_off:
+            return Decision(False, "closed for today")
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+        await bus.session("s1").publish(UserMessage.text("hi"), agent="support")
+        assert (await page.get("/api/sessions/s1/entries")).status_code == 200
+        assert {(each.action, each.session, each.agent, each.lane) for each in asked} == {
+            ("read.entries", "s1", "support", lane) for lane in Lane
+        }
+        opened = anyio.Event()
+        with anyio.fail_after(120):
+            async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
+                tasks.start_soon(until_bye, stream, opened)
+                await opened.wait()
+                is_off = True
+        reply = await page.post("/api/sessions/s1/commands", json={"command": "abort"})
+        assert (reply.status_code, reply.json()) == (
+            403,
+            {"error": "access_refused", "message": "closed for today"},
+        )
+        assert (asked[-1].action, asked[-1].lane) == ("command.abort", Lane.EXTENSION)
+        assert (await bus.session("s1").head()).position == 1
+
+
+@pytest.mark.parametrize("fault", ["raises", "hangs"])
+async def test_a_hook_that_fails_refuses(fault: str) -> None:
+    async def authorize(request: AccessRequest) -> Decision:
+        del request
+        if fault == "hangs":
+            await anyio.sleep_forever()
+        raise RuntimeError("database is gone")
+
+    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, authorize=authorize, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
+        assert reply.status_code == (500 if fault == "raises" else 403)
+        assert (await bus.session("s1").head()).position == 0
+
+
+async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        name = headers.get("x-user")
+        return Principal(name=name, actions=("*",)) if name and address == proxy else None
+
+    proxy = "127.0.0.1"
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        client(served, None, **{"X-User": "bob"}) as bob,
+        client(served, None) as nobody,
+    ):
+        assert (await bob.get("/api/access")).json()["name"] == "bob"
+        assert (await nobody.get("/api/access")).status_code == 401
+        await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
+        (entry,) = [each.message async for each in bus.session("s1").read()]
+        assert isinstance(entry, UserMessage)
+        assert entry.metadata == {"lanebus.by": "bob"}
+        proxy = "10.0.0.1"
+        spoofed = {"X-Forwarded-For": proxy, "Forwarded": f"for={proxy}"}
+        assert (await bob.get("/api/access", headers=spoofed)).status_code == 401
+
+
+async def test_a_token_of_one_agent_reaches_only_its_sessions(keys: Keys) -> None:
+    token = keys.token(Principal(name="bob", actions=("read", "send", "hand_over"), agents=("sales",)))
+    async with temporary_bus() as bus, serving(bus, token_files=keys.files) as served, client(served, token) as bob:
+        for name in ("sales", "support"):
+            await bus.session(f"of-{name}").publish(ExtensionMessage.of("tick"), agent=name)
+        await bus.session("of-none").publish(ExtensionMessage.of("tick"))
+        heads = (await bob.get("/api/sessions")).json()["sessions"]
+        assert [head["id"] for head in heads] == ["of-sales"]
+        codes = [
+            (await bob.get(f"/api/sessions/of-{name}/entries")).status_code for name in ("sales", "support", "none")
+        ]
+        assert codes == [200, 403, 403]
+        posts = [
+            (await bob.post(f"/api/sessions/{name}/messages", json={"text": "x", **agent})).status_code
+            for name, agent in (("new", {}), ("new", {"agent": "support"}), ("new", {"agent": "sales"}))
+        ]
+        assert posts == [403, 403, 201]
+        away = await bob.post("/api/sessions/of-sales/agent", json={"agent": "support"})
+        assert away.status_code == 403
+
+
+async def test_a_principal_has_a_limit_of_requests_and_bytes() -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del address
+        return Principal(name=headers["x-user"], actions=("*",), requests_per_second=0.01, body_bytes=40)
+
+    bounds = UiBounds(access=AccessBounds(burst=2))
+    async with temporary_bus() as bus, serving(bus, identify=identify, bounds=bounds) as served:
+        async with client(served, None, **{"X-User": "bob"}) as bob:
+            path = "/api/sessions/s1/messages"
+            assert (await bob.post(path, json={"text": "short"})).status_code == 201
+            assert (await bob.post(path, json={"text": "x" * 40})).status_code == 413
+            reply = await bob.post(path, json={"text": "short"})
+            assert (reply.status_code, int(reply.headers["retry-after"]) > 0) == (429, True)
+            assert (await bob.get("/api/access", headers={"X-User": "ann"})).status_code == 200
+        assert (await bus.session("s1").head()).position == 1
+
+
+async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "lanebus.audit")
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        client(served) as page,
+        client(served, "reader") as reader,
+        client(served, "guess-1") as other,
+    ):
+        await page.get("/api/sessions/s1/status")
+        await page.post("/api/sessions/s1/messages", json={"text": "top secret"})
+        await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
+        await other.get("/api/sessions")
+        await page.get("/api/sessions", headers={"Host": "evil.example"})
+    fields = ("levelname", "event", "principal", "action", "session", "lane", "client", "refusal")
+    lines = [
+        tuple(str(vars(record).get(field, "")) for field in fields)
+        for record in caplog.records
+        if record.name == "lanebus.audit"
+    ]
+    local = "127.0.0.1"
+    assert lines == [
+        ("DEBUG", "access.read", "page", "read.status", "s1", "extension", local, ""),
+        ("INFO", "access.allowed", "page", "send", "s1", "llm", local, ""),
+        *(
+            ("WARNING", "access.refused", *rest)
+            for rest in (
+                ("reader", "command.abort", "s1", "extension", local, "this token does not allow command.abort"),
+                ("", "", "", "", local, "token_unknown"),
+                ("", "", "", "", local, "host_refused"),
+            )
+        ),
+    ]
+    assert "secret" not in caplog.text
+    assert "guess-1" not in caplog.text
+
+
+async def test_remembered_tokens_and_counted_addresses_are_bounded() -> None:
+    bounds = AccessBounds(accepted=2, principals=2, addresses=2, wrong_burst=1, wrong_per_second=0.001)
+    access = Access(Credentials("start", "reader", bounds=bounds), bounds=bounds)
+    for number in range(9):
+        await access.identify({"authorization": f"Bearer {number}"}, f"10.0.0.{number}")
+        await access.identify({"authorization": "Bearer start"}, "10.1.1.1")
+        await access.identify({"authorization": "Bearer reader"}, "10.1.1.1")
+    assert [len(table) for table in access.tables()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("content", [None, "", "# only a comment\n"])
+def test_a_file_without_a_token_is_an_error_that_names_it(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(TokenFileUnreadable, match="token"):
+        Credentials(files=TokenFiles(token=file))

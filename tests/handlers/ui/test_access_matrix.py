@@ -1,0 +1,271 @@
+"""Who may do what: each principal in each session on each route, command and stream. Only the allowed cells answer."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from pydantic import JsonValue
+from starlette.routing import Route
+
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage
+from lanebus.bus.messages.control import CONTROLS
+from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.tracing import NO_TRACING
+from lanebus.handlers.access.bounds import AccessBounds
+from lanebus.handlers.access.credentials import TokenFiles
+from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.ui.routes import Api
+from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+
+__all__ = ()
+
+SESSIONS = ("team-a", "team-b", "other")
+TEAM = ("team-a", "team-b")
+
+NOBODY, PAGE, READER, WATCHER, WRITER, REVOKED = "nobody", "page", "reader", "watcher", "writer", "revoked"
+EVERYBODY = (NOBODY, PAGE, READER, WATCHER, WRITER, REVOKED)
+KNOWN = (PAGE, READER, WATCHER, WRITER)
+
+SIGNED = {
+    WATCHER: Principal(name=WATCHER, sessions=("team-*",), lanes=frozenset({Lane.EXTENSION})),
+    WRITER: Principal(name=WRITER, sessions=("team-a",), actions=("read", "send", "command.abort")),
+    REVOKED: Principal(name=REVOKED, actions=("*",), token_id="gone"),
+}
+
+Cells = Mapping[str, tuple[str, ...]]
+"""principal → the sessions in which it may"""
+
+READS_A_LANE: Cells = {PAGE: SESSIONS, READER: SESSIONS, WATCHER: TEAM, WRITER: ("team-a",)}
+READS_BOTH_LANES: Cells = {PAGE: SESSIONS, READER: SESSIONS, WRITER: ("team-a",)}
+SENDS: Cells = {PAGE: SESSIONS, WRITER: ("team-a",)}
+ONLY_PAGE: Cells = {PAGE: SESSIONS}
+
+PATH = "/api/sessions/{session}"
+MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
+CALL = f"{PATH}/call"
+PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
+OF_NO_SESSION = {"/api/access", "/api/sessions"}
+READS: dict[str, Cells] = {
+    PATH: READS_A_LANE,
+    f"{PATH}/entries": READS_A_LANE,
+    f"{PATH}/events": READS_A_LANE,
+    f"{PATH}/status": READS_A_LANE,
+    MEDIA: READS_BOTH_LANES,
+    CALL: READS_BOTH_LANES,
+    f"{PATH}/turns": READS_BOTH_LANES,
+    f"{PATH}/usage": READS_BOTH_LANES,
+}
+ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
+COMMANDS: dict[str, dict[str, JsonValue]] = {
+    "abort": {},
+    "approve": ABOUT,
+    "compact": {},
+    "deny": ABOUT,
+    "handoff": {},
+    "pause": {},
+    "resume": {},
+    "steer": {"text": "left"},
+}
+WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
+    (f"{PATH}/messages", {"text": "hi"}, SENDS),
+    (f"{PATH}/messages", {"text": "later", "followUp": True}, SENDS),
+    (f"{PATH}/agent", {"agent": "billing"}, ONLY_PAGE),
+    *(
+        (f"{PATH}/commands", {"command": name, **fields}, SENDS if name == "abort" else ONLY_PAGE)
+        for name, fields in COMMANDS.items()
+    ),
+]
+
+
+def llm_canary(session: str) -> str:
+    return f"CANARY-LLM-{session}-"
+
+
+def extension_canary(session: str) -> str:
+    return f"CANARY-EXT-{session}-"
+
+
+def picture(session: str) -> bytes:
+    """Return media that are too large for an entry, with the canary of the LLM lane."""
+    return b"\x89PNG\r\n\x1a\n" + llm_canary(session).encode() + bytes(60_000)
+
+
+def address(path: str, session: str) -> str:
+    """Return the path of a route for a session, and for its media if the route is of media."""
+    if path == MEDIA:
+        return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
+    return path.format(session=session) + ("?id=c1" if path == CALL else "")
+
+
+async def fill(bus: Bus, name: str) -> None:
+    """Publish the canaries of both lanes wherever a message has a text."""
+    llm, turn = llm_canary(name), TurnId(loop_id=f"{name}.main.1", turn_index=0)
+    call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm})
+    await bus.session(name).publish(
+        UserMessage.text(llm),
+        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
+        TurnStarted(turn_id=turn).as_extension(),
+        AssistantMessage(content=(TextBlock(text=llm), call), turn_id=turn, stop_reason="toolUse", model=llm),
+        ToolResultMessage(tool_call_id="c0", tool_name=llm, content=(TextBlock(text=llm),), turn_id=turn),
+        ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
+        ExtensionMessage.of("progress", {"text": extension_canary(name)}),
+        UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
+    )
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, httpx2.AsyncClient]]]:
+    """Yield a client for each principal."""
+    key = new_key()
+    (folder / "key").write_text(key)
+    (folder / "revoked").write_text("gone\n")
+    files = TokenFiles(key=folder / "key", revoked=folder / "revoked")
+    tokens = {PAGE: TOKEN, READER: "reader-token"}
+    tokens |= {name: sign_token(principal, key, seconds=3600)[0] for name, principal in SIGNED.items()}
+    bounds = UiBounds(access=AccessBounds(burst=10_000, wrong_burst=10_000))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader-token", token_files=files, bounds=bounds) as served,
+    ):
+        for name in SESSIONS:
+            await fill(bus, name)
+        clients = {
+            name: httpx2.AsyncClient(
+                base_url=served.base,
+                headers={"Authorization": f"Bearer {tokens[name]}"} if name in tokens else {},
+                timeout=120,
+            )
+            for name in EVERYBODY
+        }
+        try:
+            yield bus, served, clients
+        finally:
+            for client in clients.values():
+                await client.aclose()
+
+
+def expected(who: str, session: str, allowed: Cells) -> str:
+    if who in {NOBODY, REVOKED}:
+        return "401"
+    return "answered" if session in allowed.get(who, ()) else "403"
+
+
+def found(reply: httpx2.Response) -> str:
+    return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
+
+
+async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tuple[str, bytes]:
+    """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
+    received = bytearray()
+    async with client.stream("GET", f"/api/sessions/{session}/events") as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        is_marked = False
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if not is_marked and b"event: caughtup" in received:
+                    is_marked = True
+                    live = Delta(kind="text", message_id="m1", delta=f"{llm_canary(session)}live")
+                    await bus.session(session).preview(live)
+                    await bus.session(session).publish(ExtensionMessage.of("mark", {"text": "MARK"}))
+                if b"MARK" in received:
+                    break
+    return "answered", bytes(received)
+
+
+def test_every_route_and_every_command_has_its_cells() -> None:
+    table = Api.__new__(Api).routes(NO_TRACING)
+    routes = {
+        (method, route.path)
+        for route in table
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert len(routes) == len(table)
+    assert routes == {
+        *(("GET", path) for path in PUBLIC | OF_NO_SESSION | {*READS}),
+        *(("POST", path) for path, _, _ in WRITES),
+    }
+    assert {*COMMANDS} == {*CONTROLS}
+
+
+@pytest.mark.slow
+async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
+    tmp_path: Path,
+) -> None:
+    wrong, heard = list[str](), {name: bytearray() for name in EVERYBODY}
+    listed = dict[str, tuple[set[object], object]]()
+    async with opened(tmp_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for path in OF_NO_SESSION:
+                reply = await client.get(path)
+                heard[who] += reply.content
+                if path == "/api/sessions" and who in KNOWN:
+                    answer: dict[str, list[dict[str, object]]] = reply.json()
+                    listed[who] = {head["id"] for head in answer["sessions"]}, answer["count"]
+                if found(reply) != ("answered" if who in KNOWN else "401"):
+                    wrong.append(f"{who} GET {path}: {reply.status_code}")
+            for session in SESSIONS:
+                for path, allowed in READS.items():
+                    if path.endswith("/events"):
+                        state, content = await read_stream(bus, client, session)
+                    else:
+                        reply = await client.get(address(path, session))
+                        state, content = found(reply), reply.content
+                        head = await client.head(address(path, session))
+                        assert found(head) == state
+                    heard[who] += content
+                    if state != expected(who, session, allowed):
+                        wrong.append(f"{who} GET {path} {session}: {state}")
+                for path, body, allowed in WRITES:
+                    before = (await bus.session(session).head()).position
+                    reply = await client.post(path.format(session=session), json=body)
+                    heard[who] += reply.content
+                    is_written = (await bus.session(session).head()).position > before
+                    if found(reply) != expected(who, session, allowed) or is_written != (found(reply) == "answered"):
+                        wrong.append(f"{who} POST {path} {body} {session}: {reply.status_code}, written: {is_written}")
+    assert wrong == []
+    for who in EVERYBODY:
+        for session in SESSIONS:
+            sees = (llm_canary(session).encode() in heard[who], extension_canary(session).encode() in heard[who])
+            assert (who, session, *sees) == (
+                who,
+                session,
+                session in READS_BOTH_LANES.get(who, ()),
+                session in READS_A_LANE.get(who, ()),
+            )
+        if who in KNOWN:
+            assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
+
+
+async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, _, clients):
+        writer = clients[WRITER]
+        for body in ({"text": "hi"}, {"text": "later", "followUp": True}):
+            assert (await writer.post("/api/sessions/team-a/messages", json=body)).status_code == 201
+        assert (await writer.post("/api/sessions/team-a/commands", json={"command": "abort"})).status_code == 201
+        steer = {"command": "steer", "text": "left"}
+        assert (await clients[PAGE].post("/api/sessions/team-a/commands", json=steer)).status_code == 201
+        session = bus.session("team-a")
+        users = [e.message async for e in session.read(after="8-0", lanes={Lane.LLM})]
+        assert [isinstance(m, UserMessage) and (m.metadata or {}).get("lanebus.by") for m in users] == [
+            *(WRITER, WRITER, PAGE)
+        ]
+        controls = [e.message async for e in session.read(after="8-0", kinds={"control.*"}, lanes={Lane.EXTENSION})]
+        senders = [m.data.get("by") for m in controls if isinstance(m, ExtensionMessage) and isinstance(m.data, dict)]
+        assert senders == [WRITER, PAGE]
+        for path, body in (
+            ("commands", {"command": "abort", "by": "the boss"}),
+            ("agent", {"agent": "billing", "by": "the boss"}),
+        ):
+            reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
+            assert (reply.status_code, "leave it out" in reply.json()["message"]) == (400, True)
