@@ -53,6 +53,8 @@ class UiBounds:
     """bytes that are handed over at once. A client that accepts less than this in `send_seconds` is disconnected"""
     read_bytes: int = 1_048_576
     """bytes of entries that a response reads before it sends them; a single entry may be larger"""
+    envelope_bytes: int = 300
+    """estimate of what an entry adds to the size of its message in a response"""
     read_entries: int = 16
     """maximum number of entries that a response reads at once, if the session is larger than a share of `memory_bytes`.
     Entries after small ones may be large"""

@@ -1,9 +1,10 @@
 """Share the memory for responses among all clients, so that clients that accept no data cannot exhaust it."""
 
 import asyncio
-from collections import deque
+from bisect import insort
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -56,8 +57,18 @@ class Share:
             self._abort()
 
 
+@dataclass(slots=True, order=True)
+class _Waiter:
+    size: int
+    number: int
+    turn: asyncio.Event = field(default_factory=asyncio.Event, compare=False)
+
+
 class ByteBudget:
     """A number of bytes that the responses of one server may hold together.
+
+    The response that needs the fewest bytes is served first. So a small response does not wait until many clients that
+    do not read were disconnected one after the other.
 
     If a response waits for bytes, clients that have accepted no data for `patience_seconds` are disconnected, the
     longest first. So clients that do not read cannot block those that do.
@@ -67,7 +78,8 @@ class ByteBudget:
         self._total, self._patience = bounds.memory_bytes, bounds.patience_seconds
         self._held = 0
         self._shares: set[Share] = set()
-        self._waiting = deque[asyncio.Event]()
+        self._waiting, self._number = list[_Waiter](), 0
+        """the responses that wait, in the order in which they are served"""
 
     @property
     def held(self) -> int:
@@ -91,19 +103,17 @@ class ByteBudget:
 
     async def grant(self, share: Share, size: int) -> None:
         """Wait until it is this response's turn and `size` bytes are free. Used by `Share`."""
-        turn = asyncio.Event()
-        self._waiting.append(turn)
+        self._number += 1
+        waiter = _Waiter(size, self._number)
+        insort(self._waiting, waiter)
         try:
-            while self._waiting[0] is not turn:
-                await turn.wait()
-                turn.clear()
-            while not self._is_free(size):
-                with anyio.move_on_after(self._disconnect_blocked(size)):
-                    await turn.wait()
-                turn.clear()
+            while not (is_next := self._waiting[0] is waiter) or not self._is_free(size):
+                with anyio.move_on_after(self._disconnect_blocked(size) if is_next else None):
+                    await waiter.turn.wait()
+                waiter.turn.clear()
             self.change(share, size)
         finally:
-            self._waiting.remove(turn)
+            self._waiting.remove(waiter)
             self._wake()
 
     def grant_nowait(self, share: Share, size: int) -> bool:
@@ -121,7 +131,7 @@ class ByteBudget:
 
     def _wake(self) -> None:
         if self._waiting:
-            self._waiting[0].set()
+            self._waiting[0].turn.set()
 
     def _is_free(self, size: int) -> bool:
         return self._held == 0 or self._held + size <= self._total

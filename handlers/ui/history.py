@@ -66,7 +66,7 @@ class History:
         until = head.position if until is None else min(until, head.position)
         count = self._first_count(head)
         while after.position < until:
-            await share.take(self._bounds.read_bytes, seconds=seconds)
+            await share.take(self._needed(head), seconds=seconds)
             async with self._reads:
                 piece = await self._read(session, after, min(after.position + count, until), render, lanes)
             if piece.cursor.position <= after.position:
@@ -78,15 +78,18 @@ class History:
             yield piece
             del piece
 
+    def _needed(self, head: SessionHead) -> int:
+        """Return the bytes to hold for a read: those of the whole session, if it is small."""
+        size = head.size_bytes + self._bounds.envelope_bytes * head.position
+        return min(size, self._bounds.read_bytes) if _is_whole(head) else self._bounds.read_bytes
+
     def _first_count(self, head: SessionHead) -> int:
         entries = max(head.position - head.trimmed, 1)
         return self._next_count(head, head.size_bytes // entries)
 
     def _next_count(self, head: SessionHead, entry_bytes: int) -> int:
         """Return how many positions to read at once, if entries have about `entry_bytes`."""
-        # The head does not count the entries that a fork shares with its parent, nor those in an archive.
-        is_whole = head.origin is None and head.trimmed == 0
-        is_small = is_whole and head.size_bytes <= self._bounds.memory_bytes // (2 * self._bounds.reads)
+        is_small = _is_whole(head) and head.size_bytes <= self._bounds.memory_bytes // (2 * self._bounds.reads)
         most = self._bounds.page_entries if is_small else self._bounds.read_entries
         return min(max(self._bounds.read_bytes // max(entry_bytes, 1), 1), most)
 
@@ -105,3 +108,8 @@ class History:
                     size, after = size + len(one), envelope.cursor
                 after = page.cursor
         return HistoryPiece(rendered, after)
+
+
+def _is_whole(head: SessionHead) -> bool:
+    """Return whether the head counts all entries: not those that a fork shares with its parent, nor archived ones."""
+    return head.origin is None and head.trimmed == 0
