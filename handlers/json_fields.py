@@ -78,7 +78,9 @@ def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
 
 
 def first_fault(error: ValidationError) -> tuple[list[str], str]:
-    """Return the path of the first fault, as names, and the reason of the fault. The reason does not contain the
-    value."""
+    """Return where the first fault is, as a list of field names from the outside in, and the reason of the fault.
+
+    The reason does not contain the value.
+    """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return [*map(str, first["loc"])], first["msg"]

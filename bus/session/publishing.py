@@ -191,8 +191,8 @@ async def close(
 async def reopen(self: HasResources, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
     """Reopen the session and append its first messages, in one step.
 
-    An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. If the
-    session is already open, all these messages are appended too.
+    An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. All are
+    also appended if the session is already open.
 
     Args:
         *messages: the first messages; may be empty.

@@ -116,8 +116,8 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
     finish.
 
     The server's append-only file keeps the entries until it is rewritten. Replicas, snapshots, backups and the server's
-    slow log keep them too. The id itself stays: the tombstone's key has it, and so has each fork whose shared entries
-    `force` erased.
+    slow log keep them too. The id itself stays in the key of the tombstone, and in each fork that lost shared
+    entries because of `force`.
 
     Args:
         media: also delete media that no other session refers to. This reads every log, which is slow. Media that
@@ -136,8 +136,8 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
         NoArchive: the bus was opened without an archive, and entries of this session are archived; with `media`,
             entries of any session. Nothing was removed.
         ArchiveDamaged: the archive holds none of this session's archived entries; it may be the wrong archive. Nothing
-            was removed. With `media`: an archive cannot be searched for references. Then the session is erased and no
-            media are deleted; repeat the call without `media`.
+            was removed. With `media`, this error also means that an archive could not be searched for references. The
+            session is then erased and no media are deleted; repeat the call without `media`.
         RewriteUnfinished: the session is erased, but a server's file was not rewritten, because that failed or took
             too long. Call again.
         Unavailable: the server or a store cannot be reached. Call again.

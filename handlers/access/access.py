@@ -34,7 +34,7 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused before any route."""
+    """Why a request is refused before a route handles it."""
 
     status: int
     error: str

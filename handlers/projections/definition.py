@@ -56,9 +56,9 @@ def projection(
         def tool_errors(counts: Mapping[str, int], ended: ToolEnded) -> Mapping[str, int]:
             return {**counts, ended.tool_name: counts.get(ended.tool_name, 0) + ended.is_error}
 
-    The annotation of `state` is the type that is stored: a frozen dataclass, a pydantic model, or a builtin type of
-    these. The function returns a new state and does not change the old state. It is pure: no clock, no I/O, no
-    randomness.
+    The annotation of `state` is the type that is stored: a frozen dataclass, a pydantic model, a builtin type such as
+    `int`, or a container of these. The function returns a new state and does not change the old state. It is pure: no
+    clock, no I/O, no randomness.
 
     The annotation of `event` selects the entries that the function is called with. Other entries are not read. The
     annotation may be a union of these:

@@ -15,8 +15,8 @@ def find_projection(target: str) -> Projection[object]:
     Modules are also searched for in the current directory. A file may import modules of its own directory.
 
     Raises:
-        ProjectionNotFound: `target` has another form, the module, file or attribute does not exist, or the attribute is
-            not a projection.
+        ProjectionNotFound: `target` is not written like that, its module, file or attribute does not exist, or the
+            attribute is no projection.
         InvalidProjection: the module defines a projection that cannot work.
         Exception: the module raised this error while it was imported.
     """

@@ -105,7 +105,7 @@ class Gate:
         return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
 
     async def may(self, request: Request, action: str, *, session: str | None = None, agent: str | None = None) -> bool:
-        """Return whether the principal may do this, without a line in the log: for the items of a list."""
+        """Return whether the principal may do `action`, and do not log the decision. Use it to filter a list."""
         asked = AccessRequest(
             principal=identified(request.scope).principal, action=action, session=session, agent=agent
         )

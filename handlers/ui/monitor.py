@@ -30,8 +30,9 @@ _log = logging.getLogger(__name__)
 class HostRule:
     """ASGI middleware that refuses requests with a foreign `Host` header, to prevent DNS rebinding.
 
-    In this attack, a page of another site reaches the monitor by a host name of its own that resolves to this machine.
-    So IP addresses, `localhost`, the names in `allowed`, and requests without `Host` are accepted, with any port.
+    In this attack, an attacker's site lets its own host name resolve to this machine, so that its pages can read the
+    monitor. Therefore only IP addresses, `localhost` and the names in `allowed` are accepted as hosts, with any port.
+    A request without `Host` is accepted too.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Iterable[str]) -> None:

@@ -247,10 +247,10 @@ class Api:
         return self._view(lambda: status_view(self._views, session))
 
     async def call(self, request: Request) -> Response:
-        """Return the tool call `?id=` of the newest loop with all its arguments as `text`, and their `callHash`. 404 if
-        there is none.
+        """Return one tool call of the newest loop: the call whose id is the query parameter `id`. 404 if there is none.
 
-        An approval with the hash as `callHash` is refused if the call has other arguments.
+        The field `text` has all arguments, and the field `callHash` their hash. An approval that repeats this
+        `callHash` is refused if the call's arguments have another hash.
         """
         session, call_id = self._session(request), request.query_params.get("id", "")
         await self._gate.require(request, "read.call", session=session.id, lanes=(Lane.LLM,))
