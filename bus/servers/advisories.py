@@ -35,9 +35,28 @@ class _Advisory(NamedTuple):
 _LUA = "CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819"
 _LUA_EFFECT = "a client that may run scripts can take over the server"
 
+_MAY = "CVE-2026-23479, CVE-2026-25243, CVE-2026-23631"
+_JULY = "the security release of Redis of July 2026"
+
 _ADVISORIES = (
     _Advisory("Redis", _LUA, _LUA_EFFECT, (0, 1), {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}, (8, 4)),
     _Advisory("Valkey", _LUA, _LUA_EFFECT, (0, 1), {(7, 2): 11, (8, 0): 6, (8, 1): 4}, (9, 0)),
+    _Advisory(
+        "Redis",
+        _JULY,
+        "a client may run code of its own in the server",
+        (0, 1),
+        {(6, 2): 23, (7, 2): 15, (7, 4): 10, (8, 2): 8, (8, 4): 5, (8, 6): 5, (8, 8): 1},
+        (8, 9),
+    ),
+    _Advisory(
+        "Valkey",
+        _MAY,
+        "a client may read or destroy the server's memory",
+        (0, 1),
+        {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
+        (9, 1),
+    ),
     _Advisory(
         "Valkey", "CVE-2026-27623", "a client without a password can end the server", (9, 0), {(9, 0): 3}, (9, 1)
     ),

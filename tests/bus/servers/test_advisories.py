@@ -13,32 +13,42 @@ from tests.support.servers.real import RealServer
 
 __all__ = ()
 
+JULY = "the security release of Redis of July 2026"
 LOGGER = "lanebus.bus.servers.advisories"
 
 
 @pytest.mark.parametrize(
     ("product", "number", "ids"),
     [
-        ("Redis", (6, 2, 19), ["CVE-2025-49844"]),
-        ("Redis", (6, 2, 20), []),
-        ("Redis", (7, 0, 15), ["CVE-2025-49844"]),
-        ("Redis", (7, 2, 10), ["CVE-2025-49844"]),
-        ("Redis", (7, 2, 11), []),
-        ("Redis", (7, 4, 5), ["CVE-2025-49844"]),
-        ("Redis", (7, 4, 6), []),
-        ("Redis", (8, 0, 3), ["CVE-2025-49844"]),
-        ("Redis", (8, 0, 4), []),
-        ("Redis", (8, 2, 1), ["CVE-2025-49844"]),
-        ("Redis", (8, 2, 2), []),
-        ("Redis", (8, 6, 0), []),
-        ("Valkey", (7, 2, 10), ["CVE-2025-49844"]),
-        ("Valkey", (7, 2, 11), []),
-        ("Valkey", (8, 0, 5), ["CVE-2025-49844"]),
-        ("Valkey", (8, 0, 6), []),
-        ("Valkey", (8, 1, 3), ["CVE-2025-49844"]),
-        ("Valkey", (8, 1, 4), []),
-        ("Valkey", (9, 0, 2), ["CVE-2026-27623"]),
-        ("Valkey", (9, 0, 3), []),
+        ("Redis", (6, 2, 19), ["CVE-2025-49844", JULY]),
+        ("Redis", (6, 2, 20), [JULY]),
+        ("Redis", (6, 2, 23), []),
+        ("Redis", (7, 0, 15), ["CVE-2025-49844", JULY]),
+        ("Redis", (7, 2, 10), ["CVE-2025-49844", JULY]),
+        ("Redis", (7, 2, 11), [JULY]),
+        ("Redis", (7, 2, 15), []),
+        ("Redis", (7, 4, 5), ["CVE-2025-49844", JULY]),
+        ("Redis", (7, 4, 10), []),
+        ("Redis", (8, 0, 3), ["CVE-2025-49844", JULY]),
+        ("Redis", (8, 0, 4), [JULY]),
+        ("Redis", (8, 2, 1), ["CVE-2025-49844", JULY]),
+        ("Redis", (8, 2, 2), [JULY]),
+        ("Redis", (8, 2, 8), []),
+        ("Redis", (8, 6, 4), [JULY]),
+        ("Redis", (8, 6, 5), []),
+        ("Redis", (8, 8, 0), [JULY]),
+        ("Redis", (8, 8, 1), []),
+        ("Redis", (8, 10, 0), []),
+        ("Valkey", (7, 2, 10), ["CVE-2025-49844", "CVE-2026-23479"]),
+        ("Valkey", (7, 2, 11), ["CVE-2026-23479"]),
+        ("Valkey", (7, 2, 13), []),
+        ("Valkey", (8, 0, 5), ["CVE-2025-49844", "CVE-2026-23479"]),
+        ("Valkey", (8, 0, 9), []),
+        ("Valkey", (8, 1, 3), ["CVE-2025-49844", "CVE-2026-23479"]),
+        ("Valkey", (8, 1, 7), []),
+        ("Valkey", (9, 0, 2), ["CVE-2026-23479", "CVE-2026-27623"]),
+        ("Valkey", (9, 0, 3), ["CVE-2026-23479"]),
+        ("Valkey", (9, 0, 4), []),
         ("Valkey", (9, 1, 0), []),
         ("Redis", (0, 0), []),
     ],
@@ -50,12 +60,12 @@ def test_version_shows_the_holes_of_its_server(product: str, number: tuple[int, 
 
 
 def test_hole_is_logged_once_for_each_version(caplog: pytest.LogCaptureFixture) -> None:
-    infos = [{"redis_version": "7.2.3"}, {"redis_version": "7.2.4"}, {"redis_version": "7.2.3"}]
+    infos = [{"redis_version": version} for version in ("7.2.11", "7.2.12", "7.2.11")]
     with caplog.at_level(logging.WARNING, LOGGER):
         for _ in range(2):
             warn_of_advisories(infos)
-    assert [record.getMessage().partition(" has")[0] for record in caplog.records] == ["Redis 7.2.3", "Redis 7.2.4"]
-    assert "use Redis 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2, or 8.4 or newer" in caplog.text
+    assert [record.getMessage().partition(" has")[0] for record in caplog.records] == ["Redis 7.2.11", "Redis 7.2.12"]
+    assert "use Redis 6.2.23, 7.2.15, 7.4.10, 8.2.8, 8.4.5, 8.6.5, 8.8.1, or 8.9 or newer" in caplog.text
 
 
 async def test_the_embedded_server_has_no_known_hole(valkey: RealServer) -> None:
