@@ -86,13 +86,13 @@ class Tracing(Protocol):
     def settling(
         self, settlement: Settlement, group: str, sessions: Sequence[str], traces: Mapping[str, str]
     ) -> AbstractContextManager[None]:
-        """Record the ack, nack or dead-lettering of work items. The caller does this in the returned block.
+        """Return a context manager that records the ack, nack or dead-lettering that the caller does within it.
 
         Args:
             settlement: how the work items end.
             group: name of the consumer group.
             sessions: ids of the work items' sessions.
-            traces: session id → the value of the session's `processing` block. Sessions may be missing.
+            traces: session id → the value of the session's `processing` block; need not have every session.
         """
         ...
 

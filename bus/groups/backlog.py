@@ -50,7 +50,7 @@ class Backlog:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the server may have assigned work items to this consumer's name that this process does not know."""
+        """Whether this consumer may have work items at the server that this process does not know."""
         return self._recovered < self._losses
 
     @property

@@ -124,8 +124,9 @@ class MediaRef(Wire):
     ) -> Self:
         """Read a local file into inline media.
 
-        The first bytes of the file decide the media type. If they show none, the type is `mime_type`, or else the text
-        type of the name's extension. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
+        The first bytes of the file decide the media type. If they show none, the type is `mime_type`. If that is None,
+        the type is the `text/…` type of the file name's extension. This call blocks; `lanebus.media.media_from_file`
+        does the same in a thread.
 
         Args:
             path: the file.

@@ -200,5 +200,5 @@ def is_settled(replies: Sequence[Reply | Refused]) -> bool:
 
 
 def patient_backoff(bounds: ConnectionBounds) -> Backoff:
-    """Return the backoff of a short call, which ends after `retrying_seconds`."""
+    """Return the backoff for a short call. The backoff gives up after `retrying_seconds`."""
     return Backoff(bounds.first_pause_seconds, bounds.longest_pause_seconds, patience=bounds.retrying_seconds)

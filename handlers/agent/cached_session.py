@@ -79,7 +79,7 @@ class CachedSession:
         """Read the new entries, and return the session as of now. A cancelled refresh keeps the entries read so far.
 
         Args:
-            first: the result of `first_page`, after another command sent it. None reads the first page.
+            first: the page that `first_page` described and that another command has read. None reads the first page.
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.

@@ -112,7 +112,7 @@ class Gate:
         return (await self._access.ask(asked)).is_allowed
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
-        """Return the right to an event stream, for the requests that `allowed_lanes` allowed."""
+        """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""
         return StreamAccess(self._access, identified(request.scope), allowed)
 
     async def _asked(

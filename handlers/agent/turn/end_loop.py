@@ -38,8 +38,10 @@ def ended_event(
 
 
 async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> None:
-    """End a loop at its limit, and append a note for the next model call. Source of the note: the `two-lane-agent`
-    system."""
+    """End a loop at its limit, and append a note for the next model call.
+
+    Source: the `two-lane-agent` system, which appends such a note too.
+    """
     loop_id = step.turn_id.loop_id
     note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
     ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)

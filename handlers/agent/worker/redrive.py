@@ -20,7 +20,9 @@ Reopening = tuple[AssistantMessage, int]
 
 
 def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
-    """Return an answer that makes the messages of a failed run unread again, and the failed answer's position. Pure.
+    """Return a message that makes the messages of a failed run unread again, and the position of the failed answer.
+
+    Pure.
 
     Args:
         path: the session's context path.

@@ -59,7 +59,7 @@ class Gathering:
     def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
         """Add a line, and return the lines that are now complete, in the order to import them.
 
-        After an answer, other lines are held back as long as more lines of the answer may follow.
+        Once a line of an answer was added, lines that are no part of the answer wait until it can get no more lines.
         """
         answer = _answer_id(line.value)
         if answer is not None and self._answer and answer == _answer_id(self._answer[0].value):
