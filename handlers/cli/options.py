@@ -216,10 +216,19 @@ class WithBusOptions(click.Command):
         """Parse the arguments. If click raises a usage error without a context, set the error's context to `ctx`."""
         apply_defaults(ctx, args)
         try:
+            self._refuse_empty(ctx, args)
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def _refuse_empty(self, ctx: click.Context, args: list[str]) -> None:
+        # An empty value is often a variable that the shell does not know. As a directory it would mean this one.
+        given: dict[str, object] = self.make_parser(ctx).parse_args([*args])[0]
+        for param in self.get_params(ctx):
+            value = given.get(param.name or "")
+            if isinstance(param, click.Option) and (value == "" or (isinstance(value, list) and "" in value)):
+                raise WrongUsage(f"{param.opts[0]} is empty", "give it a value, or leave it out")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Name the shared options at the end of the help."""

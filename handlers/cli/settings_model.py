@@ -157,26 +157,32 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
         SettingsRefused: the file cannot be read, has an unknown key, or a value is not allowed.
     """
     found = _read(path) if path is not None else {}
-    unknown = list(_unknown(found, known_keys()))
-    if unknown:
-        remedies = list(dict.fromkeys(remedy for _, remedy in unknown))
-        fault = "there is no such setting"
-        (first, _), *others = unknown
-        raise SettingsRefused(str(path), first, fault, "; ".join(remedies), [(key, fault) for key, _ in others])
-    if path is not None:
-        _check_numbers(str(path), found)
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
+
+    def refused(mistakes: Sequence[tuple[str, str]], remedy: str) -> SettingsRefused:
+        (key, fault), *more = mistakes
+        where = "the environment" if any(_given(each, key) for each in environment) else str(path)
+        return SettingsRefused(where, key, fault, remedy, more)
+
+    unknown = list(_unknown(found, known_keys()))
+    no_number = list(_no_numbers(found))
+    configuration, wrong = None, list[tuple[str, str]]()
     try:
         configuration = Configuration.model_validate(found)
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)
-        mistakes = [(".".join(map(str, each["loc"])), _PLAIN.get(each["type"], each["msg"])) for each in wrong]
-        (key, fault), *more = mistakes
-        where = "the environment" if any(_given(each, key) for each in environment) else str(path)
-        raise SettingsRefused(where, key, fault, f"correct {'these values' if more else 'this value'}", more) from None
+        errors = error.errors(include_url=False, include_input=False)
+        wrong = [(".".join(map(str, each["loc"])), _PLAIN.get(each["type"], each["msg"])) for each in errors]
     except InvalidBound as error:
-        where = "the environment" if any(_given(each, error.key) for each in environment) else str(path)
-        raise SettingsRefused(where, error.key, f"the value is {error.value!r}", error.remedy) from None
+        if not unknown and not no_number:
+            raise refused([(error.key, f"the value is {error.value!r}")], error.remedy) from None
+        wrong = [(error.key, f"the value is {error.value!r}; {error.remedy}")]
+    mistakes = [*((key, _UNKNOWN) for key, _ in unknown), *no_number, *wrong]
+    if len(mistakes) > 1:
+        hinted = [(key, f"{_UNKNOWN}, {remedy}") for key, remedy in unknown]
+        raise refused([*hinted, *no_number, *wrong], "correct these settings")
+    if mistakes or configuration is None:
+        remedy = unknown[0][1] if unknown else "use a number" if no_number else "correct this value"
+        raise refused(mistakes, remedy)
     settings = list[Setting]()
     for key, value, text in _walk(configuration):
         is_of_environment = any(_given(each, key) for each in environment)
@@ -204,7 +210,7 @@ def refuse_unknown(variables: Sequence[str]) -> None:
         if name.upper() not in known and not name.upper().startswith(f"{variable_of('worker.agents')}__"):
             near = _nearest(name, known)
             remedy = f"did you mean {near}?" if near else "`lanebus config show` lists the settings"
-            raise SettingsRefused("the environment", name, "there is no such setting", remedy)
+            raise SettingsRefused("the environment", name, _UNKNOWN, remedy)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
@@ -248,6 +254,7 @@ def _nearest_key(name: str, known: Sequence[str], before: str) -> str | None:
     return next(iter(get_close_matches(f"{before}{name}", [*known, *sections], n=1)), None)
 
 
+_UNKNOWN = "there is no such setting"
 _TABLE, _NUMBER, _WHOLE, _FLAG = "write a table", "write a number", "write a whole number", "write true or false"
 _PLAIN = {
     "bool_parsing": _FLAG,
@@ -266,12 +273,12 @@ _PLAIN = {
 """Pydantic's type of an error → the fault, in words for people who do not know Python."""
 
 
-def _check_numbers(where: str, found: Mapping[str, object]) -> None:
-    """Refuse true and false for a number: pydantic takes them as 1 and 0."""
+def _no_numbers(found: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield each number that is true or false, with its fault: pydantic takes them as 1 and 0."""
     for key, default, _ in _walk(Configuration.model_construct()):
         value = _value(found, key)
         if isinstance(value, bool) and isinstance(default, int | float) and not isinstance(default, bool):
-            raise SettingsRefused(where, key, f"the value is {str(value).lower()}", "use a number")
+            yield key, f"the value is {str(value).lower()}"
 
 
 def _value(source: Mapping[str, object], key: str) -> object:
