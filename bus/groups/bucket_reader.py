@@ -59,8 +59,8 @@ class GroupReader:
         while self.backlog and not found:
             was_recovering = self.backlog.is_recovering
             found = await self.backlog.claim(await self._connected(), limit)
-            if was_recovering and not self.backlog.is_recovering:
-                await self.sweep()
+            if not found and was_recovering and not self.backlog.is_recovering:
+                await self.sweep()  # with found work no await may follow, or a cancellation or an error would lose it
         return found
 
     async def wait_for_wake_up(self, seconds: float) -> None:

@@ -1,11 +1,15 @@
 """A consumer fetches as much as it has room for, and acknowledges it."""
 
+from collections.abc import Awaitable, Callable
+from typing import cast
+
 import anyio
 import pytest
 
 from lanebus import SetupError
-from lanebus.bus.wire.keys import Keys
-from lanebus.errors import InvalidName
+from lanebus.bus.groups.group_log import Fetched, GroupLog
+from lanebus.bus.wire.keys import AgentBucket, Keys
+from lanebus.errors import InvalidName, Unavailable
 from lanebus.groups import Work
 from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said
@@ -90,6 +94,33 @@ async def test_a_fetch_cancelled_anywhere_loses_nothing(server: AnyServer) -> No
                 with anyio.move_on_after(0.0005 * (cuts % 8) if cuts % 10 else 5):
                     heard += [work.session for work in await consumer.fetch(5)]
         assert sorted(heard) == sorted(names)
+
+
+async def test_work_is_not_lost_if_the_server_fails_right_after_the_last_recovered_work_was_fetched(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = cast("Callable[..., Awaitable[dict[AgentBucket, Fetched]]]", GroupLog.fetch)
+    has_claimed, failures = False, ["sweep"]
+
+    async def failing(*args: object, mode: str = "", **rest: object) -> dict[AgentBucket, Fetched]:
+        nonlocal has_claimed
+        if has_claimed and mode in failures:
+            failures.remove(mode)
+            raise Unavailable("the sweep after the recovery")
+        found = await fetch(*args, mode=mode, **rest)
+        has_claimed = has_claimed or any(each.works for each in found.values())
+        return found
+
+    async with server.bus() as bus:
+        await wake(bus, "a", "b")
+        async with bus.consumer("g", "c") as consumer:
+            await take_all(consumer, 2)
+        monkeypatch.setattr(GroupLog, "fetch", failing)
+        async with bus.consumer("g", "c") as restarted:
+            assert sorted(work.session for work in await take_all(restarted, 2)) == ["a", "b"]
+            await wake(bus, "c")
+            assert (await take_one(restarted)).session == "c"
+    assert not failures
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
