@@ -96,8 +96,10 @@ async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(browser:
         await wait_at(bus.session("s1"), "rm")
         await expect(page.locator(".ask")).to_contain_text("arguments are loading")
         await expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+        await page.get_by_label("Why rm is denied").focus()
         is_free.set()
         await expect(page.locator(".ask .whole")).to_have_text('{\n  "path": "rm"\n}')
+        await expect(page.get_by_label("Why rm is denied")).to_be_focused()  # a user who types goes on typing
         await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
 
 

@@ -95,11 +95,14 @@ function Approval({ call, feed, commandSender }) {
   const approve = () => commandSender.send({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => commandSender.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
+  // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
   return html`<li class="ask">
     <p><code class="tool">${name}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p>
-    ${whole === null
-      ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
-      : html`<div class="text code whole" tabindex="0" role="region" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
+    <div>
+      ${whole === null
+        ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
+        : html`<div class="text code whole" tabindex="0" role="region" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
+    </div>
     <div class="answers">
       <button type="button" class="yes" disabled=${commandSender.isSending || whole === null} onClick=${approve}>Approve</button>
       <button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
