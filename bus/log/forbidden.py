@@ -22,7 +22,8 @@ for at, command in ipairs(cjson.decode(ARGV[1])) do
 end
 return 0
 """
-"""Runs none of the commands. MULTI and DISCARD would too, but a user without DISCARD would leave the transaction open."""
+"""Runs none of the commands. MULTI and DISCARD run none either, but a user without DISCARD would leave the transaction
+open."""
 
 
 async def name_forbidden(
