@@ -42,8 +42,11 @@ async def name_forbidden(
     named = list(replies)
     for at, reply in enumerate(replies):
         if isinstance(reply, Refused) and reply.code == "NOPERM" and not reply.command:
-            text, (_, _, _, key, *_) = scripts[at]
-            called = [each for each in _examples(str(key)) if f"'{each[0]}'" in text]
+            text, command = scripts[at]
+            key = command[3] if command[2] else None  # the script's first key
+            if not isinstance(key, str):
+                continue
+            called = [each for each in _examples(key) if f"'{each[0]}'" in text]
             [found] = await server.call_many([("EVAL", _FIRST_FORBIDDEN, 1, key, json.dumps(called))])
             if isinstance(found, int) and found:
                 named[at] = Refused("NOPERM", command_name(called[found - 1]))
