@@ -46,7 +46,7 @@ async def name_forbidden(
             key = command[3] if command[2] else None  # the script's first key
             if not isinstance(key, str):
                 continue
-            called = [each for each in _examples(key) if f"'{each[0]}'" in text]
+            called = [each for each in _examples(key) if repr(each[0]) in text]
             [found] = await server.call_many([("EVAL", _FIRST_FORBIDDEN, 1, key, json.dumps(called))])
             if isinstance(found, int) and found:
                 named[at] = Refused("NOPERM", command_name(called[found - 1]))

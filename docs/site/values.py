@@ -28,11 +28,11 @@ def definition_of(module: str, name: str) -> Definition | None:
         if _assigns(node, name):
             code = ast.unparse(node)
             return Definition(code if len(code) <= _LONGEST else "", _docstring(following))
-    for node in ast.walk(tree):  # also in the block `if TYPE_CHECKING` of a module that imports lazily
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
+    for found in ast.walk(tree):  # also in the block `if TYPE_CHECKING` of a module that imports lazily
+        if isinstance(found, ast.ImportFrom) and found.module is not None:
+            for alias in found.names:
                 if (alias.asname or alias.name) == name:
-                    return definition_of(node.module, alias.name)
+                    return definition_of(found.module, alias.name)
     return None
 
 

@@ -63,8 +63,8 @@ def _defaults(name: str) -> dict[str, object]:
 
 async def test_an_approval_with_a_text_that_is_no_hash_is_answered_with_400_and_one_with_null_is_published() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        for call_hash in ("", "short"):
-            body = {"command": "approve", **ABOUT, "callHash": call_hash}
+        for wrong in ("", "short"):
+            body = {"command": "approve", **ABOUT, "callHash": wrong}
             reply = await client.post(f"{PATH}/commands", json=body)
             assert (reply.status_code, reply.json()["error"]) == (400, "decode_error")
             assert "callHash" in reply.json()["message"]
