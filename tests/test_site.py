@@ -1,9 +1,11 @@
 """The documentation builds without a warning and has no dead link."""
 
+import inspect
 import os
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,8 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
+from docs.site.api import GROUPS
+from docs.site.values import definition_of
 from lanebus.bus.messages.base import Wire
 from tests.support.paths import ROOT
 
@@ -64,6 +68,8 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     assert "# Session and lanes" in full
     assert "    tool_call_id: str" in full
+    assert _empty_sections(full) == []
+    assert "Redact = Callable[[Redactable], Redactable]" in full
     assert [hidden for hidden in (" object at 0x", "FieldInfo(", "<factory>") if hidden in full] == []
     assert "concepts/session-and-lanes" in index
     page = (tmp_path / "site" / "reference" / "lanebus" / "index.html").read_text(encoding="utf-8")
@@ -72,6 +78,11 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     internal = ("Bus.leases", "Bus.inspector", "Session.resources")
     assert [name for name in internal if f'id="lanebus.{name}"' in page] == []
     assert _signature(page, "open", of="Bus") == "@classmethod def"
+
+
+def _empty_sections(full: str) -> list[str]:
+    """Return the headings of public names that nothing is said about."""
+    return re.findall(r"^### ([A-Za-z_]+)\n+(?=#|---|\Z)", full, flags=re.MULTILINE)
 
 
 def _signature(page: str, name: str, *, of: str = "Session") -> str:
@@ -207,3 +218,12 @@ def test_a_warning_of_the_builder_fails_the_build() -> None:
 
     assert is_quiet("Build started\nNo issues found\nBuild finished in 5.67s\n")
     assert not is_quiet("Build started\ngriffe: a.py:3: No type or annotation\nNo issues found\n")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_public_value_has_a_definition_or_a_docstring_for_language_models(group: str) -> None:
+    module = import_module(group)
+    kinds = {name: getattr(module, name) for name in module.__all__}
+    values = [name for name, value in kinds.items() if not inspect.isclass(value) and not inspect.isroutine(value)]
+    found = {name: definition_of(group, name) for name in values}
+    assert [name for name, each in found.items() if each is None or not any(each)] == []

@@ -63,7 +63,7 @@ class Refused(Unavailable):
     """
 
     def __init__(self, code: str, command: str = "") -> None:
-        remedy = f"allow it with ACL SETUSER <user> +{command}" if command else _REMEDIES.get(code, "")
+        remedy = _REMEDIES.get(code, "")
         super().__init__(f"the server refused the command {f'{command!r} ' if command else ''}with {code}", remedy)
         self.code, self.command = code, command
 
@@ -93,7 +93,7 @@ class Refused(Unavailable):
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _REMEDIES = {
     "MISCONF": "it cannot write to its disk: see its log",
-    "NOPERM": "its user lacks a key or a command, see ACL LOG: ACL SETUSER <user> ~<namespace>:* +<command>",
+    "NOPERM": "log in as a user that may do this: run `lanebus acl` and apply what it prints",
     "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
     "OOM": "its memory is full: raise maxmemory, or trim sessions",
 }

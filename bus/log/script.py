@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import Refused
+from lanebus.bus.log.forbidden import name_forbidden
 from lanebus.bus.servers.replies import answered
 
 if TYPE_CHECKING:
@@ -108,4 +109,6 @@ async def send_scripts(
             replies[at] = reply
     elif page is not None and not any(isinstance(reply, Refused) for reply in others):
         page.replies = others
+    if any(isinstance(reply, Refused) and reply.code == "NOPERM" and not reply.command for reply in replies):
+        return await name_forbidden(server, [(script.text, command) for script, command in commands], replies)
     return replies

@@ -6,8 +6,12 @@ The event is in the same publish as the effect of the command. Until then the co
 A command contains no text for a model. A user's text is in the LLM lane, and a `Steer` refers to it by position.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from lanebus.bus.errors import UnknownKind, require_instance
 from lanebus.bus.messages.context_entry import Position
@@ -27,6 +31,16 @@ __all__ = (
     "Steer",
     "parse_control",
 )
+
+
+_CALL_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def _check_call_hash(text: str) -> str:
+    if _CALL_HASH.fullmatch(text) is None:
+        advice = "pass the call's `call_hash`, a SHA-256 of 64 digits 0-9 and a-f, or none"
+        raise PydanticCustomError("call_hash", "{advice}", {"advice": advice})
+    return text
 
 
 class Control(ExtensionData):
@@ -67,7 +81,7 @@ class Approve(Control):
     KIND = "control.approve"
     turn_id: TurnId
     tool_call_id: str
-    call_hash: str | None = None
+    call_hash: Annotated[str, AfterValidator(_check_call_hash)] | None = None
     """`ToolCallBlock.call_hash` of the call that the person saw. If the call has another hash, the command is answered
     as "refused". None approves the call whatever its arguments are"""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from docs.site.navigation import Menu, pages_of
 from docs.site.signatures import body_of, properties_of, signature_of
+from docs.site.values import definition_of
 
 __all__ = ("write_llms",)
 
@@ -54,7 +55,7 @@ def _described(module: str, name: str) -> Iterator[str]:
     value: object = getattr(import_module(module), name)
     yield f"### {name}"
     if not inspect.isclass(value):
-        yield from _callable(name, value)
+        yield from _callable(name, value) if inspect.isroutine(value) else _value(module, name)
         return
     yield from _class(name, value)
     for line, told in properties_of(value):
@@ -63,6 +64,15 @@ def _described(module: str, name: str) -> Iterator[str]:
     for method, function in vars(value).items():
         if not method.startswith("_") and inspect.isroutine(inspect.unwrap(getattr(value, method))):
             yield from _callable(f"{name}.{method}", getattr(function, "__func__", function))
+
+
+def _value(module: str, name: str) -> Iterator[str]:
+    """Yield the definition of a value, such as a type alias, and its docstring."""
+    found = definition_of(module, name)
+    if found is not None and found.code:
+        yield f"```python\n{found.code}\n```"
+    if found is not None and found.told:
+        yield found.told
 
 
 def _class(name: str, found: type) -> Iterator[str]:

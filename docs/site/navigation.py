@@ -30,6 +30,7 @@ MENU: dict[str, dict[str, str]] = {
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",
+        "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",
         "Upgrade a projection": "how-to/upgrade-a-projection.md",

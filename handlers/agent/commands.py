@@ -144,6 +144,7 @@ async def approve(
         key: idempotency key; a repeat of this command with the same key adds nothing.
 
     Raises:
+        InvalidArgument: `call_hash` is a text that is not a SHA-256 in hex.
         DecodeError: `turn_id` is a text that is not a turn id.
         BusError: as for `Session.publish`.
     """

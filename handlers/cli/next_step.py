@@ -44,7 +44,7 @@ def _own_words(error: BusError) -> str:
         case errors.LoginRefused():
             return "correct the user or the password in the URL"
         case errors.Refused(code="NOPERM", command=""):
-            return "the server did not name the right that its user lacks: `lanebus doctor` does"
+            return "run `lanebus doctor`, which names the right that the user lacks"
         case NoModel():
             return "name one with --model"
         case UnknownFormat():

@@ -73,7 +73,11 @@ def status_of(error: BusError) -> int:
 
 
 def envelope_json(envelope: Envelope) -> str:
-    """Encode an envelope as a JSON object: position, delta, cursor, lane, time, producer, message."""
+    """Encode an envelope as a JSON object: position, delta, cursor, lane, time, producer, message.
+
+    An imported entry also has `isImported`, which is true. Others do not have this field.
+    """
+    imported = {"isImported": True} if envelope.is_imported else {}
     place = {
         "position": envelope.position,
         "delta": envelope.delta,
@@ -81,6 +85,7 @@ def envelope_json(envelope: Envelope) -> str:
         "lane": envelope.lane.value,
         "time": envelope.time,
         "producer": envelope.producer,
+        **imported,
     }
     message = envelope.message
     return spliced(

@@ -108,9 +108,24 @@ def _steer_outcome(steer: Steer, snapshot: SessionSnapshot) -> CommandOutcome:
 
 def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
     outcome = _open_call_outcome(control, snapshot)
-    if outcome == LATE and not _is_known(control, snapshot):
+    if outcome != LATE:
+        return outcome
+    if not _is_known(control, snapshot):
         return CommandOutcome("refused", "there is no such call")
-    return outcome
+    return CommandOutcome("late", "this call was imported and is not run") if _is_imported(control, snapshot) else LATE
+
+
+def _is_imported(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
+    """Whether the newest answer with a call of this id was imported."""
+    for envelope in reversed(snapshot.context.entries):
+        message = envelope.message
+        if isinstance(message, AssistantMessage) and _has_call(message, control.tool_call_id):
+            return envelope.is_imported
+    return False
+
+
+def _has_call(message: AssistantMessage, call_id: str) -> bool:
+    return any(each.id == call_id for each in message.tool_calls())
 
 
 def _is_known(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
@@ -123,9 +138,7 @@ def _is_known(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:
     is_known = False
     for envelope in snapshot.context.entries:
         message = envelope.message
-        if isinstance(message, AssistantMessage) and any(
-            each.id == control.tool_call_id for each in message.tool_calls()
-        ):
+        if isinstance(message, AssistantMessage) and _has_call(message, control.tool_call_id):
             is_known = True
             if message.turn_id is not None:
                 sessions.add(message.turn_id.session)

@@ -70,8 +70,8 @@ def command(
     """Show the entries of a session in order of position. With -f, follow new entries.
 
     As JSON, each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer and
-    message. An unreadable entry has the message null and an error. A live delta has its number in "delta". A notice on
-    stderr says when the session is closed or reopened.
+    message. An unreadable entry has the message null and an error. A live delta has its number in "delta". Only an
+    imported entry has "is_imported", which is true. A notice on stderr says when the session is closed or reopened.
 
     \b
     Example: lanebus tail support-42 -f --lane extension
@@ -177,7 +177,8 @@ def entry_json(envelope: Envelope) -> str:
     """Encode an envelope as one line of JSON, with the message in its native form as in the log."""
     place = {"session": envelope.session, "position": envelope.position, "cursor": str(envelope.cursor)}
     delta = {"delta": envelope.delta} if envelope.delta else {}
-    origin = {"lane": envelope.lane.value, "time": envelope.time, "producer": envelope.producer}
+    imported = {"is_imported": True} if envelope.is_imported else {}
+    origin = {"lane": envelope.lane.value, "time": envelope.time, "producer": envelope.producer, **imported}
     message = envelope.message
     if isinstance(message, DecodeFailure):
         error = {"type": type(message.error).__name__, "reason": str(message.error)}

@@ -19,6 +19,8 @@ __all__ = ("check_rights", "needed_commands")
 async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Finding]:
     """Check that the connection's user may run the commands that the bus needs. Return one finding.
 
+    A user that may run all commands that read, and no command that writes, is a reader: nothing is wrong with it.
+
     The commands are queued in a transaction and discarded, so they change nothing.
 
     Args:
@@ -37,15 +39,21 @@ async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Fi
     if not refused:
         return [ok("rights", f"the user may run the {len(commands)} commands that the bus needs")]
     names = sorted(set(refused))
-    grants = " ".join(f"+{name}" for name in names)
-    remedy = f"ACL SETUSER {user} {grants} ~{keys.namespace}:*, then {_SAVE}"
-    return [error("rights", f"the user may not run {', '.join(names)} on keys of {keys.namespace!r}", remedy)]
+    if _is_reader(keys, refused):
+        return [ok("rights", f"this user may only read; use {keys.namespace}-bus of `lanebus acl` to write")]
+    remedy = f"run `lanebus acl --namespace {keys.namespace}`, apply what it prints, then {_SAVE}"
+    return [error("rights", f"the user {user!r} may not run {', '.join(names)} on keys of {keys.namespace!r}", remedy)]
 
 
 def needed_commands(keys: Keys) -> Sequence[tuple[Argument, ...]]:
     """Return an example of each command that the bus sends or that its scripts call. All keys are in bucket 0."""
     key = keys.sessions(0)
     return *read_examples(key), *write_examples(key), *server_examples(key)
+
+
+def _is_reader(keys: Keys, refused: Sequence[str]) -> bool:
+    """Whether each write is refused and nothing else, as for the reader of `lanebus acl`."""
+    return set(refused) == {command_name(command) for command in write_examples(keys.sessions(0))}
 
 
 def _is_forbidden(reply: Reply | Refused) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
-from lanebus.bus.errors import DecodeError, KeyTooLong
+from lanebus.bus.errors import DecodeError, InvalidArgument, KeyTooLong
 from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -438,6 +438,15 @@ async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_c
         await approve(session, TURN, "c1", call_hash=FIRST.call_hash)
         await work(agent, run)
         assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("call_hash", ["", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"])
+async def test_an_approval_with_a_text_that_is_no_hash_is_refused(call_hash: str) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
+            await approve(session, TURN, "c1", call_hash=call_hash)
+        assert await log(session) == []
 
 
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from lanebus import Bus, ExtensionMessage, Lane, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, abort, answered, approve, ask, tool
+from lanebus.agent import AgentLoop, abort, answered, approve, ask, deny, tool
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import control
 from lanebus.bus.messages.control import Abort, Approve, Control, Handoff, Resume, Steer
@@ -275,6 +275,18 @@ async def test_an_imported_approval_does_not_approve_a_call_of_the_session() -> 
             assert (await answered(session, approved, seconds=SECONDS)).outcome == "applied"
             await wait_for(session, "assistant stop: Paid.")
         assert paid == [999]
+
+
+async def test_a_new_approval_of_an_imported_call_is_late_and_says_that_the_call_is_not_run() -> None:
+    paid: list[int] = []
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await bring(session, await exported(bus, *asked(), WAITING))
+        async with Worker(bus, AgentLoop(Agreeable(), [paying(paid)]), heartbeat=PATIENT):
+            for command in (await approve(session, TURN, "c1"), await deny(session, TURN, "c1")):
+                found = await answered(session, command, seconds=SECONDS)
+                assert (found.outcome, found.reason) == ("late", "this call was imported and is not run")
+        assert paid == []
 
 
 async def test_an_import_between_a_call_and_its_result_does_not_change_the_loop() -> None:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.rights import acl_users
 from lanebus.bus.wire.keys import Keys
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import needed_commands
@@ -72,18 +73,33 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     }
     assert weak.code == 7
     (found,) = [line for line in objects(weak.out) if line["check"] == "rights"]
-    assert found["text"] == "the user may not run script|load, zadd on keys of 'lanebus'"
-    assert str(found["remedy"]).startswith(
-        "ACL SETUSER default +script|load +zadd ~lanebus:*, then ACL SAVE, or CONFIG"
-    )
+    assert found["text"] == "the user 'default' may not run script|load, zadd on keys of 'lanebus'"
+    assert str(found["remedy"]).startswith("run `lanebus acl --namespace lanebus`, apply what it prints, then ACL SAVE")
 
 
 def test_a_wrong_password_is_to_be_corrected_in_the_url(lanebus: CommandLine, valkey: RealServer) -> None:
     valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all", "-xadd")
     wrong, right = (f"unix://app:{password}@{valkey.socket}" for password in ("wrong", "pass"))
     assert objects(lanebus("doctor", "--url", wrong).out)[-1]["remedy"] == "correct the user or the password in the URL"
-    remedies = [str(line["remedy"]) for line in objects(lanebus("doctor", "--url", right).out)]
-    assert any(text.startswith("ACL SETUSER app +xadd") for text in remedies)
+    texts = [str(line["text"]) for line in objects(lanebus("doctor", "--url", right).out)]
+    assert "the user 'app' may not run xadd on keys of 'lanebus'" in texts
+
+
+def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
+    lanebus: CommandLine, valkey: RealServer
+) -> None:
+    for user in acl_users("lanebus"):
+        valkey.do("ACL", "SETUSER", user.name, *user.rules, ">pass")
+    url = f"unix://lanebus-reader:pass@{valkey.socket}"
+    found = lanebus("doctor", "--url", url)
+    assert found.code == 0
+    (line,) = [line for line in objects(found.out) if line["check"] == "rights"]
+    assert (line["level"], line["remedy"]) == ("ok", None)
+    assert line["text"] == "this user may only read; use lanebus-bus of `lanebus acl` to write"
+    valkey.do("ACL", "SETUSER", "lanebus-reader", "+xadd")
+    mixed = lanebus("doctor", "--url", url)
+    assert (mixed.code, levels(mixed.out)["rights"]) == (7, "error")
+    assert "~lanebus:*" not in mixed.out
 
 
 def test_server_that_is_not_there_is_an_error_with_its_cause(lanebus: CommandLine) -> None:

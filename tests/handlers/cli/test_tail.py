@@ -36,6 +36,16 @@ def test_an_envelope_is_one_line_with_the_native_message(lanebus: CommandLine) -
     assert entry["message"] == {"role": "user", "content": [{"type": "text", "text": "a"}], "timestamp": 5}
 
 
+def test_only_an_imported_entry_says_that_it_was_imported(lanebus: CommandLine, tmp_path: Path) -> None:
+    lanebus("publish", "s", "own")
+    path = tmp_path / "s.jsonl"
+    path.write_text(lanebus("export", "s").out, encoding="utf-8")
+    assert lanebus("import", path, "--session", "t").code == 0
+    lanebus("publish", "t", "own")
+    imported, own = objects(lanebus("tail", "t").out)
+    assert (imported["is_imported"], "is_imported" in own) == (True, False)
+
+
 def test_a_cursor_of_a_lost_end_is_refused_after_the_log_grew_again(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a"}')
     shutil.copytree(lanebus.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("sock"))

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from lanebus import Bus, UserMessage
+from lanebus.bus.servers.rights import acl_users
 from tests.support.agent.agents import Pause, until
 from tests.support.agent.api_key import API_KEY
 from tests.support.cli.command_line import CommandLine
@@ -159,6 +160,20 @@ async def test_a_user_without_rights_shows_in_the_log_in_readyz_and_in_the_metri
         valkey.do("ACL", "SETUSER", "app", "+eval", "+evalsha")
         await process.event("server.found", worker="w1")
         await has_reason(process, None)
+
+
+async def test_a_worker_whose_user_may_only_read_names_the_command_it_lacks(
+    process: RealServer, lanebus: CommandLine
+) -> None:
+    for user in acl_users("lanebus"):
+        # A Redis shows its settings, or the bus would warn that it cannot see them.
+        more = ("+config|get",) if process.binary.name == "redis-server" else ()
+        process.do("ACL", "SETUSER", user.name, *user.rules, *more, ">pass")
+    async with process.bus():  # makes the namespace
+        pass
+    url = f"unix://lanebus-reader:pass@{process.socket}"
+    async with monitored_command(lanebus, *worker(url)) as started:
+        await started.event("server.lost", what="heartbeat", error="NOPERM", command="hset")
 
 
 @pytest.mark.parametrize("command", ["xrange", "xadd"])

@@ -61,6 +61,28 @@ def _defaults(name: str) -> dict[str, object]:
     return {"when": "now"} if name == "abort" else {}
 
 
+async def test_an_approval_with_a_text_that_is_no_hash_is_answered_with_400_and_one_with_null_is_published() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        for wrong in ("", "short"):
+            body = {"command": "approve", **ABOUT, "callHash": wrong}
+            reply = await client.post(f"{PATH}/commands", json=body)
+            assert (reply.status_code, reply.json()["error"]) == (400, "decode_error")
+            assert "callHash" in reply.json()["message"]
+        for call_hash in (None, "0" * 64):
+            body = {"command": "approve", **ABOUT, "callHash": call_hash}
+            assert (await client.post(f"{PATH}/commands", json=body)).status_code == 201
+        found = [control.call_hash for control in await controls(bus.session("s1")) if isinstance(control, Approve)]
+        assert found == [None, "0" * 64]
+
+
+async def test_only_an_imported_entry_says_that_it_was_imported() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(UserMessage.text("there"), imported=True)
+        await bus.session("s1").publish(UserMessage.text("here"))
+        imported, own = (await client.get(f"{PATH}/entries")).json()["entries"]
+        assert (imported["isImported"], "isImported" in own) == (True, False)
+
+
 def test_every_command_has_a_spec_and_a_python_function() -> None:
     assert (
         {name for name, spec in COMMAND_SPECS.items() if spec.control is not None}
