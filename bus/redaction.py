@@ -41,9 +41,9 @@ class Redaction:
             function: the function; None changes nothing.
 
         Raises:
-            InvalidArgument: `function` cannot be called, or is async.
+            InvalidArgument: `function` cannot be called, is async, or is a class.
         """
-        if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+        if function is not None and not _is_plain(function):
             raise InvalidArgument("redact", function, _ADVICE)
         self._function = function
 
@@ -90,6 +90,14 @@ class Redaction:
 
 NO_REDACTION = Redaction()
 """Changes no message."""
+
+
+def _is_plain(function: object) -> bool:
+    """Return whether an object can be called and is neither async nor a class."""
+    if isinstance(function, type) or not callable(function):
+        return False
+    kinds = inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    return not any(is_async(each) for each in (function, type(function).__call__) for is_async in kinds)
 
 
 def _place(error: Exception) -> str:

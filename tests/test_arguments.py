@@ -58,9 +58,11 @@ from lanebus.bus.tracing import NoTracing
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune, read_tree
 from lanebus.errors import Fenced, InvalidArgument, InvalidCursor, NotEntered
+from lanebus.media import media_from_file
 from lanebus.messages import TurnId, parse_event
 from lanebus.projections import USAGE, follow, look, project, projection, rebuild
 from tests.support.agent.agents import fresh_bus
+from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -82,6 +84,8 @@ CURSORS: Values = (42, -1, "x", {}, Cursor(-1), Cursor(1, -1), ("1", 0), b"1", N
 TEXTS: Values = (42, {}, b"x")
 KEYS: Values = (*TEXTS, "")
 NAMES: Values = (*TEXTS, None, "", "a b")
+PAGE = ROOT / "README.md"
+FLAGS: Values = ("yes", 1, None)
 POSITIONS: Values = ("1", -1, 1.5, {}, True)
 SECONDS: Values = ("1", -1, math.nan, {}, True)
 SOME_SECONDS: Values = (*SECONDS, None)
@@ -182,6 +186,11 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "save_checkpoint cursor": (CURSORS, lambda bad: one.save_checkpoint("r", bad)),
         "drop_checkpoint": (NAMES, one.drop_checkpoint),
         "trim": ((*POSITIONS, None), one.trim),
+        "trim force": (FLAGS, lambda bad: one.trim(1, force=bad)),
+        "trim dry_run": (FLAGS, lambda bad: one.trim(1, dry_run=bad)),
+        "erase media": (FLAGS, lambda bad: other.erase(media=bad)),
+        "erase force": (FLAGS, lambda bad: other.erase(force=bad)),
+        "erase rewrite": (FLAGS, lambda bad: other.erase(rewrite=bad)),
         "lease": ((*TEXTS, None), one.lease),
         "lease seconds": (LEASE_SECONDS, lambda bad: one.lease("h", seconds=bad)),
         "lease wait": (SECONDS, lambda bad: one.lease("h", wait=bad)),
@@ -310,6 +319,8 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "parse_event": ((*OBJECTS, HI), parse_event),
         "parse_control": ((*OBJECTS, HI), parse_control),
         "MediaRef.from_file": ((None, 42), MediaRef.from_file),
+        "MediaRef.from_file limit_bytes": ((*POSITIONS, None), lambda bad: MediaRef.from_file(PAGE, limit_bytes=bad)),
+        "media_from_file limit_bytes": ((*POSITIONS, None), lambda bad: media_from_file(PAGE, limit_bytes=bad)),
         "TurnId.from_text": ((None, 42, "x"), TurnId.from_text),
     }
 

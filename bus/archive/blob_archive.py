@@ -89,8 +89,8 @@ def archive_store_at(place: str) -> DirectoryArchive | ObjectArchive:
         place: a URL such as `s3://bucket/prefix`, or the path of a directory.
 
     Raises:
+        SetupError: `place` is a URL with an unknown scheme, or one that `obstore` does not support.
         MissingExtra: `place` is a URL, and the package `obstore` is not installed.
-        SetupError: `obstore` does not know this kind of URL.
     """
     require_text("place", place, is_filled=True)
     return store_at(place, DirectoryArchive, ObjectArchive.from_url)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
-from lanebus.bus.errors import DecodeError, MediaRefused, require_instance, require_methods, require_text
+from lanebus.bus.errors import DecodeError, MediaRefused, require_count, require_instance, require_methods, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.files import read_file
 from lanebus.bus.messages.media_checks import (
@@ -136,12 +136,14 @@ class MediaRef(Wire):
                 from another party. None allows any folder.
 
         Raises:
+            InvalidArgument: `path` is no path, or `limit_bytes` is no integer of 0 or more.
             MediaRefused: the file is not a regular file, is empty, is outside of `within`, or does not match
                 `mime_type`.
             MediaTooLarge: the file is larger than `limit_bytes`.
             OSError: the file does not exist or may not be read.
         """
         require_instance("path", path, (str, Path), "pass the path of a file")
+        require_count("limit_bytes", limit_bytes)
         path = Path(path)
         data = read_file(path, limit_bytes=limit_bytes, within=within)
         media_type = sniff(data)

@@ -84,6 +84,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         dry_run: change nothing; return the entries that a trim would remove, and the holders that need these entries.
 
     Raises:
+        InvalidArgument: `before` is no integer of 0 or more, or a flag is neither True nor False. Nothing was trimmed.
         NoSuchPosition: `before` is more than one position after the session's last entry. Nothing was trimmed.
         TrimRefused: a holder needs some of the entries. Nothing was trimmed.
         SessionErased: the session was erased.
@@ -91,6 +92,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
     """
     require_flag("force", force)
+    require_flag("dry_run", dry_run)
     require_count("before", before)
     head = await self.resources.log.head(self.resources.id)
     if before > head.position + 1 and not head.is_erased:
@@ -132,6 +134,7 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
         The media that were deleted.
 
     Raises:
+        InvalidArgument: an argument is neither True nor False. Nothing was removed.
         EraseRefused: forks share the session's entries. Nothing was removed.
         NoArchive: the bus was opened without an archive, and entries of this session are archived; with `media`,
             entries of any session. Nothing was removed.
@@ -143,6 +146,9 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
         Unavailable: the server or a store cannot be reached. Call again.
         SetupError: a store refused access.
     """
+    require_flag("media", media)
+    require_flag("force", force)
+    require_flag("rewrite", rewrite)
     store = self.resources.media if media else None
     return await erasure.erase(
         self.resources.log, self.resources.id, force=force, media=store, archive=self.resources.archive, rewrite=rewrite

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ("Objects", "object_store_at")
 
+_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https", "file", "memory")
+"""schemes of URLs that obstore knows"""
+
 
 def object_store_at(url: str, what: str) -> ObjectStore:
     """Return the store at a URL: `s3://bucket/prefix`, `gs://…`, `az://…` or `memory:///`. Does not connect yet.
@@ -34,9 +37,17 @@ def object_store_at(url: str, what: str) -> ObjectStore:
         what: name of the store in error texts, such as "media store".
 
     Raises:
+        SetupError: the URL has another scheme, or obstore does not support the URL.
         MissingExtra: obstore is not installed.
-        SetupError: obstore does not support the URL.
     """
+    before, slashes, _ = url.partition("://")
+    scheme = before if slashes else ""
+    if scheme.lower() not in _SCHEMES:  # before the extra is asked for, which would not help
+        known = ", ".join(f"{each}://" for each in _SCHEMES)
+        raise SetupError(
+            f"{what}: unknown scheme {scheme!r}",
+            f"use the path of a directory, or a URL that begins with one of {known}",
+        )
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415  # an extra
         from obstore.store import from_url  # noqa: PLC0415

@@ -21,6 +21,7 @@ from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
 from lanebus.handlers.cli.options import Settings
+from lanebus.handlers.cli.redact import redact_of
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.traces import tracing_of
@@ -49,9 +50,11 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
+        ModuleRaised: the module of `--redact` raised an error while it was imported. Nothing was opened.
         Unavailable: the server cannot be reached, or the embedded server did not start.
         ServerSilent: the server of the URL did not answer within `OPEN_SECONDS`.
     """
+    redact = redact_of(settings.redact)  # first: an import may be slow, and is no wait for the server
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
     with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as timeout:
         opening = Bus.open(
@@ -62,6 +65,7 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
             archive=archive_store_at(settings.archive) if settings.archive else None,
             bounds=settings.bounds,
             tracing=tracing_of(is_wanted=settings.is_traced),
+            redact=redact,
         )
         async with AsyncExitStack() as stack:
             with _warnings_of_server():

@@ -98,6 +98,12 @@ _BUS_OPTIONS = (
         "archive", "PLACE", "Archive of sessions: a directory or s3://bucket; default: none.", "LANEBUS_ARCHIVE"
     ),
     SharedOption(
+        "redact",
+        "MODULE:ATTRIBUTE",
+        "Plain function that returns each message as it may be stored, also path/to/file.py:ATTRIBUTE; default: none.",
+        "LANEBUS_REDACT",
+    ),
+    SharedOption(
         "config",
         "FILE",
         "Settings file; default: lanebus.toml in this directory or the nearest parent that has one.",
@@ -148,9 +154,8 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
 def _from_file(configuration: "Configuration | None") -> dict[str, _Value]:
     if configuration is None:
         return {}
-    found = {
-        name: getattr(configuration, name) for name in ("url", "data_dir", "namespace", "media", "archive", "traces")
-    }
+    names = ("url", "data_dir", "namespace", "media", "archive", "redact", "traces")
+    found = {name: getattr(configuration, name) for name in names}
     return {name: _Value(str(value), is_typed=False, is_of_file=True) for name, value in found.items() if value}
 
 
@@ -164,6 +169,8 @@ class Settings(NamedTuple):
     """directory or URL where media are stored; None means on the server"""
     archive: str | None = None
     """directory or URL of the archive; None means no archive"""
+    redact: str | None = None
+    """where the function is that changes messages before they are stored; None means no function"""
     bounds: "Bounds | None" = None
     """bounds of the bus; None means the defaults"""
     is_traced: bool = False
@@ -183,7 +190,7 @@ class Settings(NamedTuple):
         configuration = configured(ctx)
         values = {**_from_file(configuration), **_values(ctx)}
         url, data_dir, namespace = values.get("url"), values.get("data_dir"), values.get("namespace")
-        media, archive = values.get("media"), values.get("archive")
+        media, archive, redact = values.get("media"), values.get("archive"), values.get("redact")
         if url and data_dir:
             if url.is_typed and data_dir.is_typed:
                 raise WrongUsage(
@@ -198,14 +205,15 @@ class Settings(NamedTuple):
             namespace.text if namespace else "lanebus",
             media.text if media else None,
             archive.text if archive else None,
+            redact.text if redact else None,
             configuration.bounds if configuration is not None else None,
             is_traced="traces" in values,
         )
 
 
 class WithBusOptions(click.Command):
-    """A command or group with the options `--url`, `--data-dir`, `--namespace`, `--media`, `--archive` and `--traces`,
-    which `Settings.of` reads."""
+    """A command or group with the options `--url`, `--data-dir`, `--namespace`, `--media`, `--archive`, `--redact`
+    and `--traces`, which `Settings.of` reads."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

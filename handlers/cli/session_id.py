@@ -86,7 +86,8 @@ def _complete(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning would be printed into the prompt
-            names = _names(Settings.of(ctx), ask)
+            # A completion stores nothing, and a module that it imports could print into the prompt.
+            names = _names(Settings.of(ctx)._replace(redact=None), ask)
     except (BusError, click.UsageError, OSError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)][: _BOUNDS.ids]

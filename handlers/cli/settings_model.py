@@ -117,6 +117,9 @@ class Configuration(BaseSettings):
     namespace: str = Field(default="lanebus", description="Prefix of every key on the server.")
     media: str | None = Field(default=None, description="Store of large media: a directory or s3://bucket.")
     archive: str | None = Field(default=None, description="Archive of sessions: a directory or s3://bucket.")
+    redact: str | None = Field(
+        default=None, description="MODULE:ATTRIBUTE of the function that changes messages before they are stored."
+    )
     traces: bool = Field(default=False, description="Record OpenTelemetry traces.")
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)

@@ -34,7 +34,15 @@ SHORT: Mapping[str, tuple[str, ...]] = {
 """keys of the settings that each short variable sets. A long variable, such as LANEBUS_SERVE__TOKEN, has precedence
 over the short variable for the same key."""
 
-_BUS = ("LANEBUS_URL", "LANEBUS_DATA_DIR", "LANEBUS_NAMESPACE", "LANEBUS_MEDIA", "LANEBUS_ARCHIVE", "LANEBUS_TRACES")
+_BUS = (
+    "LANEBUS_URL",
+    "LANEBUS_DATA_DIR",
+    "LANEBUS_NAMESPACE",
+    "LANEBUS_MEDIA",
+    "LANEBUS_ARCHIVE",
+    "LANEBUS_REDACT",
+    "LANEBUS_TRACES",
+)
 
 _OTHERS = ("LANEBUS_AGENT", "LANEBUS_SEED", "LANEBUS_SCALE", "LANEBUS_PICTURE")
 """variables of docker-compose.yml and of the tests: no settings, and no mistakes"""

@@ -1,6 +1,8 @@
 """The promises of an archive store, on every kind of store."""
 
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -9,7 +11,8 @@ import pytest
 from lanebus import SetupError, Unavailable
 from lanebus.archive import ArchiveStore, DirectoryArchive, ObjectArchive, archive_store_at
 from lanebus.bus.archive import store as limits
-from lanebus.bus.errors import DirectoryNotCreated, InvalidArchiveName, MessageTooLarge
+from lanebus.bus.errors import DirectoryNotCreated, InvalidArchiveName, MessageTooLarge, MissingExtra
+from lanebus.media import media_store_at
 from tests.support.servers.object_store import bucket_at
 
 
@@ -125,5 +128,17 @@ async def test_a_missing_object_store_raises(s3_port: int) -> None:
 def test_the_location_of_an_archive_is_a_url_or_a_directory(tmp_path: Path) -> None:
     assert isinstance(archive_store_at(str(tmp_path)), DirectoryArchive)
     assert isinstance(archive_store_at("memory:///"), ObjectArchive)
-    with pytest.raises(SetupError):
-        archive_store_at("nothing://x")
+
+
+@pytest.mark.parametrize("store_at", [archive_store_at, media_store_at])
+@pytest.mark.parametrize(("place", "scheme"), [("ftp://ann:secret@x", "ftp"), ("nothing://x", "nothing"), ("://x", "")])
+def test_a_url_with_an_unknown_scheme_is_refused_with_the_known_ones_also_without_the_extra(
+    store_at: Callable[[str], object], place: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
+    with pytest.raises(SetupError, match=f"store: unknown scheme '{scheme}'") as caught:
+        store_at(place)
+    assert "begins with one of s3://, " in caught.value.remedy
+    assert "secret" not in str(caught.value)
+    with pytest.raises(MissingExtra, match="obstore"):
+        store_at("s3://bucket")
