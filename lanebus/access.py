@@ -7,6 +7,7 @@ from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.errors import (
     HookNotFound,
     InvalidToken,
+    NotRevocations,
     TokenFileUnreadable,
     TokensEqual,
     TokensMissing,
@@ -24,6 +25,7 @@ __all__ = (
     "HookNotFound",
     "Identify",
     "InvalidToken",
+    "NotRevocations",
     "Principal",
     "TokenFileUnreadable",
     "TokensEqual",

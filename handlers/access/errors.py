@@ -4,7 +4,15 @@ from pathlib import Path
 
 from lanebus.bus.errors import MessageError, SetupError
 
-__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensEqual", "TokensMissing", "WeakKey")
+__all__ = (
+    "HookNotFound",
+    "InvalidToken",
+    "NotRevocations",
+    "TokenFileUnreadable",
+    "TokensEqual",
+    "TokensMissing",
+    "WeakKey",
+)
 
 
 class HookNotFound(SetupError):
@@ -46,6 +54,17 @@ class TokenFileUnreadable(SetupError):
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"{path} holds no {what}, or cannot be read", "write one to the file, or name another file")
         self.path, self.what = path, what
+
+
+class NotRevocations(SetupError):
+    """A file to which revoked tokens should be added holds something else, such as a key. It was not changed."""
+
+    def __init__(self, path: Path, header: str) -> None:
+        super().__init__(
+            f"{path} is no list of revoked tokens, and was not changed",
+            f"name another file; if it is your list, add the line `{header}` to it",
+        )
+        self.path = path
 
 
 class InvalidToken(MessageError):

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.errors.arguments import require_text
+from lanebus.bus.errors import InvalidArgument, require_text
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.rights import check_actions, check_agents, check_lanes, check_number, check_sessions
 
@@ -51,9 +50,9 @@ class Principal:
     """maximum size of a request's body in bytes; None means that of the server, which is also the highest"""
 
     def __post_init__(self) -> None:
-        name: object = self.name
-        if not isinstance(name, str) or not 0 < len(name) <= NAME_LIMIT or not name.isprintable():
-            raise InvalidArgument("name", name, f"must be 1 to {NAME_LIMIT} printable characters")
+        require_text("name", self.name)
+        if not 0 < len(self.name) <= NAME_LIMIT or not self.name.isprintable():
+            raise InvalidArgument("name", self.name, f"must be 1 to {NAME_LIMIT} printable characters")
         require_text("token_id", self.token_id)
         check_actions(self.actions)
         check_sessions(self.sessions)

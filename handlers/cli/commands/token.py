@@ -11,6 +11,7 @@ import click
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
+from lanebus.handlers.access.revocations import add_revocations
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.access.watched_file import WatchedFile
 from lanebus.handlers.cli.options import BusCommand, BusGroup
@@ -119,13 +120,15 @@ def sign(
 
 @command.command("revoke", cls=BusCommand)
 @click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Revoke every token of this name.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Revoke all tokens of this name, also later ones.")
 @click.option(
     "--revoked-file", type=_PATH, required=True, metavar="FILE", help="The file that the server has; it is created."
 )
 def revoke(*, ids: tuple[str, ...], names: tuple[str, ...], revoked_file: Path) -> None:
     """Revoke tokens by their ids or names. Running servers refuse them within a second, and end their open streams. No
     ID and no name only creates the file.
+
+    A name is refused until you delete its line from the file: also with tokens that you sign later.
 
     \b
     Example: lanebus token revoke 0f3a9c1e2b7d4a60 --revoked-file revoked.txt
@@ -134,11 +137,12 @@ def revoke(*, ids: tuple[str, ...], names: tuple[str, ...], revoked_file: Path) 
     lines = [*ids, *(f"name:{name}" for name in names)]
     if any(not line.strip() or not line.isprintable() or line.startswith("#") for line in lines):
         raise WrongUsage("an id or a name is empty, begins with #, or is not printable", "give it as it was signed")
+    if any(each.count(".") == 2 for each in ids):
+        raise WrongUsage("an argument is a token, not its id", "give the id that `lanebus token sign` printed")
     try:
-        # One write at the end of the file, so that two commands at a time keep both lines.
-        handle = os.open(revoked_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        add_revocations(revoked_file, lines)
     except OSError as error:
         raise WrongUsage(f"{revoked_file}: {error.strerror}", "name another file") from None
-    with os.fdopen(handle, "ab", buffering=0) as stream:
-        stream.write("".join(f"{line}\n" for line in lines).encode())
     tell(f"{len(lines)} revoked")
+    for name in names:
+        tell(f"tokens that you sign for {name} later are refused too, until you delete name:{name} from {revoked_file}")

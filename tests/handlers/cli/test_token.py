@@ -108,3 +108,41 @@ def test_serve_refuses_files_and_hooks_that_cannot_work(
     assert answer.code == 2
     assert said in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_file_that_is_no_list_of_revoked_tokens_is_not_changed(lanebus: CommandLine, tmp_path: Path) -> None:
+    key = key_of(lanebus, tmp_path)
+    start, image = tmp_path / "start", tmp_path / "image"
+    start.write_text("of-the-file\n")
+    image.write_bytes(b"\xff\x00")
+    for file in (key, start, image):
+        before = file.read_bytes()
+        refused = lanebus("token", "revoke", "--name", "alice", "--revoked-file", str(file))
+        assert (refused.code, file.read_bytes()) == (2, before)
+        assert f"{file} is no list of revoked tokens, and was not changed" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_a_list_of_revoked_tokens_keeps_its_lines_and_takes_more(lanebus: CommandLine, tmp_path: Path) -> None:
+    header = "# lanebus: revoked tokens"
+    files = {"none": None, "empty": "", "cut": "0f3a9c1e2b7d4a60\nname:bob", "own": f"of-ann\n{header}\n"}
+    for name, content in files.items():
+        file = tmp_path / name
+        if content is not None:
+            file.write_text(content)
+        for token_id in ("of-eve", "of-tom"):
+            assert lanebus("token", "revoke", token_id, "--revoked-file", str(file)).code == 0
+        kept = (content or "").splitlines()
+        assert file.read_text().splitlines() == [*kept, *({header} - {*kept}), "of-eve", "of-tom"]
+
+
+def test_a_revoked_name_says_that_later_tokens_are_refused_and_how_to_undo_it(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "revoked"
+    said = lanebus("token", "revoke", "--name", "alice", "--revoked-file", str(file)).err
+    assert "later" in said
+    assert f"delete name:alice from {file}" in said
+    assert "sign later" in " ".join(lanebus("token", "revoke", "--help").out.split())
+    token = lanebus("token", "revoke", "eyJh.eyJz.c2ln", "--revoked-file", str(file))
+    assert (token.code, "a token, not its id" in token.err) == (2, True)
