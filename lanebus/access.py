@@ -5,6 +5,7 @@ needs the extra `tokens`.
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.errors import (
+    HookAnswerInvalid,
     HookNotFound,
     InvalidToken,
     NotRevocations,
@@ -22,6 +23,7 @@ __all__ = (
     "AccessRequest",
     "Authorize",
     "Decision",
+    "HookAnswerInvalid",
     "HookNotFound",
     "Identify",
     "InvalidToken",

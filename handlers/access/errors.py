@@ -5,6 +5,7 @@ from pathlib import Path
 from lanebus.bus.errors import MessageError, SetupError
 
 __all__ = (
+    "HookAnswerInvalid",
     "HookNotFound",
     "InvalidToken",
     "NotRevocations",
@@ -13,6 +14,14 @@ __all__ = (
     "TokensMissing",
     "WeakKey",
 )
+
+
+class HookAnswerInvalid(SetupError):
+    """The hook `identify` or `authorize` returned something else than it must. The request was refused."""
+
+    def __init__(self, hook: str, wanted: str, found: object) -> None:
+        super().__init__(f"{hook} returned an object of type {type(found).__name__}", f"return {wanted}")
+        self.hook = hook
 
 
 class HookNotFound(SetupError):

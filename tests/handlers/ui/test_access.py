@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import anyio
 import httpx2
@@ -149,13 +150,33 @@ async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> No
         assert (await bus.session("s1").head()).position == 1
 
 
-@pytest.mark.parametrize("fault", ["raises", "hangs"])
-async def test_a_hook_that_fails_refuses(fault: str) -> None:
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [vars(record) for record in caplog.records]
+    return [str(each["refusal"]) for each in found if each.get("event") == "access.refused"]
+
+
+PASSWORD = "hunter2-hunter2"
+FAULTS = ["raises", "hangs", "text", "no fields"]
+
+
+async def failing(fault: str) -> object:
+    match fault:
+        case "raises":
+            raise RuntimeError(f"database is gone: password={PASSWORD}")
+        case "hangs":
+            await anyio.sleep_forever()
+        case "text":
+            pass
+        case _:
+            return Decision(cast("bool", "no"))
+    return "yes"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_authorize_that_fails_refuses_with_one_line(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     async def authorize(request: AccessRequest) -> Decision:
         del request
-        if fault == "hangs":
-            await anyio.sleep_forever()
-        raise RuntimeError("database is gone")
+        return cast("Decision", await failing(fault))
 
     bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
     async with (
@@ -164,8 +185,49 @@ async def test_a_hook_that_fails_refuses(fault: str) -> None:
         client(served) as page,
     ):
         reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
-        assert reply.status_code == (500 if fault == "raises" else 403)
+        assert (reply.status_code, reply.json()["error"]) == (403, "access_refused")
         assert (await bus.session("s1").head()).position == 0
+    assert refusals(caplog) == ["no decision in time: try again" if fault == "hangs" else "hook_failed"]
+    assert ("the hook authorize failed" in caplog.text) == (fault != "hangs")
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del headers, address
+        return cast("Principal", await failing(fault))
+
+    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, identify=identify, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.get("/api/access")
+        assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
+    assert refusals(caplog) == ["hook_failed"]
+    assert "the hook identify" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+async def test_a_hook_that_begins_to_fail_ends_open_streams() -> None:
+    is_broken = False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        if is_broken:
+            raise RuntimeError("database is gone")
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+        opened = anyio.Event()
+        with anyio.fail_after(120):
+            async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
+                tasks.start_soon(until_bye, stream, opened)
+                await opened.wait()
+                is_broken = True
 
 
 async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
