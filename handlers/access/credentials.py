@@ -1,5 +1,6 @@
 """The tokens that a server knows, and the principals that they name."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +12,12 @@ from time import time
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable, TokensEqual
 from lanebus.handlers.access.principal import READ, Principal
-from lanebus.handlers.access.signed_tokens import check_key, require_tokens, verify_token
+from lanebus.handlers.access.signed_tokens import check_key, is_strong, require_tokens, verify_token
 from lanebus.handlers.access.watched_file import WatchedFile
 
 __all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles")
+
+_log = logging.getLogger(__name__)
 
 PAGE = Principal(name="page", actions=("*",))
 """the holder of the start token, who may do everything"""
@@ -85,14 +88,19 @@ class Credentials:
         if {*self._start.known()} & {*self._reader.known()}:
             raise TokensEqual
         self._keys = _watched(files.key, "key", bounds)
+        self._checked: tuple[str, ...] | None = None
+        self._usable: tuple[str, ...] = ()
         self._revoked = None if files.revoked is None else WatchedFile(files.revoked, bounds)
         if self._revoked is not None and self._revoked.lines() is None:
-            raise TokenFileUnreadable(self._revoked.path, "list of revoked tokens")
+            what = "list of revoked tokens"
+            raise TokenFileUnreadable(self._revoked.path, what, self._revoked.fault(what))
         self._audience = files.audience
         if self._keys is not None:
             require_tokens()
             for key in self._keys.lines() or ():
                 check_key(key)
+            self._checked = self._keys.lines()
+            self._usable = self._checked or ()
 
     @property
     def start_token(self) -> str | None:
@@ -118,13 +126,25 @@ class Credentials:
     def _signed(self, token: str) -> Identified | None:
         if self._keys is None or token.count(".") != 2:
             return None
-        keys = self._keys.lines() or ()
+        keys = self._usable_keys(self._keys)
         try:
             principal = verify_token(token, keys, audience=self._audience)
         except (InvalidToken, UnicodeEncodeError):
             return None
         found = Identified(principal, lambda: self._keys_hold(keys) and not self.is_revoked(principal))
         return found if found.is_valid() else None
+
+    def _usable_keys(self, file: WatchedFile) -> tuple[str, ...]:
+        """Return the keys that are long enough. A fault is logged once for each change of the file."""
+        lines = file.lines()
+        if lines is not self._checked:
+            self._checked = lines
+            self._usable = tuple(key for key in lines or () if is_strong(key))
+            if not lines:
+                _log.error("no signed token is accepted: %s", TokenFileUnreadable(file.path, "key", file.fault("key")))
+            elif weak := len(lines) - len(self._usable):
+                _log.error("%d keys in %s are too short and not used: run `lanebus token key FILE`", weak, file.path)
+        return self._usable
 
     def _keys_hold(self, keys: tuple[str, ...]) -> bool:
         """Return whether no key was removed since. A stream then connects again, and its token is verified anew."""
@@ -155,5 +175,5 @@ def _watched(path: Path | None, what: str, bounds: AccessBounds) -> WatchedFile 
         return None
     file = WatchedFile(path, bounds)
     if not file.lines():
-        raise TokenFileUnreadable(path, what)
+        raise TokenFileUnreadable(path, what, file.fault(what))
     return file

@@ -60,8 +60,9 @@ class WeakKey(SetupError):
 class TokenFileUnreadable(SetupError):
     """A file of tokens, keys or revocations cannot be read, is too large, or holds nothing."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path} holds no {what}, or cannot be read", "write one to the file, or name another file")
+    def __init__(self, path: Path, what: str, fault: str) -> None:
+        make = "token key FILE" if what in {"key", "token"} else "token revoke --revoked-file FILE"
+        super().__init__(f"{path} {fault}", f"name another file, or make one with `lanebus {make}`")
         self.path, self.what = path, what
 
 

@@ -17,7 +17,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import InvalidToken, TokensMissing, WeakKey
 from lanebus.handlers.access.principal import ALL, Principal
 
-__all__ = ("AUDIENCE", "check_key", "new_key", "require_tokens", "sign_token", "verify_token")
+__all__ = ("AUDIENCE", "check_key", "is_strong", "new_key", "require_tokens", "sign_token", "verify_token")
 
 AUDIENCE = "lanebus"
 """`aud` of tokens, unless a server has its own"""
@@ -140,8 +140,13 @@ def require_tokens() -> None:
         raise TokensMissing
 
 
+def is_strong(key: str) -> bool:
+    """Return whether a key has at least 32 bytes."""
+    return len(key.encode()) >= _KEY_BYTES
+
+
 def check_key(key: str) -> bytes:
     """Return a key as bytes. Raises WeakKey if it has fewer than 32."""
-    if len(key.encode()) < _KEY_BYTES:
+    if not is_strong(key):
         raise WeakKey(len(key.encode()), _KEY_BYTES)
     return key.encode()

@@ -33,6 +33,24 @@ class WatchedFile:
             self._next = monotonic() + self._bounds.refresh_seconds
         return self._lines
 
+    def fault(self, what: str) -> str:
+        """Return why the file has no lines: "does not exist".
+
+        Args:
+            what: name of what the file should hold.
+        """
+        try:
+            if self.path.stat().st_size > self._bounds.file_bytes:
+                return f"is larger than {self._bounds.file_bytes} bytes"
+            self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return "does not exist"
+        except UnicodeDecodeError:
+            return "cannot be read: it is no UTF-8 text"
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return f"holds no {what}"
+
     def _read(self) -> None:
         try:
             found = self.path.stat()

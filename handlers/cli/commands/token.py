@@ -98,9 +98,10 @@ def sign(
     \b
     Example: lanebus token sign --key-file lanebus.key --name wall --lane extension --hours 720
     """
-    lines = WatchedFile(key_file).lines()
+    file = WatchedFile(key_file)
+    lines = file.lines()
     if not lines:
-        raise TokenFileUnreadable(key_file, "key")
+        raise TokenFileUnreadable(key_file, "key", file.fault("key"))
     principal = Principal(
         name=name,
         actions=actions or READ,

@@ -52,7 +52,10 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sign", "--key-file", "{folder}/none", "--name", "a"), "holds no key"),
+        (("sign", "--key-file", "{folder}/none", "--name", "a"), "none does not exist"),
+        (("sign", "--key-file", "{folder}/none", "--name", "a"), "`lanebus token key FILE`"),
+        (("sign", "--key-file", "{folder}/empty", "--name", "a"), "empty holds no key"),
+        (("sign", "--key-file", "{folder}/image", "--name", "a"), "image cannot be read: it is no UTF-8 text"),
         (("sign", "--key-file", "{folder}/weak", "--name", "a"), "lanebus token key"),
         (("sign", "--key-file", "{folder}/weak", "--name", ""), "name"),
         (("revoke", "--revoked-file", "{folder}", "x"), "{folder}"),
@@ -62,6 +65,8 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
 )
 def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     (tmp_path / "weak").write_text("secret")
+    (tmp_path / "empty").write_text("# none yet\n")
+    (tmp_path / "image").write_bytes(b"\xff\x00")
     answer = lanebus("token", *(word.format(folder=tmp_path) for word in words))
     assert answer.code in {2, 6}
     assert said.format(folder=tmp_path) in answer.err
@@ -93,7 +98,7 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--token-file", "{folder}/none"), "none holds no token"),
+        (("--token-file", "{folder}/none"), "none does not exist"),
         (("--key-file", "{folder}/weak"), "lanebus token key"),
         (("--token-file", "{folder}/weak", "--reader-token-file", "{folder}/weak"), "both tokens are the same"),
         (("--authorize", "json:dumps"), "it is no async function"),

@@ -11,9 +11,9 @@ import pytest
 
 from lanebus import ExtensionMessage, UserMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.access import Access
+from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.credentials import Credentials, TokenFiles
+from lanebus.handlers.access.credentials import Credentials, Identified, TokenFiles
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
@@ -106,6 +106,27 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(
         assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
         ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
         assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
+
+
+@pytest.mark.parametrize("content", ["short", "", None])
+async def test_a_key_file_that_is_damaged_while_the_server_runs_refuses_with_one_log_line(
+    keys: Keys, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = AccessBounds(refresh_seconds=0.000_001)
+    access = Access(Credentials("start-token", files=keys.files, bounds=bounds), bounds=bounds)
+    headers = {"authorization": f"Bearer {keys.token()}"}
+    assert isinstance(await access.identify(headers, ""), Identified)
+    if content is None:
+        keys.key.unlink()
+    else:
+        keys.key.write_text(content)
+    found = [await access.identify(headers, "") for _ in range(3)]
+    assert [each.status for each in found if isinstance(each, Refusal)] == [401] * 3
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(logged) == 1
+    assert str(keys.key) in logged[0]
+    keys.key.write_text(f"short\n{keys.secret}\n")  # the other keys are used
+    assert isinstance(await access.identify(headers, ""), Identified)
 
 
 async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
