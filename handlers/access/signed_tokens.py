@@ -16,6 +16,7 @@ from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import InvalidToken, TokensMissing, WeakKey
 from lanebus.handlers.access.principal import ALL, Principal
+from lanebus.handlers.access.rights import check_known_actions
 
 __all__ = ("AUDIENCE", "check_key", "is_strong", "new_key", "require_tokens", "sign_token", "verify_token")
 
@@ -49,6 +50,7 @@ def sign_token(
     *,
     seconds: float,
     audience: str = AUDIENCE,
+    most_seconds: float = 315_360_000.0,
     clock: Callable[[], float] = time,
 ) -> tuple[str, str]:
     """Sign a token that names a principal with its rights.
@@ -58,6 +60,7 @@ def sign_token(
         key: the secret that servers verify the token with; at least 32 bytes.
         seconds: time until the token expires; above 0.
         audience: name of the server or servers that accept the token.
+        most_seconds: largest accepted `seconds`; 10 years by default.
         clock: returns the Unix time in seconds.
 
     Returns:
@@ -66,13 +69,14 @@ def sign_token(
     Raises:
         TokensMissing: the extra `tokens` is not installed.
         WeakKey: the key is too short.
-        InvalidArgument: `seconds` is not above 0.
+        InvalidArgument: `seconds` is not above 0 or too large, or the principal has an action that no server knows.
     """
     require_tokens()
     import jwt  # noqa: PLC0415  # an extra, and slow to import
 
-    if not seconds > 0:
-        raise InvalidArgument("seconds", seconds, "must be above 0")
+    if not 0 < seconds <= most_seconds:  # also refuses NaN
+        raise InvalidArgument("seconds", seconds, f"must be above 0 and at most {most_seconds / 31_536_000:g} years")
+    check_known_actions(principal.actions)
     now, token_id = int(clock()), principal.token_id or secrets.token_hex(8)
     claims: Mapping[str, object] = {
         "aud": audience,

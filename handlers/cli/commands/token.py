@@ -8,10 +8,12 @@ from time import time
 
 import click
 
+from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
 from lanebus.handlers.access.revocations import add_revocations
+from lanebus.handlers.access.rights import ACTIONS
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.access.watched_file import WatchedFile
 from lanebus.handlers.cli.options import BusCommand, BusGroup
@@ -21,6 +23,8 @@ from lanebus.handlers.cli.usage import WrongUsage
 __all__ = ("command",)
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
+
+_OPTIONS = {"actions": "--action", "sessions": "--session", "agents": "--agent", "seconds": "--hours"}
 
 
 @click.group("token", cls=BusGroup)
@@ -74,7 +78,7 @@ def key(file: Path) -> None:
     "actions",
     multiple=True,
     metavar="ACTION",
-    help="Allowed action: read, send, command, command.abort, hand_over, … or *; default: read.",
+    help=f"Allowed action, with those below it: one of {', '.join(ACTIONS)}; default: read.",
 )
 @click.option(
     "--hours", type=click.FloatRange(0, min_open=True), default=24.0, show_default=True, help="Time until it expires."
@@ -102,15 +106,20 @@ def sign(
     lines = file.lines()
     if not lines:
         raise TokenFileUnreadable(key_file, "key", file.fault("key"))
-    principal = Principal(
-        name=name,
-        actions=actions or READ,
-        sessions=sessions or ALL,
-        agents=agents or ALL,
-        lanes=frozenset(map(Lane, lanes)) or BOTH_LANES,
-    )
+    try:
+        principal = Principal(
+            name=name,
+            actions=actions or READ,
+            sessions=sessions or ALL,
+            agents=agents or ALL,
+            lanes=frozenset(map(Lane, lanes)) or BOTH_LANES,
+        )
+        token, token_id = sign_token(principal, lines[0], seconds=hours * 3600, audience=audience)
+    except InvalidArgument as error:
+        option = _OPTIONS.get(error.name, f"--{error.name}")
+        given = hours if option == "--hours" else error.given
+        raise WrongUsage(f"{option} is {given}", error.advice) from None
     expires = int(time() + hours * 3600)
-    token, token_id = sign_token(principal, lines[0], seconds=hours * 3600, audience=audience)
     if is_json:
         click.echo(json.dumps({"token": token, "id": token_id, "expires": expires}))
         return

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from math import inf, nan
 from time import time
 
 import jwt
@@ -77,5 +78,14 @@ def test_a_key_that_can_be_guessed_is_refused() -> None:
         sign_token(ALICE, "secret", seconds=60)
     with pytest.raises(WeakKey):
         verify_token(signed(), ["secret"])
-    with pytest.raises(InvalidArgument):
-        sign_token(ALICE, KEY, seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, nan, inf, 1e300])
+def test_a_token_that_never_or_always_expires_is_not_signed(seconds: float) -> None:
+    with pytest.raises(InvalidArgument, match="at most 10 years"):
+        sign_token(ALICE, KEY, seconds=seconds)
+
+
+def test_a_token_for_an_unknown_action_is_not_signed() -> None:
+    with pytest.raises(InvalidArgument, match="did you mean 'send'"):
+        sign_token(Principal(name="ann", actions=("sends",)), KEY, seconds=60)

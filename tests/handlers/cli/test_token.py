@@ -1,15 +1,19 @@
 """`lanebus token` and the options of `lanebus serve` that use its files."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.signed_tokens import verify_token
+from lanebus.handlers.access.rights import ACTIONS
+from lanebus.handlers.access.signed_tokens import new_key, verify_token
 from tests.support.cli.command_line import CommandLine
+from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -58,6 +62,23 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
         (("sign", "--key-file", "{folder}/image", "--name", "a"), "image cannot be read: it is no UTF-8 text"),
         (("sign", "--key-file", "{folder}/weak", "--name", "a"), "lanebus token key"),
         (("sign", "--key-file", "{folder}/weak", "--name", ""), "name"),
+        *(
+            (("sign", "--key-file", "{folder}/good", "--name", "a", option, value), said)
+            for option, value, said in (
+                ("--action", "fly", "--action is 'fly'"),
+                ("--action", "fly", "the actions are *, read,"),
+                ("--action", "reads", "did you mean 'read'?"),
+                ("--action", "command.fly", "--action is 'command.fly'"),
+                ("--action", "command.aprove", "did you mean 'command.approve'?"),
+                ("--action", "command.*", "'command', which includes all below it"),
+                ("--session", "*foo", "--session is '*foo'"),
+                ("--session", "te*am-*", "only at the end"),
+                ("--session", "team/1", "it can match nothing"),
+                ("--agent", "a b", "--agent is 'a b'"),
+                *(("--hours", hours, "--hours is") for hours in ("nan", "inf", "1e300", "87601")),
+                *(("--hours", hours, "--hours") for hours in ("0", "-1")),
+            )
+        ),
         (("revoke", "--revoked-file", "{folder}", "x"), "{folder}"),
         (("revoke", "--revoked-file", "{folder}/r", "# x"), "begins with #"),
         (("revoke", "--revoked-file", "{folder}/r", "a\nb"), "not printable"),
@@ -65,12 +86,23 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
 )
 def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     (tmp_path / "weak").write_text("secret")
+    (tmp_path / "good").write_text(new_key())
     (tmp_path / "empty").write_text("# none yet\n")
     (tmp_path / "image").write_bytes(b"\xff\x00")
     answer = lanebus("token", *(word.format(folder=tmp_path) for word in words))
     assert answer.code in {2, 6}
     assert said.format(folder=tmp_path) in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_every_action_that_a_route_asks_for_can_be_signed_and_is_listed(lanebus: CommandLine) -> None:
+    asked = set(re.findall(r'"(read\.\w+|send|hand_over)"', (ROOT / "handlers/ui/routes.py").read_text()))
+    assert {each for each in ACTIONS if not each.startswith("command")} == {*asked, "*", "read"}
+    assert {each.removeprefix("command.") for each in ACTIONS if each.startswith("command.")} == {*CONTROLS}
+    page = (ROOT / "docs/how-to/access.md").read_text()
+    assert [each for each in ACTIONS if f"`{each}`" not in page] == []
+    shown = "".join(lanebus("token", "sign", "--help").out.split())
+    assert [each for each in ACTIONS if each not in shown] == []
 
 
 def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: CommandLine, tmp_path: Path) -> None:
