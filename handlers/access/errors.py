@@ -80,6 +80,6 @@ class NotRevocations(SetupError):
 class InvalidToken(MessageError):
     """A signed token is not valid. Fields: `reason`."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the token is not valid: {reason}", "use a token that was signed with this key")
+    def __init__(self, reason: str, remedy: str = "use a token that was signed with this key") -> None:
+        super().__init__(f"the token is not valid: {reason}", remedy)
         self.reason = reason

@@ -108,7 +108,7 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
     require_tokens()
     import jwt  # noqa: PLC0415  # an extra, and slow to import
 
-    reason = "no key is known"
+    refused = InvalidToken("no key is known", "pass the key that signed the token")
     for key in keys:
         try:
             found = cast(
@@ -131,11 +131,29 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
                 token_id=claims.jti,
                 expires=float(claims.exp),
             )
+        # PyJWT checks claims after the signature, so this key signed the token and no other key can accept it.
+        except jwt.ExpiredSignatureError:
+            raise InvalidToken("it has expired", "sign a new one with `lanebus token sign`") from None
+        except jwt.ImmatureSignatureError:
+            raise InvalidToken("it is not valid yet", "wait until then, or compare the clocks") from None
+        except jwt.InvalidAudienceError:
+            raise InvalidToken(
+                f"it is for another audience than {audience!r}",
+                "sign one for this server with `--audience`, or pass the audience of the token",
+            ) from None
+        except (
+            jwt.MissingRequiredClaimError,
+            jwt.exceptions.InvalidSubjectError,
+            ValidationError,
+            ValueError,
+            InvalidArgument,
+        ):
+            raise InvalidToken(
+                "a claim is missing or has another form", "sign a new one with `lanebus token sign`"
+            ) from None
         except jwt.PyJWTError as error:
-            reason = type(error).__name__
-        except (ValidationError, ValueError, InvalidArgument):
-            reason = "a claim is missing or has another form"
-    raise InvalidToken(reason)
+            refused = InvalidToken(type(error).__name__)
+    raise refused
 
 
 def require_tokens() -> None:
