@@ -5,6 +5,7 @@ needs the extra `tokens`.
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.errors import (
+    FileExposed,
     HookAnswerInvalid,
     HookNotFound,
     InvalidToken,
@@ -23,6 +24,7 @@ __all__ = (
     "AccessRequest",
     "Authorize",
     "Decision",
+    "FileExposed",
     "HookAnswerInvalid",
     "HookNotFound",
     "Identify",

@@ -10,12 +10,12 @@ from pathlib import Path
 from time import time
 
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable, TokensEqual
+from lanebus.handlers.access.errors import FileExposed, InvalidToken, TokenFileUnreadable, TokensEqual
 from lanebus.handlers.access.principal import READ, Principal
 from lanebus.handlers.access.signed_tokens import check_key, is_strong, require_tokens, verify_token
 from lanebus.handlers.access.watched_file import WatchedFile
 
-__all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles")
+__all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles", "check_mode")
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Credentials:
 
         Raises:
             TokenFileUnreadable: a file cannot be read, or holds no token or key.
+            FileExposed: every user may write a file.
             TokensMissing: the file of keys is given, and the extra `tokens` is not installed.
             WeakKey: a key is too short.
             TokensEqual: the start token is also the reader's.
@@ -94,6 +95,9 @@ class Credentials:
         if self._revoked is not None and self._revoked.lines() is None:
             what = "list of revoked tokens"
             raise TokenFileUnreadable(self._revoked.path, what, self._revoked.fault(what))
+        if self._revoked is not None:
+            check_mode(self._revoked)
+        self._secrets = tuple(each for each in (self._start.file, self._reader.file, self._keys) if each is not None)
         self._audience = files.audience
         if self._keys is not None:
             require_tokens()
@@ -106,6 +110,22 @@ class Credentials:
     def start_token(self) -> str | None:
         """The first start token; None if there is none."""
         return next(iter(self._start.known()), None)
+
+    def log_weaknesses(self, least_characters: int = 16) -> None:
+        """Log a warning for each file of secrets that others may read, and for tokens that can be guessed.
+
+        Args:
+            least_characters: length of a token below which it is reported.
+        """
+        for file in self._secrets:
+            # No error: the files of container secrets can be read by everyone in the container.
+            if file.modes():
+                _log.warning("other users may read or write %s: run `chmod 600 %s`", file.path, file.path)
+        if any(len(token) < least_characters for token in (*self._start.known(), *self._reader.known())):
+            _log.warning(
+                "a token has fewer than %d characters and may be guessed: make one with `lanebus token key FILE`",
+                least_characters,
+            )
 
     def find(self, token: str) -> Identified | None:
         """Return the principal of a token; None if the token is unknown."""
@@ -155,10 +175,10 @@ class _KnownTokens:
     """A token, and a file of more."""
 
     def __init__(self, token: str | None, file: WatchedFile | None) -> None:
-        self._token, self._file = token, file
+        self._token, self.file = token, file
 
     def known(self) -> tuple[str, ...]:
-        more = (self._file.lines() or ()) if self._file is not None else ()
+        more = (self.file.lines() or ()) if self.file is not None else ()
         return ((self._token,) if self._token is not None else ()) + more
 
     def has(self, token: str) -> bool:
@@ -176,4 +196,11 @@ def _watched(path: Path | None, what: str, bounds: AccessBounds) -> WatchedFile 
     file = WatchedFile(path, bounds)
     if not file.lines():
         raise TokenFileUnreadable(path, what, file.fault(what))
+    check_mode(file)
     return file
+
+
+def check_mode(file: WatchedFile) -> None:
+    """Raise FileExposed if every user may write a file."""
+    if file.modes() & 0o002:
+        raise FileExposed(file.path)

@@ -5,6 +5,7 @@ from pathlib import Path
 from lanebus.bus.errors import MessageError, SetupError
 
 __all__ = (
+    "FileExposed",
     "HookAnswerInvalid",
     "HookNotFound",
     "InvalidToken",
@@ -14,6 +15,14 @@ __all__ = (
     "TokensMissing",
     "WeakKey",
 )
+
+
+class FileExposed(SetupError):
+    """Every user of the machine may write a file of tokens, keys or revocations, and so give themselves all rights."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"every user may write {path}", f"check its content, and run `chmod 600 {path}`")
+        self.path = path
 
 
 class HookAnswerInvalid(SetupError):

@@ -1,5 +1,6 @@
 """The lines of a small file, read again when the file changes."""
 
+import os
 from pathlib import Path
 from time import monotonic
 
@@ -50,6 +51,15 @@ class WatchedFile:
         except OSError as error:
             return f"cannot be read: {error.strerror}"
         return f"holds no {what}"
+
+    def modes(self) -> int:
+        """Return the bits of the file's mode that allow the group and others something; 0 if it cannot be read."""
+        if os.name != "posix":
+            return 0  # modes say nothing there
+        try:
+            return self.path.stat().st_mode & 0o077
+        except OSError:
+            return 0
 
     def _read(self) -> None:
         try:

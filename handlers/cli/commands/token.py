@@ -10,6 +10,7 @@ import click
 
 from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.credentials import check_mode
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
 from lanebus.handlers.access.revocations import add_revocations
@@ -42,7 +43,7 @@ def command() -> None:
 @command.command("key", cls=BusCommand)
 @click.argument("file", type=_PATH)
 def key(file: Path) -> None:
-    """Write a new key to FILE, which only you may read. An existing file is not changed. To replace a key, put the new
+    """Write a new key or start token to FILE, which only you may read. An existing file is not changed. To replace a key, put the new
     one on the first line, and remove the old one when its tokens have expired.
 
     \b
@@ -56,7 +57,9 @@ def key(file: Path) -> None:
         raise WrongUsage(f"{file}: {error.strerror}", "name another file") from None
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(f"{new_key()}\n")
-    tell(f"wrote {file}: start the server with --key-file {file}")
+    tell(
+        f"wrote {file}: start the server with --key-file {file}, or with --token-file {file} to use it as a start token"
+    )
 
 
 @command.command("sign", cls=BusCommand)
@@ -106,6 +109,9 @@ def sign(
     lines = file.lines()
     if not lines:
         raise TokenFileUnreadable(key_file, "key", file.fault("key"))
+    check_mode(file)
+    if file.modes():
+        tell(f"other users may read or write {key_file}: run `chmod 600 {key_file}`")
     try:
         principal = Principal(
             name=name,

@@ -183,3 +183,22 @@ def test_a_revoked_name_says_that_later_tokens_are_refused_and_how_to_undo_it(
     assert "sign later" in " ".join(lanebus("token", "revoke", "--help").out.split())
     token = lanebus("token", "revoke", "eyJh.eyJz.c2ln", "--revoked-file", str(file))
     assert (token.code, "a token, not its id" in token.err) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--token-file", "--reader-token-file", "--key-file", "--revoked-file"])
+def test_a_file_that_every_user_may_write_is_refused(lanebus: CommandLine, tmp_path: Path, option: str) -> None:
+    file = key_of(lanebus, tmp_path)
+    file.chmod(0o602)
+    answer = lanebus("serve", "--port", "0", option, str(file))
+    assert (answer.code, f"every user may write {file}" in answer.err, "chmod 600" in answer.err) == (2, True, True)
+    if option == "--key-file":
+        assert "chmod 600" in lanebus("token", "sign", "--key-file", str(file), "--name", "a").err
+
+
+def test_a_key_that_others_may_read_signs_with_a_warning(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = key_of(lanebus, tmp_path)
+    sign = ("token", "sign", "--key-file", str(file), "--name", "a")
+    assert "chmod" not in lanebus(*sign).err
+    file.chmod(0o644)
+    answer = lanebus(*sign)
+    assert (answer.code, f"chmod 600 {file}" in answer.err) == (0, True)

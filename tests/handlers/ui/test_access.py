@@ -349,6 +349,20 @@ async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCapt
     assert "guess-1" not in caplog.text
 
 
+def test_readable_files_and_short_tokens_are_logged_without_their_text(
+    keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.key.chmod(0o600)
+    Credentials("x" * 16, files=keys.files).log_weaknesses()
+    assert caplog.records == []
+    keys.key.chmod(0o640)
+    Credentials("hunter2", files=keys.files).log_weaknesses()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert f"chmod 600 {keys.key}" in caplog.text
+    assert "fewer than 16 characters" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 async def test_remembered_tokens_and_counted_addresses_are_bounded() -> None:
     bounds = AccessBounds(accepted=2, principals=2, addresses=2, wrong_burst=1, wrong_per_second=0.001)
     access = Access(Credentials("start", "reader", bounds=bounds), bounds=bounds)
