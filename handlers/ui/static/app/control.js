@@ -103,7 +103,7 @@ function Approval({ call, feed, commandSender }) {
     <div class="answers">
       <button type="button" class="yes" disabled=${commandSender.isSending || whole === null} onClick=${approve}>Approve</button>
       <button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
-      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: into the log, where all who may read it see it; the model does not" aria-label=${`Why ${name} is denied`} maxlength="500" />
+      <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />
     </div>
   </li>`;
 }
