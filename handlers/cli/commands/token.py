@@ -43,11 +43,12 @@ def command() -> None:
 @command.command("key", cls=BusCommand)
 @click.argument("file", type=_PATH)
 def key(file: Path) -> None:
-    """Write a new key or start token to FILE, which only you may read. An existing file is not changed. To replace a key, put the new
-    one on the first line, and remove the old one when its tokens have expired.
+    """Write a new key or start token to FILE, which only you may read. An existing file is not changed. To replace a
+    key, put the new one on the first line, and remove the old one when its tokens have expired.
 
     \b
     Example: lanebus token key lanebus.key
+    Example: lanebus token key start.token
     """
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
