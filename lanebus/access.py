@@ -5,8 +5,11 @@ needs the extra `tokens`.
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.errors import (
+    FileExposed,
+    HookAnswerInvalid,
     HookNotFound,
     InvalidToken,
+    NotRevocations,
     TokenFileUnreadable,
     TokensEqual,
     TokensMissing,
@@ -21,9 +24,12 @@ __all__ = (
     "AccessRequest",
     "Authorize",
     "Decision",
+    "FileExposed",
+    "HookAnswerInvalid",
     "HookNotFound",
     "Identify",
     "InvalidToken",
+    "NotRevocations",
     "Principal",
     "TokenFileUnreadable",
     "TokensEqual",

@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sized
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
+from typing import cast
 
 import anyio
 
+from lanebus.bus.error_text import logged
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.credentials import Credentials, Identified
+from lanebus.handlers.access.errors import HookAnswerInvalid
 from lanebus.handlers.access.principal import ALL, Principal
 from lanebus.handlers.access.rate_limit import RateLimit
 from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
@@ -19,17 +22,21 @@ from lanebus.handlers.monitoring.log_events import AccessAllowed, AccessEnded, A
 
 __all__ = ("Access", "Identify", "Refusal")
 
-_audit = logging.getLogger("lanebus.audit")
+_audit, _log = logging.getLogger("lanebus.audit"), logging.getLogger(__name__)
 
 Identify = Callable[[Mapping[str, str], str], Awaitable[Principal | None]]
 """A hook that names the principal of a request from its headers, with names in lower case, and the client's address.
-None means that the hook does not know it; then the tokens of the server are tried."""
+None means that the hook does not know it; then the tokens of the server are tried. Raising an error refuses the
+request."""
 
 _MISSING = "the token is missing: open the URL that the server printed, or send its token as a bearer token"
 _UNKNOWN = (
     "the token is unknown: it is wrong, revoked, replaced or expired, or the server was restarted. "
     "Open the URL that the server printed, or get a new token"
 )
+
+_HOOK_FAILED = "hook_failed"
+_UNDECIDED = Decision(False, "the server could not decide: see its log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +103,12 @@ class Access:
 
     async def _identified(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
         if self._identify is not None:
-            with anyio.move_on_after(self._bounds.decision_seconds):
-                named = await self._identify(headers, address)
-                if named is not None:
-                    found = Identified(named, lambda: not self._credentials.is_revoked(named))
-                    return found if found.is_valid() else Refusal(401, "token_unknown", _UNKNOWN)
+            named = await self._named(self._identify, headers, address)
+            if isinstance(named, Refusal):
+                return named
+            if named is not None:
+                found = Identified(named, lambda: not self._credentials.is_revoked(named))
+                return found if found.is_valid() else Refusal(401, "token_unknown", _UNKNOWN)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -122,6 +130,18 @@ class Access:
             self._accepted.popitem(last=False)
         return known
 
+    async def _named(self, hook: Identify, headers: Mapping[str, str], address: str) -> Principal | Refusal | None:
+        try:
+            with anyio.move_on_after(self._bounds.decision_seconds):
+                found = cast("object", await hook(headers, address))
+                if found is None or isinstance(found, Principal):
+                    return found
+                raise HookAnswerInvalid("identify", "a Principal or None", found)
+            _log.error("the hook identify did not answer in %s s", self._bounds.decision_seconds)
+        except Exception as error:  # noqa: BLE001  # code of the user
+            _log.error("the hook identify failed", exc_info=logged(error))
+        return Refusal(401, _HOOK_FAILED, "the server could not identify you: see its log")
+
     @property
     def has_hook(self) -> bool:
         """Whether a hook decides, whose answer may change. The built-in rules give a principal the same one."""
@@ -137,9 +157,6 @@ class Access:
         Args:
             request: the question.
             address: of the client, for the log.
-
-        Raises:
-            Exception: any error of the hook. Nothing was allowed.
         """
         decision = await self.ask(request)
         self.record(request, decision, address)
@@ -151,18 +168,25 @@ class Access:
         principal, action = request.principal.name, request.action
         lane = "" if request.lane is None else request.lane.value
         if not decision.is_allowed:
-            refused = AccessRefused(
-                principal=principal, action=action, lane=lane, client=address, refusal=decision.reason
-            )
+            refusal = _HOOK_FAILED if decision is _UNDECIDED else decision.reason
+            refused = AccessRefused(principal=principal, action=action, lane=lane, client=address, refusal=refusal)
             write_event(_audit, refused, context)
             return
         made = AccessRead if action.startswith("read.") else AccessAllowed
         write_event(_audit, made(principal=principal, action=action, lane=lane, client=address), context)
 
     async def ask(self, request: AccessRequest) -> Decision:
-        """Decide one request without a log line. A hook that does not answer in time refuses it."""
-        with anyio.move_on_after(self._bounds.decision_seconds):
-            return await self._authorize(request)
+        """Decide one request without an audit line. A hook that fails, or does not answer in time, refuses it."""
+        try:
+            with anyio.move_on_after(self._bounds.decision_seconds):
+                found = cast("object", await self._authorize(request))
+                # The fields too: any text in place of False would allow the request.
+                if isinstance(found, Decision) and _is_whole(found):
+                    return found
+                raise HookAnswerInvalid("authorize", "a Decision(bool, str)", found)
+        except Exception as error:  # noqa: BLE001  # code of the user
+            _log.error("the hook authorize failed", exc_info=logged(error))
+            return _UNDECIDED
         return Decision(False, "no decision in time: try again")
 
     def log_refusal(self, error: str, address: str, principal: str = "") -> None:
@@ -180,6 +204,11 @@ class Access:
         """Log that an open stream ended because its principal lost the right to it."""
         context = LogContext(session=request.session or "", agent=request.agent or "")
         write_event(_audit, AccessEnded(principal=request.principal.name, action=request.action), context)
+
+
+def _is_whole(decision: Decision) -> bool:
+    is_allowed, reason = cast("object", decision.is_allowed), cast("object", decision.reason)
+    return isinstance(is_allowed, bool) and isinstance(reason, str)
 
 
 def _throttled(seconds: float) -> Refusal:

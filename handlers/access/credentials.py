@@ -1,5 +1,6 @@
 """The tokens that a server knows, and the principals that they name."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,12 +10,14 @@ from pathlib import Path
 from time import time
 
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.errors import InvalidToken, TokenFileUnreadable, TokensEqual
+from lanebus.handlers.access.errors import FileExposed, InvalidToken, TokenFileUnreadable, TokensEqual
 from lanebus.handlers.access.principal import READ, Principal
-from lanebus.handlers.access.signed_tokens import check_key, require_tokens, verify_token
+from lanebus.handlers.access.signed_tokens import check_key, is_strong, require_tokens, verify_token
 from lanebus.handlers.access.watched_file import WatchedFile
 
-__all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles")
+__all__ = ("PAGE", "READER", "Credentials", "Identified", "TokenFiles", "check_mode")
+
+_log = logging.getLogger(__name__)
 
 PAGE = Principal(name="page", actions=("*",))
 """the holder of the start token, who may do everything"""
@@ -72,6 +75,7 @@ class Credentials:
 
         Raises:
             TokenFileUnreadable: a file cannot be read, or holds no token or key.
+            FileExposed: every user may write a file.
             TokensMissing: the file of keys is given, and the extra `tokens` is not installed.
             WeakKey: a key is too short.
             TokensEqual: the start token is also the reader's.
@@ -85,19 +89,43 @@ class Credentials:
         if {*self._start.known()} & {*self._reader.known()}:
             raise TokensEqual
         self._keys = _watched(files.key, "key", bounds)
+        self._checked: tuple[str, ...] | None = None
+        self._usable: tuple[str, ...] = ()
         self._revoked = None if files.revoked is None else WatchedFile(files.revoked, bounds)
         if self._revoked is not None and self._revoked.lines() is None:
-            raise TokenFileUnreadable(self._revoked.path, "list of revoked tokens")
+            what = "list of revoked tokens"
+            raise TokenFileUnreadable(self._revoked.path, what, self._revoked.fault(what))
+        if self._revoked is not None:
+            check_mode(self._revoked)
+        self._secrets = tuple(each for each in (self._start.file, self._reader.file, self._keys) if each is not None)
         self._audience = files.audience
         if self._keys is not None:
             require_tokens()
             for key in self._keys.lines() or ():
                 check_key(key)
+            self._checked = self._keys.lines()
+            self._usable = self._checked or ()
 
     @property
     def start_token(self) -> str | None:
         """The first start token; None if there is none."""
         return next(iter(self._start.known()), None)
+
+    def log_weaknesses(self, least_characters: int = 16) -> None:
+        """Log a warning for each file of secrets that others may read, and for tokens that can be guessed.
+
+        Args:
+            least_characters: length of a token below which it is reported.
+        """
+        for file in self._secrets:
+            # No error: the files of container secrets can be read by everyone in the container.
+            if file.modes():
+                _log.warning("other users may read or write %s: run `chmod 600 %s`", file.path, file.path)
+        if any(len(token) < least_characters for token in (*self._start.known(), *self._reader.known())):
+            _log.warning(
+                "a token has fewer than %d characters and may be guessed: make one with `lanebus token key FILE`",
+                least_characters,
+            )
 
     def find(self, token: str) -> Identified | None:
         """Return the principal of a token; None if the token is unknown."""
@@ -118,13 +146,25 @@ class Credentials:
     def _signed(self, token: str) -> Identified | None:
         if self._keys is None or token.count(".") != 2:
             return None
-        keys = self._keys.lines() or ()
+        keys = self._usable_keys(self._keys)
         try:
             principal = verify_token(token, keys, audience=self._audience)
         except (InvalidToken, UnicodeEncodeError):
             return None
         found = Identified(principal, lambda: self._keys_hold(keys) and not self.is_revoked(principal))
         return found if found.is_valid() else None
+
+    def _usable_keys(self, file: WatchedFile) -> tuple[str, ...]:
+        """Return the keys that are long enough. A fault is logged once for each change of the file."""
+        lines = file.lines()
+        if lines is not self._checked:
+            self._checked = lines
+            self._usable = tuple(key for key in lines or () if is_strong(key))
+            if not lines:
+                _log.error("no signed token is accepted: %s", TokenFileUnreadable(file.path, "key", file.fault("key")))
+            elif weak := len(lines) - len(self._usable):
+                _log.error("%d keys in %s are too short and not used: run `lanebus token key FILE`", weak, file.path)
+        return self._usable
 
     def _keys_hold(self, keys: tuple[str, ...]) -> bool:
         """Return whether no key was removed since. A stream then connects again, and its token is verified anew."""
@@ -135,10 +175,10 @@ class _KnownTokens:
     """A token, and a file of more."""
 
     def __init__(self, token: str | None, file: WatchedFile | None) -> None:
-        self._token, self._file = token, file
+        self._token, self.file = token, file
 
     def known(self) -> tuple[str, ...]:
-        more = (self._file.lines() or ()) if self._file is not None else ()
+        more = (self.file.lines() or ()) if self.file is not None else ()
         return ((self._token,) if self._token is not None else ()) + more
 
     def has(self, token: str) -> bool:
@@ -155,5 +195,12 @@ def _watched(path: Path | None, what: str, bounds: AccessBounds) -> WatchedFile 
         return None
     file = WatchedFile(path, bounds)
     if not file.lines():
-        raise TokenFileUnreadable(path, what)
+        raise TokenFileUnreadable(path, what, file.fault(what))
+    check_mode(file)
     return file
+
+
+def check_mode(file: WatchedFile) -> None:
+    """Raise FileExposed if every user may write a file."""
+    if file.modes() & 0o002:
+        raise FileExposed(file.path)

@@ -4,7 +4,33 @@ from pathlib import Path
 
 from lanebus.bus.errors import MessageError, SetupError
 
-__all__ = ("HookNotFound", "InvalidToken", "TokenFileUnreadable", "TokensEqual", "TokensMissing", "WeakKey")
+__all__ = (
+    "FileExposed",
+    "HookAnswerInvalid",
+    "HookNotFound",
+    "InvalidToken",
+    "NotRevocations",
+    "TokenFileUnreadable",
+    "TokensEqual",
+    "TokensMissing",
+    "WeakKey",
+)
+
+
+class FileExposed(SetupError):
+    """Every user of the machine may write a file of tokens, keys or revocations, and so give themselves all rights."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"every user may write {path}", f"check its content, and run `chmod 600 {path}`")
+        self.path = path
+
+
+class HookAnswerInvalid(SetupError):
+    """The hook `identify` or `authorize` returned something else than it must. The request was refused."""
+
+    def __init__(self, hook: str, wanted: str, found: object) -> None:
+        super().__init__(f"{hook} returned an object of type {type(found).__name__}", f"return {wanted}")
+        self.hook = hook
 
 
 class HookNotFound(SetupError):
@@ -43,14 +69,26 @@ class WeakKey(SetupError):
 class TokenFileUnreadable(SetupError):
     """A file of tokens, keys or revocations cannot be read, is too large, or holds nothing."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path} holds no {what}, or cannot be read", "write one to the file, or name another file")
+    def __init__(self, path: Path, what: str, fault: str) -> None:
+        make = "token key FILE" if what in {"key", "token"} else "token revoke --revoked-file FILE"
+        super().__init__(f"{path} {fault}", f"name another file, or make one with `lanebus {make}`")
         self.path, self.what = path, what
+
+
+class NotRevocations(SetupError):
+    """A file to which revoked tokens should be added holds something else, such as a key. It was not changed."""
+
+    def __init__(self, path: Path, header: str) -> None:
+        super().__init__(
+            f"{path} is no list of revoked tokens, and was not changed",
+            f"name another file; if it is your list, add the line `{header}` to it",
+        )
+        self.path = path
 
 
 class InvalidToken(MessageError):
     """A signed token is not valid. Fields: `reason`."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the token is not valid: {reason}", "use a token that was signed with this key")
+    def __init__(self, reason: str, remedy: str = "use a token that was signed with this key") -> None:
+        super().__init__(f"the token is not valid: {reason}", remedy)
         self.reason = reason

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.errors import InvalidArgument, require_text
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.rights import check_actions, check_agents, check_lanes, check_number, check_sessions
 
 __all__ = ("ALL", "BOTH_LANES", "READ", "Principal", "matches")
 
@@ -24,6 +25,9 @@ class Principal:
     """A person or program that sends requests, with the rights that the built-in rules check.
 
     A pattern is a text, or a prefix and `*`: `support-*` matches every session whose id starts with `support-`.
+
+    Raises InvalidArgument if a field has another type, or a pattern that can match nothing: a text in place of a tuple,
+    a `*` that is not at the end, or a number that is not above 0.
     """
 
     name: str
@@ -46,8 +50,17 @@ class Principal:
     """maximum size of a request's body in bytes; None means that of the server, which is also the highest"""
 
     def __post_init__(self) -> None:
+        require_text("name", self.name)
         if not 0 < len(self.name) <= NAME_LIMIT or not self.name.isprintable():
             raise InvalidArgument("name", self.name, f"must be 1 to {NAME_LIMIT} printable characters")
+        require_text("token_id", self.token_id)
+        check_actions(self.actions)
+        check_sessions(self.sessions)
+        check_agents(self.agents)
+        check_lanes(self.lanes)
+        check_number("expires", self.expires)
+        check_number("requests_per_second", self.requests_per_second)
+        check_number("body_bytes", self.body_bytes, is_count=True)
 
 
 def matches(patterns: tuple[str, ...], text: str) -> bool:

@@ -16,8 +16,9 @@ from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.errors import InvalidToken, TokensMissing, WeakKey
 from lanebus.handlers.access.principal import ALL, Principal
+from lanebus.handlers.access.rights import check_known_actions
 
-__all__ = ("AUDIENCE", "check_key", "new_key", "require_tokens", "sign_token", "verify_token")
+__all__ = ("AUDIENCE", "check_key", "is_strong", "new_key", "require_tokens", "sign_token", "verify_token")
 
 AUDIENCE = "lanebus"
 """`aud` of tokens, unless a server has its own"""
@@ -49,6 +50,7 @@ def sign_token(
     *,
     seconds: float,
     audience: str = AUDIENCE,
+    most_seconds: float = 315_360_000.0,
     clock: Callable[[], float] = time,
 ) -> tuple[str, str]:
     """Sign a token that names a principal with its rights.
@@ -58,6 +60,7 @@ def sign_token(
         key: the secret that servers verify the token with; at least 32 bytes.
         seconds: time until the token expires; above 0.
         audience: name of the server or servers that accept the token.
+        most_seconds: largest accepted `seconds`; 10 years by default.
         clock: returns the Unix time in seconds.
 
     Returns:
@@ -66,13 +69,14 @@ def sign_token(
     Raises:
         TokensMissing: the extra `tokens` is not installed.
         WeakKey: the key is too short.
-        InvalidArgument: `seconds` is not above 0.
+        InvalidArgument: `seconds` is not above 0 or too large, or the principal has an action that no server knows.
     """
     require_tokens()
     import jwt  # noqa: PLC0415  # an extra, and slow to import
 
-    if not seconds > 0:
-        raise InvalidArgument("seconds", seconds, "must be above 0")
+    if not 0 < seconds <= most_seconds:  # also refuses NaN
+        raise InvalidArgument("seconds", seconds, f"must be above 0 and at most {most_seconds / 31_536_000:g} years")
+    check_known_actions(principal.actions)
     now, token_id = int(clock()), principal.token_id or secrets.token_hex(8)
     claims: Mapping[str, object] = {
         "aud": audience,
@@ -104,7 +108,7 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
     require_tokens()
     import jwt  # noqa: PLC0415  # an extra, and slow to import
 
-    reason = "no key is known"
+    refused = InvalidToken("no key is known", "pass the key that signed the token")
     for key in keys:
         try:
             found = cast(
@@ -127,11 +131,29 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
                 token_id=claims.jti,
                 expires=float(claims.exp),
             )
+        # PyJWT checks claims after the signature, so this key signed the token and no other key can accept it.
+        except jwt.ExpiredSignatureError:
+            raise InvalidToken("it has expired", "sign a new one with `lanebus token sign`") from None
+        except jwt.ImmatureSignatureError:
+            raise InvalidToken("it is not valid yet", "wait until then, or compare the clocks") from None
+        except jwt.InvalidAudienceError:
+            raise InvalidToken(
+                f"it is for another audience than {audience!r}",
+                "sign one for this server with `--audience`, or pass the audience of the token",
+            ) from None
+        except (
+            jwt.MissingRequiredClaimError,
+            jwt.exceptions.InvalidSubjectError,
+            ValidationError,
+            ValueError,
+            InvalidArgument,
+        ):
+            raise InvalidToken(
+                "a claim is missing or has another form", "sign a new one with `lanebus token sign`"
+            ) from None
         except jwt.PyJWTError as error:
-            reason = type(error).__name__
-        except (ValidationError, ValueError, InvalidArgument):
-            reason = "a claim is missing or has another form"
-    raise InvalidToken(reason)
+            refused = InvalidToken(type(error).__name__)
+    raise refused
 
 
 def require_tokens() -> None:
@@ -140,8 +162,13 @@ def require_tokens() -> None:
         raise TokensMissing
 
 
+def is_strong(key: str) -> bool:
+    """Return whether a key has at least 32 bytes."""
+    return len(key.encode()) >= _KEY_BYTES
+
+
 def check_key(key: str) -> bytes:
     """Return a key as bytes. Raises WeakKey if it has fewer than 32."""
-    if len(key.encode()) < _KEY_BYTES:
+    if not is_strong(key):
         raise WeakKey(len(key.encode()), _KEY_BYTES)
     return key.encode()

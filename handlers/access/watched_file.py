@@ -1,5 +1,6 @@
 """The lines of a small file, read again when the file changes."""
 
+import os
 from pathlib import Path
 from time import monotonic
 
@@ -32,6 +33,33 @@ class WatchedFile:
             self._read()
             self._next = monotonic() + self._bounds.refresh_seconds
         return self._lines
+
+    def fault(self, what: str) -> str:
+        """Return why the file has no lines: "does not exist".
+
+        Args:
+            what: name of what the file should hold.
+        """
+        try:
+            if self.path.stat().st_size > self._bounds.file_bytes:
+                return f"is larger than {self._bounds.file_bytes} bytes"
+            self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return "does not exist"
+        except UnicodeDecodeError:
+            return "cannot be read: it is no UTF-8 text"
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return f"holds no {what}"
+
+    def modes(self) -> int:
+        """Return the bits of the file's mode that allow the group and others something; 0 if it cannot be read."""
+        if os.name != "posix":
+            return 0  # modes say nothing there
+        try:
+            return self.path.stat().st_mode & 0o077
+        except OSError:
+            return 0
 
     def _read(self) -> None:
         try:

@@ -51,13 +51,16 @@ async def serve(
         AddressRefused: the operating system refused to listen on this address.
         ValueError: both tokens are the same, or the reader's token is empty.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
+        FileExposed: every user may write one of these files.
         TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
         WeakKey: a key is too short.
     """
     if not token and identify is None and (token_files is None or token_files.token is None):
         token = secrets.token_urlsafe(24)
     token = token or None
-    shown = Credentials(token, reader_token, token_files, bounds.access).start_token
+    credentials = Credentials(token, reader_token, token_files, bounds.access)
+    credentials.log_weaknesses()
+    shown = credentials.start_token
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()

@@ -8,9 +8,13 @@ from time import time
 
 import click
 
+from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.credentials import check_mode
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
+from lanebus.handlers.access.revocations import add_revocations
+from lanebus.handlers.access.rights import ACTIONS
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.access.watched_file import WatchedFile
 from lanebus.handlers.cli.options import BusCommand, BusGroup
@@ -20,6 +24,8 @@ from lanebus.handlers.cli.usage import WrongUsage
 __all__ = ("command",)
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
+
+_OPTIONS = {"actions": "--action", "sessions": "--session", "agents": "--agent", "seconds": "--hours"}
 
 
 @click.group("token", cls=BusGroup)
@@ -37,11 +43,12 @@ def command() -> None:
 @command.command("key", cls=BusCommand)
 @click.argument("file", type=_PATH)
 def key(file: Path) -> None:
-    """Write a new key to FILE, which only you may read. An existing file is not changed. To replace a key, put the new
-    one on the first line, and remove the old one when its tokens have expired.
+    """Write a new key or start token to FILE, which only you may read. An existing file is not changed. To replace a
+    key, put the new one on the first line, and remove the old one when its tokens have expired.
 
     \b
     Example: lanebus token key lanebus.key
+    Example: lanebus token key start.token
     """
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -51,7 +58,9 @@ def key(file: Path) -> None:
         raise WrongUsage(f"{file}: {error.strerror}", "name another file") from None
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(f"{new_key()}\n")
-    tell(f"wrote {file}: start the server with --key-file {file}")
+    tell(
+        f"wrote {file}: start the server with --key-file {file}, or with --token-file {file} to use it as a start token"
+    )
 
 
 @command.command("sign", cls=BusCommand)
@@ -73,7 +82,7 @@ def key(file: Path) -> None:
     "actions",
     multiple=True,
     metavar="ACTION",
-    help="Allowed action: read, send, command, command.abort, hand_over, … or *; default: read.",
+    help=f"Allowed action, with those below it: one of {', '.join(ACTIONS)}; default: read.",
 )
 @click.option(
     "--hours", type=click.FloatRange(0, min_open=True), default=24.0, show_default=True, help="Time until it expires."
@@ -97,18 +106,27 @@ def sign(
     \b
     Example: lanebus token sign --key-file lanebus.key --name wall --lane extension --hours 720
     """
-    lines = WatchedFile(key_file).lines()
+    file = WatchedFile(key_file)
+    lines = file.lines()
     if not lines:
-        raise TokenFileUnreadable(key_file, "key")
-    principal = Principal(
-        name=name,
-        actions=actions or READ,
-        sessions=sessions or ALL,
-        agents=agents or ALL,
-        lanes=frozenset(map(Lane, lanes)) or BOTH_LANES,
-    )
+        raise TokenFileUnreadable(key_file, "key", file.fault("key"))
+    check_mode(file)
+    if file.modes():
+        tell(f"other users may read or write {key_file}: run `chmod 600 {key_file}`")
+    try:
+        principal = Principal(
+            name=name,
+            actions=actions or READ,
+            sessions=sessions or ALL,
+            agents=agents or ALL,
+            lanes=frozenset(map(Lane, lanes)) or BOTH_LANES,
+        )
+        token, token_id = sign_token(principal, lines[0], seconds=hours * 3600, audience=audience)
+    except InvalidArgument as error:
+        option = _OPTIONS.get(error.name, f"--{error.name}")
+        given = hours if option == "--hours" else error.given
+        raise WrongUsage(f"{option} is {given}", error.advice) from None
     expires = int(time() + hours * 3600)
-    token, token_id = sign_token(principal, lines[0], seconds=hours * 3600, audience=audience)
     if is_json:
         click.echo(json.dumps({"token": token, "id": token_id, "expires": expires}))
         return
@@ -119,13 +137,15 @@ def sign(
 
 @command.command("revoke", cls=BusCommand)
 @click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Revoke every token of this name.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Revoke all tokens of this name, also later ones.")
 @click.option(
     "--revoked-file", type=_PATH, required=True, metavar="FILE", help="The file that the server has; it is created."
 )
 def revoke(*, ids: tuple[str, ...], names: tuple[str, ...], revoked_file: Path) -> None:
     """Revoke tokens by their ids or names. Running servers refuse them within a second, and end their open streams. No
     ID and no name only creates the file.
+
+    A name is refused until you delete its line from the file: also with tokens that you sign later.
 
     \b
     Example: lanebus token revoke 0f3a9c1e2b7d4a60 --revoked-file revoked.txt
@@ -134,11 +154,12 @@ def revoke(*, ids: tuple[str, ...], names: tuple[str, ...], revoked_file: Path) 
     lines = [*ids, *(f"name:{name}" for name in names)]
     if any(not line.strip() or not line.isprintable() or line.startswith("#") for line in lines):
         raise WrongUsage("an id or a name is empty, begins with #, or is not printable", "give it as it was signed")
+    if any(each.count(".") == 2 for each in ids):
+        raise WrongUsage("an argument is a token, not its id", "give the id that `lanebus token sign` printed")
     try:
-        # One write at the end of the file, so that two commands at a time keep both lines.
-        handle = os.open(revoked_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        add_revocations(revoked_file, lines)
     except OSError as error:
         raise WrongUsage(f"{revoked_file}: {error.strerror}", "name another file") from None
-    with os.fdopen(handle, "ab", buffering=0) as stream:
-        stream.write("".join(f"{line}\n" for line in lines).encode())
     tell(f"{len(lines)} revoked")
+    for name in names:
+        tell(f"tokens that you sign for {name} later are refused too, until you delete name:{name} from {revoked_file}")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from math import inf, nan
 from time import time
 
 import jwt
@@ -72,10 +73,39 @@ def test_a_token_that_is_forged_expired_or_incomplete_is_refused(token: str) -> 
         verify_token(token, [KEY])
 
 
+@pytest.mark.parametrize(
+    ("token", "reason", "remedy"),
+    [
+        (signed(exp=int(time()) - 1), "it has expired", "sign a new one"),
+        (signed(aud="other"), "another audience than 'lanebus'", "--audience"),
+        (signed(aud=None), "a claim is missing", "sign a new one"),
+        (signed(lanes=None), "a claim is missing", "sign a new one"),
+        (signed(nbf=int(time()) + 3600), "not valid yet", "clocks"),
+        (signed(key=new_key()), "InvalidSignatureError", "signed with this key"),
+        ("a.b.c", "DecodeError", "signed with this key"),
+    ],
+)
+def test_each_fault_of_a_token_has_its_remedy(token: str, reason: str, remedy: str) -> None:
+    for keys in ([KEY, new_key()], [new_key(), KEY]):
+        with pytest.raises(InvalidToken) as refused:
+            verify_token(token, keys)
+        assert reason in refused.value.fault
+        assert remedy in (refused.value.remedy or "")
+
+
 def test_a_key_that_can_be_guessed_is_refused() -> None:
     with pytest.raises(WeakKey, match="lanebus token key"):
         sign_token(ALICE, "secret", seconds=60)
     with pytest.raises(WeakKey):
         verify_token(signed(), ["secret"])
-    with pytest.raises(InvalidArgument):
-        sign_token(ALICE, KEY, seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, nan, inf, 1e300])
+def test_a_token_that_never_or_always_expires_is_not_signed(seconds: float) -> None:
+    with pytest.raises(InvalidArgument, match="at most 10 years"):
+        sign_token(ALICE, KEY, seconds=seconds)
+
+
+def test_a_token_for_an_unknown_action_is_not_signed() -> None:
+    with pytest.raises(InvalidArgument, match="did you mean 'send'"):
+        sign_token(Principal(name="ann", actions=("sends",)), KEY, seconds=60)

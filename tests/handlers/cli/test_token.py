@@ -1,15 +1,19 @@
 """`lanebus token` and the options of `lanebus serve` that use its files."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.signed_tokens import verify_token
+from lanebus.handlers.access.rights import ACTIONS
+from lanebus.handlers.access.signed_tokens import new_key, verify_token
 from tests.support.cli.command_line import CommandLine
+from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -52,9 +56,29 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sign", "--key-file", "{folder}/none", "--name", "a"), "holds no key"),
+        (("sign", "--key-file", "{folder}/none", "--name", "a"), "none does not exist"),
+        (("sign", "--key-file", "{folder}/none", "--name", "a"), "`lanebus token key FILE`"),
+        (("sign", "--key-file", "{folder}/empty", "--name", "a"), "empty holds no key"),
+        (("sign", "--key-file", "{folder}/image", "--name", "a"), "image cannot be read: it is no UTF-8 text"),
         (("sign", "--key-file", "{folder}/weak", "--name", "a"), "lanebus token key"),
         (("sign", "--key-file", "{folder}/weak", "--name", ""), "name"),
+        *(
+            (("sign", "--key-file", "{folder}/good", "--name", "a", option, value), said)
+            for option, value, said in (
+                ("--action", "fly", "--action is 'fly'"),
+                ("--action", "fly", "the actions are *, read,"),
+                ("--action", "reads", "did you mean 'read'?"),
+                ("--action", "command.fly", "--action is 'command.fly'"),
+                ("--action", "command.aprove", "did you mean 'command.approve'?"),
+                ("--action", "command.*", "'command', which includes all below it"),
+                ("--session", "*foo", "--session is '*foo'"),
+                ("--session", "te*am-*", "only at the end"),
+                ("--session", "team/1", "it can match nothing"),
+                ("--agent", "a b", "--agent is 'a b'"),
+                *(("--hours", hours, "--hours is") for hours in ("nan", "inf", "1e300", "87601")),
+                *(("--hours", hours, "--hours") for hours in ("0", "-1")),
+            )
+        ),
         (("revoke", "--revoked-file", "{folder}", "x"), "{folder}"),
         (("revoke", "--revoked-file", "{folder}/r", "# x"), "begins with #"),
         (("revoke", "--revoked-file", "{folder}/r", "a\nb"), "not printable"),
@@ -62,10 +86,23 @@ def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
 )
 def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     (tmp_path / "weak").write_text("secret")
+    (tmp_path / "good").write_text(new_key())
+    (tmp_path / "empty").write_text("# none yet\n")
+    (tmp_path / "image").write_bytes(b"\xff\x00")
     answer = lanebus("token", *(word.format(folder=tmp_path) for word in words))
     assert answer.code in {2, 6}
     assert said.format(folder=tmp_path) in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_every_action_that_a_route_asks_for_can_be_signed_and_is_listed(lanebus: CommandLine) -> None:
+    asked = set(re.findall(r'"(read\.\w+|send|hand_over)"', (ROOT / "handlers/ui/routes.py").read_text()))
+    assert {each for each in ACTIONS if not each.startswith("command")} == {*asked, "*", "read"}
+    assert {each.removeprefix("command.") for each in ACTIONS if each.startswith("command.")} == {*CONTROLS}
+    page = (ROOT / "docs/how-to/access.md").read_text()
+    assert [each for each in ACTIONS if f"`{each}`" not in page] == []
+    shown = "".join(lanebus("token", "sign", "--help").out.split())
+    assert [each for each in ACTIONS if each not in shown] == []
 
 
 def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: CommandLine, tmp_path: Path) -> None:
@@ -93,7 +130,7 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--token-file", "{folder}/none"), "none holds no token"),
+        (("--token-file", "{folder}/none"), "none does not exist"),
         (("--key-file", "{folder}/weak"), "lanebus token key"),
         (("--token-file", "{folder}/weak", "--reader-token-file", "{folder}/weak"), "both tokens are the same"),
         (("--authorize", "json:dumps"), "it is no async function"),
@@ -108,3 +145,60 @@ def test_serve_refuses_files_and_hooks_that_cannot_work(
     assert answer.code == 2
     assert said in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_file_that_is_no_list_of_revoked_tokens_is_not_changed(lanebus: CommandLine, tmp_path: Path) -> None:
+    key = key_of(lanebus, tmp_path)
+    start, image = tmp_path / "start", tmp_path / "image"
+    start.write_text("of-the-file\n")
+    image.write_bytes(b"\xff\x00")
+    for file in (key, start, image):
+        before = file.read_bytes()
+        refused = lanebus("token", "revoke", "--name", "alice", "--revoked-file", str(file))
+        assert (refused.code, file.read_bytes()) == (2, before)
+        assert f"{file} is no list of revoked tokens, and was not changed" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_a_list_of_revoked_tokens_keeps_its_lines_and_takes_more(lanebus: CommandLine, tmp_path: Path) -> None:
+    header = "# lanebus: revoked tokens"
+    files = {"none": None, "empty": "", "cut": "0f3a9c1e2b7d4a60\nname:bob", "own": f"of-ann\n{header}\n"}
+    for name, content in files.items():
+        file = tmp_path / name
+        if content is not None:
+            file.write_text(content)
+        for token_id in ("of-eve", "of-tom"):
+            assert lanebus("token", "revoke", token_id, "--revoked-file", str(file)).code == 0
+        kept = (content or "").splitlines()
+        assert file.read_text().splitlines() == [*kept, *({header} - {*kept}), "of-eve", "of-tom"]
+
+
+def test_a_revoked_name_says_that_later_tokens_are_refused_and_how_to_undo_it(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "revoked"
+    said = lanebus("token", "revoke", "--name", "alice", "--revoked-file", str(file)).err
+    assert "later" in said
+    assert f"delete name:alice from {file}" in said
+    assert "sign later" in " ".join(lanebus("token", "revoke", "--help").out.split())
+    token = lanebus("token", "revoke", "eyJh.eyJz.c2ln", "--revoked-file", str(file))
+    assert (token.code, "a token, not its id" in token.err) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--token-file", "--reader-token-file", "--key-file", "--revoked-file"])
+def test_a_file_that_every_user_may_write_is_refused(lanebus: CommandLine, tmp_path: Path, option: str) -> None:
+    file = key_of(lanebus, tmp_path)
+    file.chmod(0o602)
+    answer = lanebus("serve", "--port", "0", option, str(file))
+    assert (answer.code, f"every user may write {file}" in answer.err, "chmod 600" in answer.err) == (2, True, True)
+    if option == "--key-file":
+        assert "chmod 600" in lanebus("token", "sign", "--key-file", str(file), "--name", "a").err
+
+
+def test_a_key_that_others_may_read_signs_with_a_warning(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = key_of(lanebus, tmp_path)
+    sign = ("token", "sign", "--key-file", str(file), "--name", "a")
+    assert "chmod" not in lanebus(*sign).err
+    file.chmod(0o644)
+    answer = lanebus(*sign)
+    assert (answer.code, f"chmod 600 {file}" in answer.err) == (0, True)

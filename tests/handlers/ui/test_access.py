@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import anyio
 import httpx2
@@ -10,9 +11,9 @@ import pytest
 
 from lanebus import ExtensionMessage, UserMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.access import Access
+from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.credentials import Credentials, TokenFiles
+from lanebus.handlers.access.credentials import Credentials, Identified, TokenFiles
 from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
@@ -107,6 +108,27 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(
         assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
 
 
+@pytest.mark.parametrize("content", ["short", "", None])
+async def test_a_key_file_that_is_damaged_while_the_server_runs_refuses_with_one_log_line(
+    keys: Keys, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = AccessBounds(refresh_seconds=0.000_001)
+    access = Access(Credentials("start-token", files=keys.files, bounds=bounds), bounds=bounds)
+    headers = {"authorization": f"Bearer {keys.token()}"}
+    assert isinstance(await access.identify(headers, ""), Identified)
+    if content is None:
+        keys.key.unlink()
+    else:
+        keys.key.write_text(content)
+    found = [await access.identify(headers, "") for _ in range(3)]
+    assert [each.status for each in found if isinstance(each, Refusal)] == [401] * 3
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(logged) == 1
+    assert str(keys.key) in logged[0]
+    keys.key.write_text(f"short\n{keys.secret}\n")  # the other keys are used
+    assert isinstance(await access.identify(headers, ""), Identified)
+
+
 async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
     async with (
         temporary_bus() as bus,
@@ -149,13 +171,33 @@ async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> No
         assert (await bus.session("s1").head()).position == 1
 
 
-@pytest.mark.parametrize("fault", ["raises", "hangs"])
-async def test_a_hook_that_fails_refuses(fault: str) -> None:
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [vars(record) for record in caplog.records]
+    return [str(each["refusal"]) for each in found if each.get("event") == "access.refused"]
+
+
+PASSWORD = "hunter2-hunter2"
+FAULTS = ["raises", "hangs", "text", "no fields"]
+
+
+async def failing(fault: str) -> object:
+    match fault:
+        case "raises":
+            raise RuntimeError(f"database is gone: password={PASSWORD}")
+        case "hangs":
+            await anyio.sleep_forever()
+        case "text":
+            pass
+        case _:
+            return Decision(cast("bool", "no"))
+    return "yes"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_authorize_that_fails_refuses_with_one_line(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     async def authorize(request: AccessRequest) -> Decision:
         del request
-        if fault == "hangs":
-            await anyio.sleep_forever()
-        raise RuntimeError("database is gone")
+        return cast("Decision", await failing(fault))
 
     bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
     async with (
@@ -164,8 +206,49 @@ async def test_a_hook_that_fails_refuses(fault: str) -> None:
         client(served) as page,
     ):
         reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
-        assert reply.status_code == (500 if fault == "raises" else 403)
+        assert (reply.status_code, reply.json()["error"]) == (403, "access_refused")
         assert (await bus.session("s1").head()).position == 0
+    assert refusals(caplog) == ["no decision in time: try again" if fault == "hangs" else "hook_failed"]
+    assert ("the hook authorize failed" in caplog.text) == (fault != "hangs")
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del headers, address
+        return cast("Principal", await failing(fault))
+
+    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, identify=identify, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.get("/api/access")
+        assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
+    assert refusals(caplog) == ["hook_failed"]
+    assert "the hook identify" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+async def test_a_hook_that_begins_to_fail_ends_open_streams() -> None:
+    is_broken = False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        if is_broken:
+            raise RuntimeError("database is gone")
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+        opened = anyio.Event()
+        with anyio.fail_after(120):
+            async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
+                tasks.start_soon(until_bye, stream, opened)
+                await opened.wait()
+                is_broken = True
 
 
 async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
@@ -264,6 +347,20 @@ async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCapt
     ]
     assert "secret" not in caplog.text
     assert "guess-1" not in caplog.text
+
+
+def test_readable_files_and_short_tokens_are_logged_without_their_text(
+    keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.key.chmod(0o600)
+    Credentials("x" * 16, files=keys.files).log_weaknesses()
+    assert caplog.records == []
+    keys.key.chmod(0o640)
+    Credentials("hunter2", files=keys.files).log_weaknesses()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert f"chmod 600 {keys.key}" in caplog.text
+    assert "fewer than 16 characters" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 async def test_remembered_tokens_and_counted_addresses_are_bounded() -> None:
