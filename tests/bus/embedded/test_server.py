@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -121,6 +122,12 @@ async def opener(data_dir: Path) -> AsyncGenerator[Opener]:
             if process.returncode is None:
                 process.kill()
             await process.aclose()
+
+
+def accepts(data_dir: Path) -> bool:
+    """Return whether the server accepts connections. Its socket exists a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(data_dir / "sock")) == 0
 
 
 async def count_up(data_dir: Path, times: int) -> None:
@@ -610,7 +617,7 @@ async def test_a_server_in_use_is_not_stopped(data_dir: Path) -> None:
 
 async def test_stopping_an_unused_server_keeps_all_writes(data_dir: Path) -> None:
     with spare_server(data_dir) as orphan:
-        await eventually((data_dir / "sock").exists)
+        await eventually(lambda: accepts(data_dir))
         await count_up(data_dir, 10)
         assert await stop_server(data_dir)
         assert orphan.wait() == 0
@@ -621,7 +628,7 @@ async def test_stopping_an_unused_server_keeps_all_writes(data_dir: Path) -> Non
 
 async def test_a_server_that_does_not_answer_has_the_state_silent_and_is_ended(data_dir: Path) -> None:
     with spare_server(data_dir) as orphan:
-        await eventually((data_dir / "sock").exists)
+        await eventually(lambda: accepts(data_dir))
         os.kill(orphan.pid, signal.SIGSTOP)
         status = await server_status(data_dir)
         assert (status.state, status.pid) == ("silent", orphan.pid)

@@ -134,7 +134,7 @@ async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_esca
         assert [one for one in hidden if one in drawn] == []
         for code in ("202E", "2066", "200B", "FEFF", "00AD", "2028", "061C", "3164", "E0041", "FE0F"):
             assert f"⟨U+{code}⟩" in drawn
-        assert "the model does not" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
+        assert "not sent to the model" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
         await page.get_by_role("button", name="Approve").click()
         _, control = await next_control(session, 5)
         assert isinstance(control, Approve)
