@@ -1,7 +1,8 @@
 """Turn an exception into a text that may be stored and shown: without credentials, and bounded in length.
 
 Errors of HTTP clients, model providers and drivers quote URLs, headers and keys. Every module that records or logs the
-text of an error uses this module. The text of a message that a user publishes is not changed; see `lanebus.Redact`.
+text of an error uses this module. The text of a message that a user publishes is not changed: see
+`lanebus.messages.Redact`.
 
 The patterns take time proportional to the text: each begins at a place that ends the previous search, or is bounded.
 """
@@ -14,7 +15,7 @@ from lanebus.bus.errors import BusError
 __all__ = ("describe_error", "logged", "without_secrets")
 
 HIDDEN = "***"
-"""what stands in the place of a secret"""
+"""the text that replaces a secret"""
 
 _DELIMITERS = " \n\"',;&"
 _USER_OF_URL = re.compile(r"(?<=://)(?!\[USER:PASSWORD@\])[^\s/?#]*@")  # not in our own hints

@@ -29,7 +29,9 @@ open."""
 async def name_forbidden(
     server: Calling, scripts: Sequence[tuple[str, Sequence[Argument]]], replies: Sequence[Reply | Refused]
 ) -> list[Reply | Refused]:
-    """Return the replies, with the command's name in each NOPERM that has none, if the server can tell it.
+    """Return the replies. Each NOPERM reply without a command gets the name of the command that is not allowed.
+
+    The name stays empty if the server cannot check the rights of a command.
 
     Args:
         server: the connection or pool that sent the scripts.

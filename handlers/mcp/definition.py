@@ -135,7 +135,7 @@ class Catalog:
         self._prefix, self.only, self._bounds = prefix, None if only is None else frozenset(only), bounds
         self._accepted: MutableMapping[str, str] = {} if accepted is None else accepted
         self._shown: dict[str, Definition] = {}
-        """the last accepted definition of each tool, or what stands in for it"""
+        """by tool, the last accepted definition, or a placeholder if only its hash is known"""
         self._known: dict[str, Definition] = {}
         self._present: tuple[str, ...] = ()
 

@@ -293,7 +293,7 @@ FIELD_MEANINGS = {
     "attempt": "number of the failed attempt, from 1",
     "attempts": "failed attempts in all",
     "client": "network address of the client",
-    "command": "the command that the server's user may not run; empty if the server does not tell it",
+    "command": "the command that the server's user may not run; empty if it is unknown",
     "concurrency": "most sessions at a time",
     "error": "type of the error, or the server's code such as `NOPERM`",
     "fault": "what may be lost, and what to do",

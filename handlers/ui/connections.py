@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,7 +47,7 @@ class HttpConnection(H11Protocol):
         self,
         config: uvicorn.Config,
         server_state: ServerState,
-        app_state: dict[str, Any],  # pyright: ignore[reportExplicitAny]  # as in uvicorn
+        app_state: dict[str, object],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         bounds: HttpBounds,
@@ -134,7 +134,7 @@ def protocol_of(bounds: HttpBounds) -> type[asyncio.Protocol]:
             self,
             config: uvicorn.Config,
             server_state: ServerState,
-            app_state: dict[str, Any],  # pyright: ignore[reportExplicitAny]  # as in uvicorn
+            app_state: dict[str, object],
             _loop: asyncio.AbstractEventLoop | None = None,
         ) -> None:
             super().__init__(config, server_state, app_state, _loop, bounds=bounds)

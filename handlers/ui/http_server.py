@@ -101,7 +101,7 @@ class _Server(uvicorn.Server):
     async def _sweep_to_the_end(self) -> None:
         while True:
             self._sweep(self._bounds.last_send_seconds)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(self._bounds.last_send_seconds / 10)
 
     async def wait_started(self) -> None:
         await self._ready.wait()

@@ -18,7 +18,7 @@ def command(ctx: click.Context) -> None:
     NAMESPACE-reader   reads and follows sessions, and cannot write
     NAMESPACE-bus      for workers, `lanebus serve` and every other use
 
-    Nobody can log in as a new user before you set a password. Run the command again after an upgrade; passwords stay.
+    A new user cannot log in before you set its password. Run the command again after an upgrade; it keeps passwords.
 
     A client that may write may write anything into the log. Finer rights exist over HTTP only: give such a client a
     token of `lanebus serve` instead of a user of the server.

@@ -261,10 +261,10 @@ async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only()
         temporary_bus() as bus,
         serving(bus, token=None, identify=identify) as served,
         client(served, None, **{"X-User": "bob"}) as bob,
-        client(served, None) as nobody,
+        client(served, None) as anonymous,
     ):
         assert (await bob.get("/api/access")).json()["name"] == "bob"
-        assert (await nobody.get("/api/access")).status_code == 401
+        assert (await anonymous.get("/api/access")).status_code == 401
         await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
         (entry,) = [each.message async for each in bus.session("s1").read()]
         assert isinstance(entry, UserMessage)

@@ -30,8 +30,8 @@ __all__ = ()
 SESSIONS = ("team-a", "team-b", "other")
 TEAM = ("team-a", "team-b")
 
-NOBODY, PAGE, READER, WATCHER, WRITER, REVOKED = "nobody", "page", "reader", "watcher", "writer", "revoked"
-EVERYBODY = (NOBODY, PAGE, READER, WATCHER, WRITER, REVOKED)
+ANONYMOUS, PAGE, READER, WATCHER, WRITER, REVOKED = "anonymous", "page", "reader", "watcher", "writer", "revoked"
+ALL = (ANONYMOUS, PAGE, READER, WATCHER, WRITER, REVOKED)
 KNOWN = (PAGE, READER, WATCHER, WRITER)
 
 SIGNED = {
@@ -143,7 +143,7 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, ht
                 headers={"Authorization": f"Bearer {tokens[name]}"} if name in tokens else {},
                 timeout=120,
             )
-            for name in EVERYBODY
+            for name in ALL
         }
         try:
             yield bus, served, clients
@@ -153,7 +153,7 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, ht
 
 
 def expected(who: str, session: str, allowed: Cells) -> str:
-    if who in {NOBODY, REVOKED}:
+    if who in {ANONYMOUS, REVOKED}:
         return "401"
     return "answered" if session in allowed.get(who, ()) else "403"
 
@@ -202,7 +202,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
 async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
     tmp_path: Path,
 ) -> None:
-    wrong, heard = list[str](), {name: bytearray() for name in EVERYBODY}
+    wrong, heard = list[str](), {name: bytearray() for name in ALL}
     listed = dict[str, tuple[set[object], object]]()
     async with opened(tmp_path) as (bus, _, clients):
         for who, client in clients.items():
@@ -234,7 +234,7 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if found(reply) != expected(who, session, allowed) or is_written != (found(reply) == "answered"):
                         wrong.append(f"{who} POST {path} {body} {session}: {reply.status_code}, written: {is_written}")
     assert wrong == []
-    for who in EVERYBODY:
+    for who in ALL:
         for session in SESSIONS:
             sees = (llm_canary(session).encode() in heard[who], extension_canary(session).encode() in heard[who])
             assert (who, session, *sees) == (
