@@ -18,5 +18,6 @@ pytest_plugins = (
     "tests.support.log.archived",
     "tests.support.cli.command_line",
     "tests.support.page.browsing",
+    "tests.support.node.running",
     "pytester",
 )

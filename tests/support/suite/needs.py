@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node.install import installed
 from tests.support.paths import SHARED
 
 __all__ = ("FIXTURES", "HOW", "find")
@@ -23,11 +24,18 @@ HOW = {
     "chromium": "Debian: apt-get install chromium",
     "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
+    "referees": "run python -m tests.support.node.install, with a network",
     "shared": "a folder next to the repository",
 }
 """need → how to install it"""
 
-FIXTURES = {"redis_server": "redis-server", "chromium": "chromium", "browser": "chromium", "seed_data": "shared"}
+FIXTURES = {
+    "redis_server": "redis-server",
+    "chromium": "chromium",
+    "browser": "chromium",
+    "seed_data": "shared",
+    "referees": "referees",
+}
 """fixture → the need that its use declares"""
 
 # need → ids of the tests skipped for it
@@ -38,6 +46,8 @@ def find(need: str) -> Path | None:
     """Return the path of the program or of the sample data; None if it is missing."""
     if need == "shared":
         return SHARED if SHARED.is_dir() else None
+    if need == "referees":
+        return installed()
     found = shutil.which(need)
     return Path(found) if found else None
 
