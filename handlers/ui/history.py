@@ -42,6 +42,7 @@ class History:
         render: Callable[[Envelope], bytes],
         *,
         lanes: Collection[Lane] = frozenset(Lane),
+        kinds: Collection[str] | None = None,
         seconds: float | None = None,
     ) -> AsyncGenerator[HistoryPiece]:
         """Yield the entries after a cursor, in pieces of about `UiBounds.read_bytes`. A piece has at least one entry,
@@ -54,6 +55,7 @@ class History:
             share: holds the bytes of a piece until the next one is requested.
             render: turns an entry into what is sent.
             lanes: the lanes to read.
+            kinds: the kinds of messages to read, as for `Session.read`; None means all.
             seconds: longest wait for the memory of a piece; None means unlimited.
 
         Raises:
@@ -68,7 +70,9 @@ class History:
         while after.position < until:
             await share.take(self._needed(head), seconds=seconds)
             async with self._reads:
-                piece = await self._read(session, after, min(after.position + count, until), render, lanes)
+                piece = await self._read(
+                    session, after, min(after.position + count, until), render, lanes=lanes, kinds=kinds
+                )
             if piece.cursor.position <= after.position:
                 return
             sizes = [len(each) for each in piece.rendered]
@@ -94,10 +98,17 @@ class History:
         return min(max(self._bounds.read_bytes // max(entry_bytes, 1), 1), most)
 
     async def _read(
-        self, session: Session, after: Cursor, until: int, render: Callable[[Envelope], bytes], lanes: Collection[Lane]
+        self,
+        session: Session,
+        after: Cursor,
+        until: int,
+        render: Callable[[Envelope], bytes],
+        *,
+        lanes: Collection[Lane],
+        kinds: Collection[str] | None,
     ) -> HistoryPiece:
         rendered, size = list[bytes](), 0
-        async with aclosing(session.pages(lanes=lanes, after=after, until=until)) as pages:
+        async with aclosing(session.pages(lanes=lanes, kinds=kinds, after=after, until=until)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:
                     # Rendered at once: decoded entries may take many times the memory of their text.

@@ -8,7 +8,7 @@ Source: the WHATWG specification, "server-sent events".
 
 import re
 
-__all__ = ("HEARTBEAT", "encode_frame", "encode_retry")
+__all__ = ("HEARTBEAT", "encode_frame", "encode_id", "encode_retry")
 
 HEARTBEAT = b": hb\n\n"
 """A comment in the format of server-sent events. Clients ignore it, and sending it detects a dead connection."""
@@ -31,6 +31,11 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
         lines.append(f"id: {clean}")
     lines.append(f"data: {_one_ascii_line(json_text)}")
     return ("\n".join(lines) + "\n\n").encode("ascii")
+
+
+def encode_id(id: str) -> bytes:
+    """Encode a frame that only sets the id that the client sends back. Clients report no event for it."""
+    return f"id: {_field(id)}\n\n".encode("ascii")
 
 
 def encode_retry(seconds: float) -> bytes:

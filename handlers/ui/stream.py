@@ -17,6 +17,7 @@ from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
+from lanebus.bus.wire.selection import Selection
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
@@ -24,7 +25,7 @@ from lanebus.handlers.ui.gate import StreamAccess
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.replies import envelope_json
-from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
+from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_id, encode_retry
 
 __all__ = ("EventStream", "session_frames")
 
@@ -36,9 +37,14 @@ async def session_frames(
     history: History,
     *,
     lanes: Collection[Lane] = ALL_LANES,
+    kinds: Collection[str] | None = None,
+    live: bool = True,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[bytes]:
-    """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
+    """Yield the frames of one subscriber: entries and live deltas after a cursor. The id of a frame is its cursor.
+
+    If `kinds` leaves entries out, a frame with nothing but an id moves the client's cursor past them now and then, so
+    that a client that resumes does not wait for all of them to be read again.
 
     entry        an envelope of a lane
     delta        a live delta: a piece of the message that a model is writing. With `isSnapshot`, it holds all text of
@@ -57,23 +63,35 @@ async def session_frames(
         after: the cursor after which to start.
         share: holds the memory of the frames that were read and not sent.
         history: reads the stored entries.
-        lanes: lanes to send. Live deltas belong to the LLM lane.
+        lanes: lanes to send.
+        kinds: kinds of messages to send, as for `Session.read`; None means all. Live deltas are of every kind.
+        live: whether to send live deltas. They belong to the LLM lane.
         bounds: sizes, and the pause of the client before it reconnects, which is part of the first frame.
     """
     yield encode_retry(bounds.retry_seconds)
+    selection, live = Selection.of(lanes, kinds), live and Lane.LLM in lanes
     while True:
         try:
-            stored = history.pieces(session, after, None, share, _entry_frame, lanes=lanes)
+            stored = history.pieces(session, after, None, share, _entry_frame, lanes=lanes, kinds=kinds)
             async with aclosing(stored) as pieces:
                 async for rendered, cursor in pieces:
+                    if kinds is not None and not rendered:
+                        yield encode_id(str(cursor))
                     rendered.reverse()
                     while rendered:
                         yield rendered.pop()  # nothing keeps a frame that was sent
                     after = cursor
             share.keep(0)
-            async with aclosing(session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes)) as items:
+            skipped = 0
+            # Without `kinds`: a subscription that leaves entries out does not say how far it has read.
+            async with aclosing(session.subscribe(lanes=lanes, after=after, live=live)) as items:
                 async for item in items:
                     after = item.cursor
+                    if isinstance(item, Envelope) and not item.delta and not selection.takes(item):
+                        skipped += 1
+                        if skipped % bounds.skipped_entries == 0:
+                            yield encode_id(str(after))
+                        continue
                     frame = _frame_of(item, session.id)
                     if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
                         del frame

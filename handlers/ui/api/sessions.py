@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
+from lanebus.handlers.ui.api.answers import AccessAnswer, SessionAnswer, SessionsAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
@@ -80,7 +81,7 @@ def _head_json(head: SessionHead, served: Container[str]) -> JsonValue:
 
 
 ENDPOINTS = (
-    ApiEndpoint(path="/api/access", handler=access),
-    ApiEndpoint(path="/api/sessions", handler=sessions),
-    ApiEndpoint(path="/api/sessions/{session}", handler=head),
+    ApiEndpoint(path="/api/access", handler=access, answer=AccessAnswer),
+    ApiEndpoint(path="/api/sessions", handler=sessions, answer=SessionsAnswer),
+    ApiEndpoint(path="/api/sessions/{session}", handler=head, answer=SessionAnswer),
 )

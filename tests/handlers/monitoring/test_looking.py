@@ -51,6 +51,7 @@ ROUTES = (
     "/static/styles/base.css",
     "/favicon.ico",
     "/api/access",
+    "/api/openapi.json",
     "/api/sessions",
     "/api/sessions/s",
     "/api/sessions/s/entries",

@@ -49,7 +49,8 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
-PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
+QUERIES = {CALL: "?id=c1", f"{PATH}/events": "?lanes=all"}
+PUBLIC = {"/api/openapi.json", "/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
@@ -100,7 +101,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session) + ("?id=c1" if path == CALL else "")
+    return path.format(session=session) + QUERIES.get(path, "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -163,7 +164,7 @@ def found(reply: httpx2.Response) -> str:
 async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", f"/api/sessions/{session}/events") as reply:
+    async with client.stream("GET", f"/api/sessions/{session}/events?lanes=all") as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False

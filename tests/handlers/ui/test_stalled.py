@@ -115,7 +115,7 @@ async def test_clients_that_do_not_read_cost_little_memory_and_are_disconnected(
     async with (
         attacked(seconds) as server,
         httpx2.AsyncClient(base_url=server.base, headers=BEARER, timeout=120) as client,
-        client.sse("/api/sessions/small/events") as source,
+        client.sse("/api/sessions/small/events?lanes=all") as source,
     ):
         assert (await client.get("/api/sessions/big/entries?until=2")).status_code == 200
         before, most, events = server.megabytes, 0.0, aiter(source)
@@ -200,7 +200,7 @@ async def test_connections_beyond_the_limit_are_refused_and_the_others_are_serve
         temporary_bus() as bus,
         serving(bus, bounds=UiBounds(http=HttpBounds(connections=2))) as served,
         client_of(served) as client,
-        client.sse("/api/sessions/s/events") as source,
+        client.sse("/api/sessions/s/events?lanes=all") as source,
         await anyio.connect_tcp("127.0.0.1", served.port),
     ):
         assert source.response.status_code == 200
