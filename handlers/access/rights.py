@@ -27,7 +27,7 @@ ACTIONS = (
         f"read.{what}"
         for what in (
             *("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage"),
-            *("timeline", "context", "request"),
+            *("timeline", "context", "request", "waiting"),
         )
     ),
     "send",
