@@ -1,6 +1,7 @@
 """Load the files of the page, and compute their security headers."""
 
 import base64
+import gzip
 import hashlib
 import re
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ class Asset(NamedTuple):
 
     content: bytes
     media_type: str
+    zipped: bytes
+    """the content as gzip, made once when the page is loaded"""
 
 
 class PageFiles(NamedTuple):
@@ -54,7 +57,9 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
             found += _walk(item, path + "/")
         else:
             suffix = path[path.rfind(".") :] if "." in item.name else ""
-            found.append((path, Asset(item.read_bytes(), _TYPES.get(suffix, "text/plain; charset=utf-8"))))
+            content = item.read_bytes()
+            media_type = _TYPES.get(suffix, "text/plain; charset=utf-8")
+            found.append((path, Asset(content, media_type, gzip.compress(content, mtime=0))))
     return found
 
 
