@@ -77,6 +77,19 @@ async def test_axe_would_find_a_button_without_a_name(browser: SharedBrowser, re
         assert [told.partition(":")[0] for told in await findings(page, axe)] == ["button-name"]
 
 
+async def test_the_page_names_its_modules_at_once_and_loads_each_once(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await page.goto(served.url)
+        await expect(page.locator(".sessions")).to_be_visible()
+        loaded = [url.partition("/static/app/")[2] for url in seen.requests if "/static/app/" in url]
+        named: list[str] = await page.locator("link[rel=modulepreload][href*='/app/']").evaluate_all(
+            "found => found.map((one) => one.getAttribute('href').split('/app/')[1])"
+        )
+        assert sorted(loaded) == sorted({"main.js", *named})
+        assert "session_page.js" in named
+        assert seen.errors == []
+
+
 async def test_the_page_transfers_at_most_150_kilobytes(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await page.goto(served.url)
