@@ -121,6 +121,14 @@ async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers(
     assert set(reply.headers) >= SECURITY
 
 
+async def test_files_of_the_page_are_zipped_for_clients_that_take_it() -> None:
+    async with opened() as client:
+        for accepted, coding in (("gzip, br", "gzip"), ("GZIP;q=0.5", "gzip"), ("gzip; q=0", None), ("br", None)):
+            reply = await client.get("/static/app/main.js", headers={"Accept-Encoding": accepted})
+            assert (reply.headers.get("content-encoding"), reply.headers["vary"]) == (coding, "Accept-Encoding")
+            assert "render(" in reply.text
+
+
 async def test_no_path_leads_outside_the_static_files() -> None:
     paths = ["../app.py", "%2e%2e/app.py", "..%2f..%2fapp.py", "app/../../app.py", "", "vendor", "/etc/passwd"]
     async with opened() as client:
