@@ -10,6 +10,9 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
 
 from bench.rounds import ROUNDS, Spread, spread
 from bench.sse_servers import TOKEN, allow_files
@@ -41,8 +44,7 @@ class Subscriber(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast("asyncio.WriteTransport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Count the frames that have ended."""
@@ -67,10 +69,14 @@ class Served:
     async def subscribe(self, count: int) -> None:
         """Open the streams, and measure what they cost."""
         before = self._resident()
-        lines = f"GET {PATHS[self.kind]} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        lines = (
+            f"GET {PATHS[self.kind]} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        )
         loop, ready = asyncio.get_running_loop(), b"event: caughtup" if self.kind == "lanebus" else b"HTTP/1.1 200 "
         for _ in range(count):
-            _, protocol = await loop.create_connection(lambda: Subscriber(lines.encode(), ready), "127.0.0.1", self.port)
+            _, protocol = await loop.create_connection(
+                lambda: Subscriber(lines.encode(), ready), "127.0.0.1", self.port
+            )
             self.subscribers.append(protocol)
         await _eventually(lambda: all(each.is_ready for each in self.subscribers))
         await asyncio.sleep(1)
@@ -158,11 +164,11 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
 
 async def _eventually(is_true: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not is_true():
+        while not is_true():  # noqa: ASYNC110  # an event for each frame would slow down the client
             await asyncio.sleep(0.02)
 
 
-def _data(number: int) -> dict[str, int | str]:
+def _data(number: int) -> JsonValue:
     return {"number": number, "text": "x" * 300}
 
 
@@ -173,8 +179,7 @@ async def _served(kind: str, data_dir: Path) -> AsyncGenerator[Served]:
         *(sys.executable, "-m", "bench.sse_servers", *arguments), stdout=asyncio.subprocess.PIPE
     )
     try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode()
+        url = (await cast("asyncio.StreamReader", process.stdout).readline()).decode()
         yield Served(kind, process.pid, int(url.partition("//")[2].partition("/")[0].rpartition(":")[2]))
     finally:
         with suppress(ProcessLookupError):

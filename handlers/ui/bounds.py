@@ -49,6 +49,8 @@ class UiBounds:
     """longest wait of a request for memory; it is then answered with 503. An event stream waits without limit"""
     small_bytes: int = 65_536
     """Responses and frames up to this size take no part of `memory_bytes`."""
+    shared_bytes: int = 262_144
+    """bytes of frames of new entries that are kept, so that a frame is encoded once for all subscribers"""
     piece_bytes: int = 32_768
     """bytes that are handed over at once. A client that accepts less than this in `send_seconds` is disconnected"""
     read_bytes: int = 1_048_576

@@ -30,6 +30,16 @@ class StreamAccess:
         self._access, self._known, self._asked = access, known, tuple(asked)
         self._is_open = True
 
+    @property
+    def key(self) -> str:
+        """Names the principal and its token."""
+        return f"{self._known.principal.name} {self._known.principal.token_id}"
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook decides, which `wait_ended` asks again and again."""
+        return self._access.has_hook
+
     def is_open(self) -> bool:
         """Return whether the next frame may be sent. The end of the right is logged once."""
         if self._is_open and not self._known.is_valid():

@@ -31,14 +31,16 @@ from lanebus.handlers.ui.budget import ByteBudget
 from lanebus.handlers.ui.call import call_view
 from lanebus.handlers.ui.entries import EntriesQuery, entries_json
 from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.frames import SharedFrames, session_frames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.media import stored_media
+from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer, PacedResponse, PacedWhole
 from lanebus.handlers.ui.page import Asset, PageFiles
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer
-from lanebus.handlers.ui.stream import EventStream, session_frames
+from lanebus.handlers.ui.stream import EventStream
 from lanebus.handlers.ui.tracing import TracedRoute
 from lanebus.handlers.ui.views import status_view, turns_view, usage_view
 
@@ -55,6 +57,7 @@ class Api:
         self._gate = Gate(access, bus)
         self._views = Views(bounds.views)
         self._budget, self._history = ByteBudget(bounds), History(bounds)
+        self._streams, self._shared = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self._folding = anyio.CapacityLimiter(1)
 
     def routes(self, tracing: Tracing) -> list[BaseRoute]:
@@ -190,8 +193,14 @@ class Api:
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
         lanes, allowed = await self._gate.allowed_lanes(request, "read.events", session.id)
         return EventStream(
-            lambda share: session_frames(session, after, share, self._history, lanes=lanes, bounds=self._bounds),
-            closing=self._closing,
+            lambda share, outlet: session_frames(
+                *(session, after, share, self._history),
+                outlet=outlet,
+                shared=self._shared,
+                lanes=lanes,
+                bounds=self._bounds,
+            ),
+            streams=self._streams,
             budget=self._budget,
             bounds=self._bounds,
             access=self._gate.stream(request, allowed),
