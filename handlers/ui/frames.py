@@ -16,7 +16,7 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
@@ -106,7 +106,7 @@ class _Direct:
 
     def __init__(self, session: str, outlet: Outlet, shared: SharedFrames, most: int) -> None:
         self._session, self._outlet, self._shared, self._most = session, outlet, shared, most
-        self.cursor: Cursor | None = None
+        self.cursor = START
         """cursor of the last item that was written"""
 
     def can_receive(self, item: Envelope | Notice) -> bool:
@@ -123,8 +123,8 @@ async def session_frames(
     share: Share,
     history: History,
     *,
-    outlet: Outlet,
-    shared: SharedFrames,
+    outlet: Outlet | None = None,
+    shared: SharedFrames | None = None,
     lanes: Collection[Lane] = ALL_LANES,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Frame]:
@@ -149,13 +149,15 @@ async def session_frames(
         after: the cursor after which to start.
         share: holds the memory of the frames that were read and not sent.
         history: reads the stored entries.
-        outlet: where new frames go, if they can be written at once.
-        shared: the frames that subscribers share.
+        outlet: where new frames go, if they can be written at once; None means that all are yielded.
+        shared: the frames that subscribers share; None shares none.
         lanes: lanes to send. Live deltas belong to the LLM lane.
         bounds: sizes.
     """
+    shared = shared or SharedFrames(0)
     while True:
-        direct = _Direct(session.id, outlet, shared, min(bounds.small_bytes, bounds.piece_bytes))
+        most = min(bounds.small_bytes, bounds.piece_bytes)
+        direct = None if outlet is None else _Direct(session.id, outlet, shared, most)
         try:
             stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes)
             async with aclosing(stored) as pieces:
@@ -168,7 +170,7 @@ async def session_frames(
             items = session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes, direct=direct)
             async with aclosing(items):
                 async for item in items:
-                    after, direct.cursor = item.cursor, None
+                    after = item.cursor
                     frame = shared.of(session.id, item)
                     if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
                         del frame
@@ -183,7 +185,7 @@ async def session_frames(
                     return
         except CursorTrimmed as gap:
             # A frame and not an HTTP status: on any status but 200, browsers do not reconnect.
-            seen = direct.cursor or after
+            seen = max(after, direct.cursor, key=_place) if direct is not None else after
             missing: JsonValue = {"session": session.id, "after": str(seen), "firstKept": gap.first_kept}
             after = await _cursor_at(session, max(gap.first_kept - 1, seen.position))
             yield _frame(session.id, "gap", missing, after)
@@ -194,6 +196,10 @@ async def session_frames(
         except BusError as error:
             yield _frame(session.id, "failed", {"session": session.id, "message": without_secrets(str(error))}, None)
             return
+
+
+def _place(cursor: Cursor) -> tuple[int, int]:
+    return cursor.position, cursor.delta
 
 
 def _envelope_frame(envelope: Envelope) -> Frame:
