@@ -83,6 +83,12 @@ class UiBounds:
     """maximum number of bytes of stored media in one response; larger media are refused"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
+    streamed_sessions: int = 50
+    """maximum number of sessions of one event stream"""
+    changes_seconds: float = 0.5
+    """pause between two readings of the change notices, while a client reads `/api/changes`"""
+    changes_kept: int = 20
+    """number of readings with changes that are kept for slow clients; a slower one is told to list again"""
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""

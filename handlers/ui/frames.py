@@ -54,6 +54,13 @@ class Frame:
         return self.lines + encode_end(None if self.cursor is None else str(self.cursor))
 
     @property
+    def named_lines(self) -> bytes:
+        """`lines`, whose data begins with the session's id. The frames of notices have the id anyway."""
+        if self.event not in {"entry", "delta"}:
+            return self.lines
+        return self.lines.replace(b"data: {", b'data: {"session":"%b",' % self.session.encode("ascii"), 1)
+
+    @property
     def chunk(self) -> bytes:
         """`whole` as an HTTP chunk, made once."""
         if not self._chunk:

@@ -31,6 +31,11 @@ class StreamAccess:
         self._is_open = True
 
     @property
+    def was_open(self) -> bool:
+        """Whether the right was open when it was last checked. Checking the token costs as much as sending a frame."""
+        return self._is_open
+
+    @property
     def key(self) -> str:
         """Names the principal and its token."""
         return f"{self._known.principal.name} {self._known.principal.token_id}"
@@ -120,6 +125,11 @@ class Gate:
             principal=identified(request.scope).principal, action=action, session=session, agent=agent
         )
         return (await self._access.ask(asked)).is_allowed
+
+    async def may_list(self, request: Request, session: str) -> bool:
+        """Return whether the principal may see a session in the list of sessions. The decision is not logged."""
+        asked = await self._asked(request, "read.sessions", session, None, (None,))
+        return all([(await self._access.ask(each)).is_allowed for each in asked])
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""

@@ -126,7 +126,7 @@ class _Stream:
             and not self.sender.is_within
             and not self.scope.cancel_called
             and self._connection.is_ready()
-            and self._access.is_open()
+            and self._access.was_open
         )
 
     def write(self, frame: Frame) -> None:

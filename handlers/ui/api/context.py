@@ -16,6 +16,7 @@ from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.changes import Changes
 from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
@@ -49,6 +50,7 @@ class ApiContext:
         self.views = Views(bounds.views)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
+        self.changes = Changes(bus, bounds)
         self._folding = anyio.CapacityLimiter(1)
 
     def session(self, request: Request) -> Session:
