@@ -5,7 +5,7 @@ from typing import NamedTuple
 from lanebus.handlers.projections.loops import find_loop, loop_turns
 from lanebus.handlers.projections.turns_state import Loop, TurnsState
 
-__all__ = ("RunPlace", "open_run", "run_of_message")
+__all__ = ("RunPlace", "open_run", "run_of_loop", "run_of_message")
 
 
 class RunPlace(NamedTuple):
@@ -29,6 +29,11 @@ def run_of_message(turns: TurnsState, position: int) -> RunPlace:
             return _place(turns, turn.loop_id, position)
     loop_id = _open_loop(turns)
     return RunPlace(position, None) if loop_id is None else _place(turns, loop_id, position)
+
+
+def run_of_loop(turns: TurnsState, loop_id: str) -> RunPlace | None:
+    """Return the run that a loop belongs to; None if there is no such loop."""
+    return None if find_loop(turns, loop_id) is None else _place(turns, loop_id, 1)
 
 
 def open_run(turns: TurnsState) -> RunPlace | None:

@@ -1,4 +1,4 @@
-"""The id of a tool approval in the AI SDK: it names the turn, the request, the arguments that a person sees, and the call.
+"""The id of a tool approval in the AI SDK. It names the turn, the request, the shown arguments and the call.
 
 So the answer needs nothing but this id, and approves no other arguments.
 """

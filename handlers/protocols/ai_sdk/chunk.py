@@ -4,8 +4,8 @@ import json
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import StopReason, ToolResultMessage
 from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.message import StopReason, ToolResultMessage
 
 __all__ = ("DONE", "STREAM_HEADER", "Chunk", "encode_chunk", "error_chunk", "finish_reason", "tool_output")
 

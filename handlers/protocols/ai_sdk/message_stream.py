@@ -27,11 +27,20 @@ class MessageStream:
         """
         self._fold = RunFold(until, counted_after=place.first - 1)
         self._encoder = ChatEncoder(version, message_id=place.loop_id)
-        self._loop_id, self._shown = place.loop_id, shown
+        self._loop_id, self._shown, self._version = place.loop_id, shown, version
         self._is_reached = place.loop_id is None
         self._last: tuple[str, bytes] = ("", b"")
         self.is_done = False
         """whether all frames were returned"""
+
+    @property
+    def cut_frame(self) -> bytes | None:
+        """The last frame if the server ends the stream before it is complete; None to disconnect the client.
+
+        A client of version 6 or later that was disconnected builds the message anew when it resumes. Version 5 would
+        append to what it has, unless an error has ended the stream.
+        """
+        return encode_chunk(error_chunk("The connection ended. Resume the answer.")) if self._version == 5 else None
 
     def add(self, envelope: Envelope) -> bytes:
         """Return the frames of an entry or a live delta; b"" if there are none. The last entry may be repeated."""
