@@ -63,6 +63,7 @@ const doing = {
   regenerate: () => { running = chat.regenerate(); },
   resume: () => { running = chat.resumeStream(); },
   settle: async () => { await running; await until(idle, 'idle'); },
+  replied: ({ count }) => until(() => seen.replies.length >= count, `${count} responses`),
   shows: ({ text }) => until(() => JSON.stringify(chat.messages).includes(text), text),
   answer: async ({ approved, reason }) => {
     await until(() => waiting() && idle(), 'an approval request');
