@@ -65,14 +65,16 @@ class RunFold:
     text is wanted while a model writes it. The joined pieces of an answer do not depend on how it was shown live.
     """
 
-    def __init__(self, after: int = 0) -> None:
+    def __init__(self, after: int = 0, *, counted_after: int | None = None) -> None:
         """
         Args:
             after: position of the message or command that began the run. A rest before it does not end the run.
+            counted_after: position after which the usage of answers counts; None means `after`.
         """
         self.rested: RunRested | None = None
         """the first rest since the run began; None while the agent works"""
         self._after = after
+        self._counted_after = after if counted_after is None else counted_after
         self._work = WorkState()
         self._answers: dict[str, ShownAnswer] = {}
         self._step: TurnId | None = None
@@ -114,6 +116,10 @@ class RunFold:
         """
         self._after, self.rested = position, self.rest(position)
         return self.rested
+
+    def shown(self) -> list[RunEvent]:
+        """Return the events of the answers that are not settled, joined: they begin anew what was shown of them."""
+        return [event for answer in self._answers.values() for event in answer.shown()]
 
     def rest(self, position: int) -> RunRested | None:
         """Return why the agent rests as of this position; None if it works, or has work to do."""
@@ -164,7 +170,7 @@ class RunFold:
 
     def _on_answer(self, envelope: Envelope, message_id: str, message: AssistantMessage) -> list[RunEvent]:
         position = envelope.position
-        if position > self._after and message.usage is not None and not envelope.is_imported:
+        if position > self._counted_after and message.usage is not None and not envelope.is_imported:
             self._usage[position] = (message.provider, message.model, message.usage)
         shown = self._answers.pop(message_id, None) or ShownAnswer(message_id, message.turn_id)
         if not envelope.is_imported and is_cut(message):
@@ -180,7 +186,8 @@ class RunFold:
     def _on_result(self, message_id: str, message: ToolResultMessage, known: OpenCall | None) -> list[RunEvent]:
         events: list[RunEvent] = []
         if known is not None:
-            events.append(ResultAdded(known.id, message_id, message))
+            is_denied = message.is_error and self._work.was_denied(message.tool_call_id)
+            events.append(ResultAdded(known.id, message_id, message, is_denied))
         if (child := self._children.pop(message.tool_call_id, None)) is not None:
             events.append(ChildEnded(child, message))
         return events

@@ -152,6 +152,8 @@ class ResultAdded:
     call_id: str
     message_id: str
     message: ToolResultMessage
+    is_denied: bool = False
+    """whether a person denied the call"""
 
 
 @dataclass(frozen=True, slots=True)

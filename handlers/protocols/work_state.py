@@ -61,6 +61,8 @@ class WorkState:
         self._commands: dict[int, Control | None] = {}
         """position → command that is not answered; None if it cannot be read"""
         self._waiting: dict[str, ToolWaiting] = {}
+        self._denied = set[str]()
+        """calls of the newest answer that a person denied"""
         self._loop: str | None = None
         """the open loop"""
         self._stopped: StopReason | None = None
@@ -93,6 +95,7 @@ class WorkState:
                     if call in calls
                 }
                 self._waiting.clear()
+                self._denied.clear()
                 if self._loop is None and not calls and not is_cut(message):
                     self._stopped = message.stop_reason  # an agent that is a function, or the record of its failure
             case ToolResultMessage(tool_call_id=call):
@@ -133,8 +136,11 @@ class WorkState:
         if not is_applied or command is None:
             return
         match command:
-            case Approve(tool_call_id=call) | Deny(tool_call_id=call):
+            case Approve(tool_call_id=call):
                 self._waiting.pop(call, None)
+            case Deny(tool_call_id=call):
+                self._waiting.pop(call, None)
+                self._denied.add(call)
             case _ if command.KIND == "control.pause":
                 self._halted = "paused"
             case _ if command.KIND == "control.handoff":
@@ -145,6 +151,10 @@ class WorkState:
                 self.calls.clear()
             case _:
                 pass
+
+    def was_denied(self, call: str) -> bool:
+        """Return whether a person denied a call, by the provider's id."""
+        return call in self._denied
 
     def rest(self, position: int) -> RunRested | None:
         """Return why the agent rests as of this position; None if it works, or has work to do."""

@@ -26,7 +26,7 @@ from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.replies import envelope_json
 from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
-__all__ = ("EventStream", "session_frames")
+__all__ = ("BYE", "EventStream", "session_frames")
 
 
 async def session_frames(
@@ -127,8 +127,11 @@ async def _cursor_at(session: Session, position: int) -> Cursor:
         return Cursor(position)
 
 
+BYE = encode_frame("bye", "{}")
+
+
 class EventStream(Response):
-    """Sends server-sent events until the frames end or the server closes, and then a `bye` frame."""
+    """Sends server-sent events until the frames end or the server closes, and then a last frame."""
 
     media_type = "text/event-stream"
     charset = "utf-8"
@@ -141,6 +144,8 @@ class EventStream(Response):
         budget: ByteBudget,
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
         access: StreamAccess | None = None,
+        last_frame: bytes | None = BYE,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
@@ -149,11 +154,14 @@ class EventStream(Response):
             budget: the memory of the server.
             bounds: heartbeat and time limits.
             access: the client's right to the stream, which ends with it; None means that the right does not end.
+            last_frame: sent at the end. None disconnects the client instead, for protocols without such a frame.
+            is_complete: returns whether the frames that were sent are the whole stream. It then ends without
+                `last_frame`.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._closing, self._budget, self._bounds = frames, closing, budget, bounds
-        self._access = access
+        self._access, self._last_frame, self._is_complete = access, last_frame, is_complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended."""
@@ -187,9 +195,11 @@ class EventStream(Response):
 
     async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
         """Send the last frame. If the client does not accept it soon, disconnect the client."""
-        if not sender.is_within:  # in the middle of a frame, the last frame would become a part of it
+        frame = b"" if self._is_complete() else self._last_frame
+        # In the middle of a frame, the last frame would become a part of it.
+        if frame is not None and not sender.is_within:
             with anyio.move_on_after(self._bounds.last_frame_seconds):
-                await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
+                await send({"type": "http.response.body", "body": frame, "more_body": False})
                 return
         share.abort()
         await anyio.sleep_forever()  # the disconnection cancels the response

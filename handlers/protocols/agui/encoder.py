@@ -185,7 +185,7 @@ class AguiEncoder:
         if message_id not in self._texts:
             return []
         del self._texts[message_id]
-        return [{"type": "TEXT_MESSAGE_END", "messageId": message_id}]
+        return [_end("TEXT_MESSAGE_END", message_id)]
 
     def _open_thought(self, thought: str) -> list[AguiEvent]:
         if thought in self._thoughts:
@@ -197,7 +197,7 @@ class AguiEncoder:
         if thought not in self._thoughts:
             return []
         del self._thoughts[thought]
-        return [{"type": type, "messageId": thought} for type in ("REASONING_MESSAGE_END", "REASONING_END")]
+        return [_end("REASONING_MESSAGE_END", thought), _end("REASONING_END", thought)]
 
     def _close_call(self, call: str) -> list[AguiEvent]:
         """Return the end of a call. The arguments of a call that was cut are completed: they have to be JSON."""
@@ -227,7 +227,8 @@ class AguiEncoder:
         events = [end for each in [*self._thoughts] for end in self._close_thought(each)]
         events += [end for call in [*self._calls] for end in self._close_call(call)]
         events += [end for message_id in [*self._texts] for end in self._close_text(message_id)]
-        events += [{"type": "SUBAGENT_FINISHED", "subagentRunId": child} for child in self._children]
+        for child in self._children:
+            events.append({"type": "SUBAGENT_FINISHED", "subagentRunId": child})
         self._children.clear()
         return [*events, *self._end_step()]
 
@@ -237,12 +238,16 @@ class AguiEncoder:
             self.needs_snapshot = True  # no event but a snapshot has parts other than text
             return []
         start: AguiEvent = {"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "user"}
-        end: AguiEvent = {"type": "TEXT_MESSAGE_END", "messageId": event.message_id}
-        return [start, *([_content("TEXT_MESSAGE_CONTENT", event.message_id, content)] if content else []), end]
+        text = [_content("TEXT_MESSAGE_CONTENT", event.message_id, content)] if content else []
+        return [start, *text, _end("TEXT_MESSAGE_END", event.message_id)]
 
 
 def _content(type: str, message_id: str, text: str) -> AguiEvent:
     return {"type": type, "messageId": message_id, "delta": text}
+
+
+def _end(type: str, message_id: str) -> AguiEvent:
+    return {"type": type, "messageId": message_id}
 
 
 def _call_begun(call: CallBegun) -> AguiEvent:
@@ -258,5 +263,5 @@ def _thought_begun(thought: str) -> list[AguiEvent]:
 
 
 def _child_begun(child: ChildBegun) -> AguiEvent:
-    parent: AguiEvent = {} if child.call_id is None else {"parentToolCallId": child.call_id}
-    return {"type": "SUBAGENT_STARTED", "subagentRunId": child.child, "name": child.agent, **parent}
+    begun: AguiEvent = {"type": "SUBAGENT_STARTED", "subagentRunId": child.child, "name": child.agent}
+    return begun if child.call_id is None else {**begun, "parentToolCallId": child.call_id}

@@ -63,6 +63,11 @@ class AguiView:
         """The number of characters of all messages."""
         return self._size
 
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the messages, in their order."""
+        return [*self._messages]
+
     def add(self, event: RunEvent) -> None:
         """Fold an event."""
         match event:
