@@ -102,6 +102,25 @@ class RunFold:
                 events.append(self.rested)
         return events
 
+    def begin(self, position: int) -> RunRested | None:
+        """Begin the run here: the next rest at this position or later ends it.
+
+        Call it once all stored entries were read. A rest that was found in them is forgotten, because the agent may
+        have gone on since.
+
+        Args:
+            position: the last position that was read.
+
+        Returns:
+            The rest that the agent is in now; None if it works.
+        """
+        self._after, self.rested = position, self.rest(position)
+        return self.rested
+
+    def shown(self) -> list[RunEvent]:
+        """Return the events of the answers that are not settled, joined: they begin anew what was shown of them."""
+        return [event for answer in self._answers.values() for event in answer.shown()]
+
     def rest(self, position: int) -> RunRested | None:
         """Return why the agent rests as of this position; None if it works, or has work to do."""
         rested = self._work.rest(position)

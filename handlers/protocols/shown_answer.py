@@ -75,6 +75,22 @@ class ShownAnswer:
         """Whether an event of the answer was returned."""
         return self._is_begun
 
+    def shown(self) -> list[RunEvent]:
+        """Return the events so far again, joined."""
+        events: list[RunEvent] = [AnswerBegun(self.message_id, self.turn_id)] if self._is_begun else []
+        for block in self._blocks.values():
+            match block.kind:
+                case "text":
+                    events.append(TextAdded(self.message_id, block.text))
+                case "thinking":
+                    events.append(ThoughtAdded(self.message_id, block.id, block.text))
+                case _:
+                    events += [
+                        CallBegun(self.message_id, block.id, block.name),
+                        CallArgumentsAdded(block.id, block.text),
+                    ]
+        return events
+
     def add(self, delta: Delta) -> list[RunEvent]:
         """Return the events of a live delta."""
         block = self._blocks.get(delta.block)

@@ -10,6 +10,7 @@ from lanebus.bus.messages.events import (
     AgentEnded,
     AgentStarted,
     ControlAnswered,
+    MessageStarted,
     ToolStarted,
     ToolWaiting,
     TurnStarted,
@@ -115,14 +116,15 @@ class WorkState:
         match event:
             case AgentStarted(loop_id=loop_id):
                 self._loop, self._stopped, self._halted = loop_id, None, None
-            case TurnStarted(turn_id=turn_id):
+            case TurnStarted(turn_id=turn_id) | MessageStarted(turn_id=turn_id):
                 self._loop, self._stopped = turn_id.loop_id, None
             case AgentEnded(stop_reason=stop_reason):
                 self._loop, self._stopped = None, stop_reason
                 self._halted = _HALTS.get(stop_reason) or self._halted
             case ToolWaiting(tool_call_id=call):
                 self._waiting[call] = event
-            case ToolStarted(tool_call_id=call):
+            case ToolStarted(turn_id=turn_id, tool_call_id=call):
+                self._loop, self._stopped = turn_id.loop_id, None
                 self._waiting.pop(call, None)
             case ControlAnswered(control=position, outcome=outcome):
                 self._on_answered(position, is_applied=outcome == "applied")

@@ -15,6 +15,18 @@ from lanebus.handlers.ui.history import History
 __all__ = ("RunFrames", "run_frames")
 
 
+class Correction(Protocol):
+    """Makes frames that replace what a client shows, from the stored entries."""
+
+    def add(self, envelope: Envelope, /) -> bytes:
+        """Read an entry. Return b"". The last entry may be repeated."""
+        ...
+
+    def caught_up(self) -> bytes:
+        """Return the frames."""
+        ...
+
+
 class RunFrames(Protocol):
     """Encodes a run as the frames of a stream."""
 
@@ -28,7 +40,14 @@ class RunFrames(Protocol):
         ...
 
     def caught_up(self, position: int, /) -> bytes:
-        """Return the last frames if the run is over as of the last stored entry; otherwise b""."""
+        """Return frames that follow when all stored entries and live deltas so far were added; b"" if there are none.
+
+        It may be called again, if the reader was too slow and caught up again.
+        """
+        ...
+
+    def correction(self) -> "Correction | None":
+        """Return what the stored entries are to be read into again; None if that is not necessary."""
         ...
 
     def fail(self, text: str, /) -> bytes:
@@ -56,6 +75,19 @@ async def run_frames(
         bounds: sizes.
     """
     after = Cursor(first - 1)
+
+    async def corrected(until: int) -> bytes:
+        correction = frames.correction()
+        if correction is None:
+            return b""
+        async with aclosing(history.pieces(session, Cursor(first - 1), until, share, correction.add)) as pieces:
+            async for _ in pieces:
+                pass
+        frame = correction.caught_up()
+        if len(frame) > bounds.small_bytes:
+            await share.take(len(frame))
+        return frame
+
     try:
         while not frames.is_done:
             async with aclosing(history.pieces(session, after, None, share, frames.add)) as pieces:
@@ -68,23 +100,29 @@ async def run_frames(
                     if frames.is_done:
                         return
             share.keep(0)
-            if frame := frames.caught_up(after.position):
+            if frame := await corrected(after.position):
                 yield frame
-                return
+                share.keep(0)
             async with aclosing(session.subscribe(after=after, live=True)) as items:
                 async for item in items:
                     after = item.cursor
-                    if not isinstance(item, Envelope):
-                        if item.kind == "fellBehind":
-                            break  # read the stored entries again, in small pieces
+                    if isinstance(item, Envelope):
+                        frame = frames.add(item)
+                    elif item.kind == "caughtUp":
+                        frame = frames.caught_up(after.position)
+                    elif item.kind == "fellBehind":
+                        break  # read the stored entries again, in small pieces
+                    else:
                         continue
-                    frame = frames.add(item)
                     if len(frame) > bounds.small_bytes:
                         await share.take(len(frame))
                     if frame:
                         yield frame
                     del frame
                     share.keep(0)
+                    if frame := await corrected(after.position):
+                        yield frame
+                        share.keep(0)
                     if frames.is_done:
                         return
                 else:

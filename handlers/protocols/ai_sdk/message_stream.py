@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.protocols.ai_sdk.chunk import DONE, Chunk, encode_chunk, error_chunk
 from lanebus.handlers.protocols.ai_sdk.encoder import ChatEncoder
@@ -45,17 +46,27 @@ class MessageStream:
     def add(self, envelope: Envelope) -> bytes:
         """Return the frames of an entry or a live delta; b"" if there are none. The last entry may be repeated."""
         cursor = str(envelope.cursor)
+        # The snapshots of live deltas all have the cursor of the entry before them.
+        if isinstance(envelope.message, Delta):
+            return self._frames_of(envelope)
         if cursor != self._last[0]:
-            self._last = cursor, b""
-            if not self.is_done:
-                self._last = cursor, self._encode(self._fold.add(envelope), is_shown=envelope.position > self._shown)
+            self._last = cursor, self._frames_of(envelope)
         return self._last[1]
+
+    def _frames_of(self, envelope: Envelope) -> bytes:
+        if self.is_done:
+            return b""
+        return self._encode(self._fold.add(envelope), is_shown=envelope.position > self._shown)
 
     def caught_up(self, position: int) -> bytes:
         """Return the last frames, if the agent rests as of the last stored entry."""
         if self.is_done or (rested := self._fold.rest(position)) is None:
             return b""
         return self._encode([rested], is_shown=True)
+
+    def correction(self) -> None:
+        """Return None: a UI message is never taken back."""
+        return
 
     def fail(self, text: str) -> bytes:
         """Return the last frames of a stream that cannot go on. People see the text."""
