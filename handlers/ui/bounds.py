@@ -108,6 +108,8 @@ class UiBounds:
     """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
     index: IndexBounds = DEFAULT_INDEX_BOUNDS
     """bounds of the index of all sessions, for lists and searches"""
+    letters: int = 100
+    """maximum number of dead letters in one response"""
     request_bytes: int = 8 * 1_048_576
     """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS
