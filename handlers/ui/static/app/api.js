@@ -92,6 +92,18 @@ export async function sendCommand(session, command, key) {
   return positions.at(-1);
 }
 
+/** The dead letters of a session: work that workers gave up. */
+export const getDeadLetters = async (session) => (await request(path(session, "/dead-letters"))).letters;
+
+/** Give the dead letters back to the workers. Return their number. */
+export const redrive = async (session) => (await post(session, "/redrive", {})).letters;
+
+/** Delete the entries before a position, or with `dryRun` only tell what that would delete. */
+export const trim = (session, before, { force = false, dryRun = false } = {}) => post(session, "/trim", { before, force, dryRun });
+
+export const closeSession = (session, reason, key) => post(session, "/close", reason ? { reason, key } : { key });
+export const reopenSession = (session, reason, key) => post(session, "/reopen", reason ? { reason, key } : { key });
+
 /** Hand a session over to another agent. A repeat changes nothing. */
 export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
 
