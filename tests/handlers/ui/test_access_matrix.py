@@ -53,7 +53,7 @@ CALL = f"{PATH}/call"
 MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 CHAT, RESUME = "/chat", "/chat/{session}/stream"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
@@ -68,6 +68,8 @@ READS: dict[str, Cells] = {
     f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
     RESUME: READS_BOTH_LANES,
+    f"{PATH}/forks": READS_A_LANE,
+    f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
@@ -91,6 +93,14 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "say"}, SENDS),
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
+]
+
+UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
+    (f"{PATH}/forks", {"position": 1}),
+    (f"{PATH}/redrive", {}),
+    (f"{PATH}/trim", {"before": 1, "dryRun": True}),
+    (f"{PATH}/close", {}),
+    (f"{PATH}/reopen", {}),
 ]
 
 
@@ -244,6 +254,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     assert routes == {
         *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
+        *(("POST", path) for path, _ in UPKEEP),
     }
     assert {*COMMANDS} == {*CONTROLS}
 
@@ -308,6 +319,22 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
             assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
+async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for session in SESSIONS:
+                for path, body in UPKEEP:
+                    reply = await client.post(path.format(session=session), json=body)
+                    assert (who, path, found(reply)) == (who, path, expected(who, session, ONLY_PAGE))
+        heads = [head.session for head in await bus.sessions()]
+        assert sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS) == [
+            "other",
+            "team-a",
+            "team-b",
+        ]
+
+
+@pytest.mark.slow
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         writer = clients[WRITER]
