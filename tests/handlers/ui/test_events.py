@@ -4,19 +4,20 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from typing import cast
 
 import anyio
 import httpx2
 import pytest
 
-from lanebus import START, Cursor, Delta, ExtensionMessage, UserMessage
+from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.frames import SharedFrames
-from lanebus.handlers.ui.merged import cursors_text, parse_cursors
+from lanebus.handlers.ui.frames import Frame, Outlet, SharedFrames
+from lanebus.handlers.ui.merged import MergedFrames, cursors_text, parse_cursors
 from tests.support.page.serving import client_of, serving, temporary_bus
 from tests.support.suite.scale import randomness
 
@@ -33,7 +34,7 @@ async def take(events: AsyncGenerator[tuple[str, str, dict[str, object]]], count
             if name == "entry":
                 message = data["message"]
                 assert isinstance(message, dict)
-                found.append((str(data["session"]), message["data"]))
+                found.append((str(data["session"]), cast("int", message["data"])))
     return found
 
 
@@ -93,6 +94,48 @@ async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all
     assert (name, data["session"]) == ("delta", "b")
     places = {session: cursor.position + cursor.delta for session, cursor in parse_cursors(id, 3).items()}
     assert places == {"a": 1, "b": 1, "c": 0}
+
+
+class Ready:
+    """A client that accepts everything."""
+
+    def is_ready(self) -> bool:
+        return True
+
+    def write(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+
+async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_yet() -> None:
+    # Otherwise the id of the written frame would hold the cursor of a frame that the client does not have yet.
+    gates, later, go = dict[str, Outlet](), list[bool](), anyio.Event()
+
+    async def look() -> None:
+        await anyio.wait_all_tasks_blocked()
+        later.extend(gates[name].is_ready() for name in ("a", "b"))
+        go.set()
+
+    async def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
+        del share
+        gates[session.id] = outlet
+        if session.id == "a":
+            yield Frame("a", "entry", "{}", Cursor(1))
+            await go.wait()
+            yield Frame("a", "entry", "{}", Cursor(2))
+        await anyio.sleep_forever()
+
+    async with temporary_bus() as bus, ByteBudget().share(lambda: None) as share:
+        merged = MergedFrames({"b": Cursor(7)})
+        frames = merged.run({name: bus.session(name) for name in ("a", "b")}, part, share, Ready())
+        async with aclosing(frames):
+            frame = await anext(frames)
+            await anyio.wait_all_tasks_blocked()
+            assert [gates[name].is_ready() for name in ("a", "b")] == [False, False]
+            assert merged.encode(frame).endswith(b"\nid: b:7-0,a:1-0\n\n")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(look)
+                await anext(frames)
+        assert later == [True, True]
 
 
 async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions() -> None:
@@ -171,7 +214,8 @@ async def test_the_stream_of_changes_names_the_sessions_that_have_new_entries() 
                     assert name == "changed"
                     named = data["sessions"]
                     assert isinstance(named, list)
-                    positions |= {each["session"]: each["position"] for each in named}
+                    changed = cast("list[dict[str, object]]", named)
+                    positions |= {each["session"]: each["position"] for each in changed}
     assert positions == {"a": 2, "b": 2}
 
 
