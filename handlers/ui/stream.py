@@ -70,10 +70,11 @@ class EventStream(Response):
                 else:
                     connection.on_lost = cancel
                 async with self._budget.share(cancel if connection is None else connection.abort) as share:
-                    sender = PieceSender(send, share, self._bounds)
+                    is_slow = connection is None or not connection.can_chunk
+                    sender = PieceSender(send, share, self._bounds, lock=anyio.Lock() if is_slow else None)
                     stream = _Stream(connection, sender, self._access, self._encode, self._bounds)
                     with self._streams.kept(stream):
-                        if connection is None or not connection.can_chunk:
+                        if is_slow:
                             tasks.start_soon(stream.beat)
                         if self._access.has_hook:
                             tasks.start_soon(stream.wait_refused)
@@ -106,6 +107,8 @@ class EventStream(Response):
 
 class _Stream:
     """One open stream: an `Outlet` for frames that the client accepts at once, and a `KeptStream`."""
+
+    __slots__ = ("_access", "_beats_at", "_connection", "_encode", "_pause", "scope", "sender")
 
     def __init__(
         self,
