@@ -48,6 +48,7 @@ from tests.support.servers.resp import Resp
 
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PROBLEM = {"type", "title", "status", "detail", "error"}
 SECURITY = {
     "content-security-policy",
     "x-content-type-options",
@@ -91,6 +92,10 @@ async def test_every_response_has_the_security_headers() -> None:
         ]
     assert [reply.status_code for reply in replies] == [200, 200, 404, 200, 400, 400, 405, 415, 400, 403, 401]
     for reply in replies:
+        if reply.status_code >= 400:
+            problem = reply.json()
+            assert reply.headers["content-type"] == "application/problem+json"
+            assert (set(problem), problem["status"]) == (PROBLEM, reply.status_code)
         assert set(reply.headers) >= SECURITY
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
@@ -114,6 +119,14 @@ async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers(
     assert (reply.status_code, reply.json()["error"]) == (500, "internal")
     assert "canary" not in reply.text
     assert set(reply.headers) >= SECURITY
+
+
+async def test_files_of_the_page_are_zipped_for_clients_that_take_it() -> None:
+    async with opened() as client:
+        for accepted, coding in (("gzip, br", "gzip"), ("GZIP;q=0.5", "gzip"), ("gzip; q=0", None), ("br", None)):
+            reply = await client.get("/static/app/main.js", headers={"Accept-Encoding": accepted})
+            assert (reply.headers.get("content-encoding"), reply.headers["vary"]) == (coding, "Accept-Encoding")
+            assert "render(" in reply.text
 
 
 async def test_no_path_leads_outside_the_static_files() -> None:
