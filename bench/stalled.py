@@ -46,10 +46,7 @@ async def stalled_clients(bus: Bus, data_dir: Path) -> list[Figure]:
     what = f"{LIVE} live clients beside them, entry to the last, ms, p50 of {len(times)}"
     return [
         (f"{STALLED} stalled clients, memory, MB, goal < 64", spread([most / 1_048_576])),
-        (
-            f"{LIVE} live clients beside them, entry to the last, ms, p50 of {len(times)}",
-            spread([times[len(times) // 2]]),
-        ),
+        (what, spread([times[len(times) // 2]])),
         ("    the same, p99", spread([times[int(len(times) * 0.99)]])),
     ]
 

@@ -122,6 +122,11 @@ class HttpConnection(H11Protocol):
             self.on_lost()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost during the present request."""
+        return self.cycle.disconnected or self.transport.is_closing()
+
+    @property
     def can_chunk(self) -> bool:
         """Whether `write` works: a client of HTTP/1.0 gets no chunks."""
         return self.conn.their_http_version == b"1.1"
@@ -134,8 +139,7 @@ class HttpConnection(H11Protocol):
             not self.flow.write_paused
             and cycle.response_started
             and not cycle.response_complete
-            and not cycle.disconnected
-            and not self.transport.is_closing()
+            and not self.is_lost
             and self.can_chunk
         )
 

@@ -13,12 +13,14 @@ import pytest
 from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.handlers.access.bounds import AccessBounds
+from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.changes import Changes
 from lanebus.handlers.ui.frames import Frame, Outlet, SharedFrames
 from lanebus.handlers.ui.merged import MergedFrames, cursors_text, parse_cursors
-from tests.support.page.serving import client_of, serving, temporary_bus
+from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
+from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
 NAMES = ("a", "b", "c")
@@ -247,6 +249,26 @@ async def test_subscribers_share_the_frame_of_an_entry_and_few_bytes_are_kept() 
         assert shared.held <= 1_000
     assert shared.held > 0
     assert SharedFrames(0).of("s", envelopes[0]).whole == shared.of("s", envelopes[0]).whole
+
+
+async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_open() -> None:
+    asked, go = anyio.Event(), anyio.Event()
+
+    async def authorize(request: AccessRequest) -> Decision:
+        asked.set()
+        await go.wait()
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+        before = len(anyio.get_running_tasks())
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            head = f"GET /api/sessions/s/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+            await stream.send(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+            await asked.wait()
+        await client.get("/favicon.ico")  # the server handles this after the end of the connection
+        await client.aclose()
+        go.set()
+        await eventually(lambda: len(anyio.get_running_tasks()) <= before)
 
 
 async def open_briefly(client: httpx2.AsyncClient) -> int:
