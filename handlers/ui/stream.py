@@ -16,40 +16,50 @@ from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
-__all__ = ("EventStream",)
+__all__ = ("BYE", "EventStream")
+
+BYE = encode_frame("bye", "{}")
 
 _HEARTBEAT_CHUNK = chunk_of(HEARTBEAT)
 
 
 class EventStream(Response):
-    """Sends server-sent events until the frames end or the server closes, and then a `bye` frame."""
+    """Sends server-sent events until the frames end or the server closes, and then a last frame."""
 
     media_type = "text/event-stream"
     charset = "utf-8"
 
     def __init__(
         self,
-        frames: Callable[[Share, Outlet], AsyncGenerator[Frame]],
+        frames: Callable[[Share, Outlet], AsyncGenerator[Frame | bytes]],
         *,
         streams: OpenStreams,
         budget: ByteBudget,
         bounds: UiBounds,
         access: StreamAccess,
         encode: Callable[[Frame], bytes] | None = None,
+        first: bytes | None = None,
+        last: bytes | None = BYE,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
-            frames: returns the generator of the frames, which holds its memory in the share.
+            frames: returns the generator of the frames, which holds its memory in the share. Bytes are sent unchanged.
             streams: the open streams of the server.
             budget: the memory of the server.
             bounds: heartbeat and time limits.
             access: the client's right to the stream, which ends with it.
             encode: returns the bytes of a frame when the frame is sent; None means `Frame.whole`.
+            first: sent before the first frame; None means the pause of the client before it connects again.
+            last: sent at the end. None disconnects the client instead, for protocols without such a frame.
+            is_complete: returns whether the frames that were sent are the whole stream. It then ends without `last`.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._streams, self._budget, self._bounds = frames, streams, budget, bounds
         self._access, self._encode = access, encode
+        self._first = encode_retry(bounds.retry_seconds) if first is None else first
+        self._last, self._is_complete = last, is_complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended.
@@ -104,23 +114,30 @@ class EventStream(Response):
 
     async def _send_all(self, stream: "_Stream", share: Share) -> None:
         with stream.scope:
-            await stream.sender.send(encode_retry(self._bounds.retry_seconds))
+            await stream.sender.send(self._first)
             async with aclosing(self._frames(share, stream)) as frames:
                 async for frame in frames:
                     if not self._access.is_open():
                         break
-                    await stream.sender.send(frame.whole if self._encode is None else self._encode(frame))
+                    await stream.sender.send(self._bytes_of(frame))
                     del frame
         stream.end()
 
     async def _end(self, stream: "_Stream", send: Send, share: Share) -> None:
         """Send the last frame. If the client does not accept it soon, disconnect the client."""
-        if not stream.sender.is_within:  # in the middle of a frame, the last frame would become a part of it
+        last = b"" if self._is_complete() else self._last
+        # In the middle of a frame, the last frame would become a part of it.
+        if last is not None and not stream.sender.is_within:
             with anyio.move_on_after(self._bounds.last_frame_seconds):
-                await send({"type": "http.response.body", "body": encode_frame("bye", "{}"), "more_body": False})
+                await send({"type": "http.response.body", "body": last, "more_body": False})
                 return
         share.abort()
         await stream.wait_lost()
+
+    def _bytes_of(self, frame: Frame | bytes) -> bytes:
+        if isinstance(frame, bytes):
+            return frame
+        return frame.whole if self._encode is None else self._encode(frame)
 
 
 class _Stream:
