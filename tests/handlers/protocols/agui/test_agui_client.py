@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import ToolCallBlock
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import tool
-from lanebus.handlers.agent.worker.worker import Worker
-from tests.support.agent.agents import Pause, ScriptedModel, answer, calls
+from tests.support.agent.agents import ScriptedModel, answer
 from tests.support.agent.served_agent import served_agent
-from tests.support.node.agui import agui, types_of
+from tests.support.node.agui import agui
 from tests.support.node.running import referees
 
 __all__ = ("referees",)
@@ -21,9 +18,7 @@ VERSIONS = pytest.mark.parametrize("version", [1, 0])
 @VERSIONS
 async def test_a_message_gets_its_answer(referees: Path, version: int) -> None:
     async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you.")))) as served:
-        seen = await agui(
-            referees, served, version, "t1", {"do": "say", "id": "m1", "content": "hi"}, {"do": "settle"}
-        )
+        seen = await agui(referees, served, version, "t1", {"do": "say", "id": "m1", "content": "hi"}, {"do": "settle"})
         assert (seen.roles, seen.texts) == (["user", "assistant"], ["hi", "Hello, you."])
         assert [each["id"] for each in seen.messages] == ["m1", "t1.main.1#0.1"]
         finished = seen.events()[-1]
