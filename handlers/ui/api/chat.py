@@ -101,8 +101,8 @@ async def _stream(
 ) -> Response:
     _, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
     reply = EventStream(
-        lambda share: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
-        closing=api.closing,
+        lambda share, _: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
+        streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
         access=api.gate.stream(request, allowed),

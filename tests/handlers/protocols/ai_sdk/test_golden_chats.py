@@ -19,7 +19,7 @@ from tests.support.node.running import referees, run_node
 __all__ = ("referees",)
 
 Object = dict[str, JsonValue]
-ALL = [(name, version) for name in CHATS for version in VERSIONS]
+ALL: list[tuple[str, Version]] = [(name, version) for name in CHATS for version in VERSIONS]
 KNOWN_TO_5 = {
     *("start", "finish", "abort", "error", "message-metadata", "start-step", "finish-step"),
     *("text-start", "text-delta", "text-end", "reasoning-start", "reasoning-delta", "reasoning-end"),
