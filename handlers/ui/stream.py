@@ -18,10 +18,9 @@ from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
 __all__ = ("BYE", "EventStream")
 
-_HEARTBEAT_CHUNK = chunk_of(HEARTBEAT)
-
-
 BYE = encode_frame("bye", "{}")
+
+_HEARTBEAT_CHUNK = chunk_of(HEARTBEAT)
 
 
 class EventStream(Response):
@@ -39,26 +38,28 @@ class EventStream(Response):
         bounds: UiBounds,
         access: StreamAccess,
         encode: Callable[[Frame], bytes] | None = None,
-        last_frame: bytes | None = BYE,
+        first: bytes | None = None,
+        last: bytes | None = BYE,
         is_complete: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
-            frames: returns the generator of the frames, which holds its memory in the share.
+            frames: returns the generator of the frames, which holds its memory in the share. Bytes are sent unchanged.
             streams: the open streams of the server.
             budget: the memory of the server.
             bounds: heartbeat and time limits.
             access: the client's right to the stream, which ends with it.
             encode: returns the bytes of a frame when the frame is sent; None means `Frame.whole`.
-            last_frame: sent at the end. None disconnects the client instead, for protocols without such a frame.
-            is_complete: returns whether the frames that were sent are the whole stream. It then ends without
-                `last_frame`.
+            first: sent before the first frame; None means the pause of the client before it connects again.
+            last: sent at the end. None disconnects the client instead, for protocols without such a frame.
+            is_complete: returns whether the frames that were sent are the whole stream. It then ends without `last`.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._streams, self._budget, self._bounds = frames, streams, budget, bounds
         self._access, self._encode = access, encode
-        self._last_frame, self._is_complete = last_frame, is_complete
+        self._first = encode_retry(bounds.retry_seconds) if first is None else first
+        self._last, self._is_complete = last, is_complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended.
@@ -94,7 +95,7 @@ class EventStream(Response):
 
     async def _send_all(self, stream: "_Stream", share: Share) -> None:
         with stream.scope:
-            await stream.sender.send(encode_retry(self._bounds.retry_seconds))
+            await stream.sender.send(self._first)
             async with aclosing(self._frames(share, stream)) as frames:
                 async for frame in frames:
                     if not self._access.is_open():
@@ -103,21 +104,21 @@ class EventStream(Response):
                     del frame
         stream.end()
 
+    async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
+        """Send the last frame. If the client does not accept it soon, disconnect the client."""
+        last = b"" if self._is_complete() else self._last
+        # In the middle of a frame, the last frame would become a part of it.
+        if last is not None and not sender.is_within:
+            with anyio.move_on_after(self._bounds.last_frame_seconds):
+                await send({"type": "http.response.body", "body": last, "more_body": False})
+                return
+        share.abort()
+        await anyio.sleep_forever()  # the disconnection cancels the response
+
     def _bytes_of(self, frame: Frame | bytes) -> bytes:
         if isinstance(frame, bytes):
             return frame
         return frame.whole if self._encode is None else self._encode(frame)
-
-    async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
-        """Send the last frame. If the client does not accept it soon, disconnect the client."""
-        frame = b"" if self._is_complete() else self._last_frame
-        # In the middle of a frame, the last frame would become a part of it.
-        if frame is not None and not sender.is_within:
-            with anyio.move_on_after(self._bounds.last_frame_seconds):
-                await send({"type": "http.response.body", "body": frame, "more_body": False})
-                return
-        share.abort()
-        await anyio.sleep_forever()  # the disconnection cancels the response
 
 
 class _Stream:

@@ -57,7 +57,8 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
 
-    async def frames(share: Share, _: Outlet) -> AsyncGenerator[bytes]:
+    async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
+        del outlet
         yield run.started
         async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
             async for frame in rest:
@@ -70,7 +71,8 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         budget=api.budget,
         bounds=bounds,
         access=api.gate.stream(request, allowed),
-        last_frame=_CUT,
+        first=b"",
+        last=_CUT,
         is_complete=lambda: run.is_done,
     )
 

@@ -106,7 +106,8 @@ async def _stream(
         budget=api.budget,
         bounds=api.bounds,
         access=api.gate.stream(request, allowed),
-        last_frame=stream.cut_frame,
+        first=b"",
+        last=stream.cut_frame,
         is_complete=lambda: stream.is_done,
     )
     reply.headers[STREAM_HEADER[0]] = STREAM_HEADER[1]
