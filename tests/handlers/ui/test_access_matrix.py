@@ -9,19 +9,17 @@ import anyio
 import httpx2
 import pytest
 from pydantic import JsonValue
-from starlette.routing import Route
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.tracing import NO_TRACING
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.routes import Api
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 
@@ -51,16 +49,21 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
     f"{PATH}/events": READS_A_LANE,
+    MERGED: READS_A_LANE,
     f"{PATH}/status": READS_A_LANE,
     MEDIA: READS_BOTH_LANES,
     CALL: READS_BOTH_LANES,
     f"{PATH}/turns": READS_BOTH_LANES,
+    f"{PATH}/turns/{{turn}}/request": READS_BOTH_LANES,
+    f"{PATH}/timeline": READS_BOTH_LANES,
+    f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
@@ -102,7 +105,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session) + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -118,6 +121,7 @@ async def fill(bus: Bus, name: str) -> None:
         ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
         ExtensionMessage.of("progress", {"text": extension_canary(name)}),
         UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
+        MessageStarted(turn_id=turn, message_id="m1").as_extension(),
     )
 
 
@@ -162,10 +166,29 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tuple[str, bytes]:
+async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes]:
+    """Return whether the stream of changes is answered, and its bytes until it names the session of the last entry."""
+    received = bytearray()
+    async with client.stream("GET", CHANGES) as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        is_marked = False
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if not is_marked and b"event: ready" in received:
+                    is_marked = True
+                    for session in reversed(SESSIONS):  # all principals may read the last one
+                        await bus.session(session).publish(ExtensionMessage.of("mark"))
+                if f'"{SESSIONS[0]}"'.encode() in received:
+                    break
+    return "answered", bytes(received)
+
+
+async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", f"/api/sessions/{session}/events") as reply:
+    async with client.stream("GET", path.format(session=session)) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False
@@ -183,16 +206,11 @@ async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tup
 
 
 def test_every_route_and_every_command_has_its_cells() -> None:
-    table = Api.__new__(Api).routes(NO_TRACING)
-    routes = {
-        (method, route.path)
-        for route in table
-        if isinstance(route, Route)
-        for method in (route.methods or set()) - {"HEAD"}
-    }
+    table = endpoints()
+    routes = {(each.method, each.path) for each in table}
     assert len(routes) == len(table)
     assert routes == {
-        *(("GET", path) for path in PUBLIC | OF_NO_SESSION | {*READS}),
+        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
     }
     assert {*COMMANDS} == {*CONTROLS}
@@ -214,10 +232,15 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     listed[who] = {head["id"] for head in answer["sessions"]}, answer["count"]
                 if found(reply) != ("answered" if who in KNOWN else "401"):
                     wrong.append(f"{who} GET {path}: {reply.status_code}")
+            state, content = await read_changes(bus, client)
+            heard[who] += content
+            named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
+            if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
+                wrong.append(f"{who} GET {CHANGES}: {state} {named}")
             for session in SESSIONS:
                 for path, allowed in READS.items():
-                    if path.endswith("/events"):
-                        state, content = await read_stream(bus, client, session)
+                    if "/events" in path:
+                        state, content = await read_stream(bus, client, path, session)
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -268,4 +291,4 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
             ("agent", {"agent": "billing", "by": "the boss"}),
         ):
             reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
-            assert (reply.status_code, "leave it out" in reply.json()["message"]) == (400, True)
+            assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)

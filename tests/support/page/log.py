@@ -49,7 +49,7 @@ _WALK = """async ([unfolds, harmful]) => {
       seen.add(position);
       if (unfolds) found.texts.push(row.textContent);
     }
-    for (const bad of document.querySelectorAll(`.rows :is(${harmful})`)) found.harmful.push(bad.outerHTML.slice(0, 300));
+    for (const bad of document.querySelectorAll(`.rows :is(${harmful})`)) found.harmful.push(bad.outerHTML);
     found.most = Math.max(found.most, document.querySelectorAll("*").length);
     const before = box.scrollTop;
     box.scrollTop = before + box.clientHeight * 0.6;

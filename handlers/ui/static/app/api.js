@@ -28,7 +28,7 @@ async function read(reply) {
 }
 
 const failed = (reply, body) =>
-  new ApiError(reply.status, body?.error ?? "failed", body?.message ?? `The server answered ${reply.status}.`);
+  new ApiError(reply.status, body?.error ?? "failed", body?.detail ?? `The server answered ${reply.status}.`);
 
 async function request(path, options = {}) {
   const reply = await send(path, options);
@@ -96,6 +96,19 @@ export const sendMessage = (session, text, key, isFollowUp = false) =>
 export async function sendCommand(session, command, key) {
   const { positions } = await post(session, "/commands", { ...command, key });
   return positions.at(-1);
+}
+
+/** Hand a session over to another agent. A repeat changes nothing. */
+export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
+
+const WAITING_SESSIONS = 50;
+
+/** Return `{calls, all}`: the calls that wait for a person. */
+export async function listWaiting() {
+  const heads = (await listSessions()).slice(0, WAITING_SESSIONS);
+  const found = await Promise.all(heads.map(async (head) => ({ head, status: await getStatus(head.id) })));
+  const calls = found.flatMap(({ head, status }) => status.waiting.map((call) => ({ ...call, session: head.id, title: null, since: head.updated })));
+  return { calls, all: calls.length };
 }
 
 export function newKey() {
