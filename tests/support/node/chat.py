@@ -51,9 +51,7 @@ async def chat(
     asked: Object = {"version": version, "url": served.base, "token": TOKEN, "chat": session, "headers": headers}
     said = await run_node(referees, CLIENT, json.dumps({**asked, "steps": list(steps)}))
     found = json.loads(said)
-    return Seen(
-        found["messages"], found["status"], found["replies"], found["data"], found["errors"], found["finishes"]
-    )
+    return Seen(found["messages"], found["status"], found["replies"], found["data"], found["errors"], found["finishes"])
 
 
 def texts(seen: Seen, kind: str = "text") -> list[JsonValue]:

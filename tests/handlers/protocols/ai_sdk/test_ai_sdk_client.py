@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lanebus.handlers.agent.loop import AgentLoop
-from tests.support.agent.served_agent import served_agent
 from tests.support.agent.agents import ScriptedModel, answer
+from tests.support.agent.served_agent import served_agent
 from tests.support.node.chat import chat, texts
 from tests.support.node.running import referees
 
