@@ -20,6 +20,7 @@ __all__ = ("HERE", "STREAMS", "record", "stream_of")
 HERE = GOLDEN / "agui"
 
 LONG = 400
+"""characters of a live delta of a long answer"""
 
 Place = tuple[str, int, int]
 """name of a session, the last position that is stored when the run is requested, and how many deltas follow it"""
