@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lanebus.handlers.projections.loops import find_loop, loop_turns
+from lanebus.handlers.projections.loops import find_loop
 from lanebus.handlers.projections.turns_state import Loop, TurnsState
 
 __all__ = ("RunPlace", "open_run", "run_of_loop", "run_of_message")
@@ -26,21 +26,21 @@ def run_of_message(turns: TurnsState, position: int) -> RunPlace:
     """
     for turn in reversed(turns.turns):
         if position in turn.prompts and turn.loop_id is not None:
-            return _place(turns, turn.loop_id, position)
+            return _place(turns, turn.loop_id)
     loop_id = _open_loop(turns)
-    return RunPlace(position, None) if loop_id is None else _place(turns, loop_id, position)
+    return RunPlace(position, None) if loop_id is None else _place(turns, loop_id)
 
 
 def run_of_loop(turns: TurnsState, loop_id: str) -> RunPlace | None:
     """Return the run that a loop belongs to; None if there is no such loop."""
-    return None if find_loop(turns, loop_id) is None else _place(turns, loop_id, 1)
+    return None if find_loop(turns, loop_id) is None else _place(turns, loop_id)
 
 
 def open_run(turns: TurnsState) -> RunPlace | None:
     """Return the run that is under way or waits for a person, or that a worker will begin; None if there is none."""
     loop_id = _open_loop(turns)
     if loop_id is not None:
-        return _place(turns, loop_id, 1)
+        return _place(turns, loop_id)
     return RunPlace(min(turns.waiting), None) if turns.waiting else None
 
 
@@ -56,7 +56,7 @@ def _goes_on(loop: Loop) -> bool:
     return loop.stop_reason == "contextCompacted"  # the next loop belongs to the same run
 
 
-def _place(turns: TurnsState, loop_id: str, fallback: int) -> RunPlace:
+def _place(turns: TurnsState, loop_id: str) -> RunPlace:
     loop, seen = find_loop(turns, loop_id), {loop_id}
     while loop is not None and loop.parent is not None and loop.parent not in seen:
         before = find_loop(turns, loop.parent)
@@ -64,6 +64,16 @@ def _place(turns: TurnsState, loop_id: str, fallback: int) -> RunPlace:
             break
         seen.add(before.loop_id)
         loop_id, loop = before.loop_id, before
-    found = loop_turns(turns, loop_id)
-    prompts = found[0].prompts if found else ()
-    return RunPlace(min(prompts, default=fallback), loop_id)
+    return RunPlace(_first(turns, loop_id), loop_id)
+
+
+def _first(turns: TurnsState, loop_id: str) -> int:
+    """Return the first prompt of a loop; if none is recorded, the position after the turn before the loop."""
+    known = turns.turns
+    at = next((at for at, turn in enumerate(known) if turn.loop_id == loop_id), len(known))
+    if at < len(known) and known[at].prompts:
+        return min(known[at].prompts)
+    if at == 0:
+        return 1
+    last = known[at - 1]
+    return max((*last.prompts, *last.results, last.message or 0)) + 1

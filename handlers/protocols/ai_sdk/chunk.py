@@ -43,7 +43,10 @@ def finish_reason(reason: StopReason | None) -> str:
 
 
 def tool_output(message: ToolResultMessage) -> JsonValue:
-    """Return a result as clients show it: its text if it has nothing else, otherwise a list of blocks."""
+    """Return a result as clients show it: its JSON if the tool returned JSON, its text if it has nothing else,
+    otherwise a list of blocks."""
+    if message.structured is not None:
+        return message.structured
     if all(isinstance(block, TextBlock) for block in message.content):
         return message.text_content()
     return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in message.content]

@@ -18,6 +18,7 @@ from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
@@ -49,6 +50,7 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+CHAT, RESUME = "/chat", "/chat/{session}/stream"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
@@ -60,6 +62,7 @@ READS: dict[str, Cells] = {
     CALL: READS_BOTH_LANES,
     f"{PATH}/turns": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
+    RESUME: READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
@@ -80,6 +83,9 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
         (f"{PATH}/commands", {"command": name, **fields}, SENDS if name == "abort" else ONLY_PAGE)
         for name, fields in COMMANDS.items()
     ),
+    (CHAT, {"do": "say"}, SENDS),
+    (CHAT, {"do": "approve"}, ONLY_PAGE),
+    (CHAT, {"do": "deny"}, ONLY_PAGE),
 ]
 
 
@@ -150,6 +156,32 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, ht
                 await client.aclose()
 
 
+def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
+    """Return what `useChat` posts: a message, or the answer to an approval request."""
+    if do == "say":
+        part: dict[str, JsonValue] = {"type": "text", "text": "hi"}
+        return {"id": session, "messages": [{"id": f"by-{who}", "role": "user", "parts": [part]}]}
+    call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm_canary(session)})
+    approval = ApprovalId(TurnId(loop_id=f"{session}.main.1", turn_index=0), 6, call.call_hash, call.id)
+    answered: JsonValue = {"id": str(approval), "approved": do == "approve"}
+    part = {"type": "dynamic-tool", "state": "approval-responded", "approval": answered}
+    return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
+
+
+async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body: JsonValue) -> tuple[str, bytes]:
+    """Return whether a chat is answered, and its bytes until an entry that is in all of these streams."""
+    received = bytearray()
+    async with client.stream(method, path, json=body or None) as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if b"data-progress" in received:
+                    break
+    return "answered", bytes(received)
+
+
 def expected(who: str, session: str, allowed: Cells) -> str:
     if who in {ANONYMOUS, REVOKED}:
         return "401"
@@ -211,6 +243,8 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 for path, allowed in READS.items():
                     if path.endswith("/events"):
                         state, content = await read_stream(bus, client, session)
+                    elif path == RESUME:
+                        state, content = await chat_stream(client, "GET", path.format(session=session))
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -221,11 +255,15 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                         wrong.append(f"{who} GET {path} {session}: {state}")
                 for path, body, allowed in WRITES:
                     before = (await bus.session(session).head()).position
-                    reply = await client.post(path.format(session=session), json=body)
-                    heard[who] += reply.content
+                    if path == CHAT:
+                        state, content = await chat_stream(client, "POST", path, **chat_body(session, who, body["do"]))
+                    else:
+                        reply = await client.post(path.format(session=session), json=body)
+                        state, content = found(reply), reply.content
+                    heard[who] += content
                     is_written = (await bus.session(session).head()).position > before
-                    if found(reply) != expected(who, session, allowed) or is_written != (found(reply) == "answered"):
-                        wrong.append(f"{who} POST {path} {body} {session}: {reply.status_code}, written: {is_written}")
+                    if state != expected(who, session, allowed) or is_written != (state == "answered"):
+                        wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
     assert wrong == []
     for who in ALL:
         for session in SESSIONS:

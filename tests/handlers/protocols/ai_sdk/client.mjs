@@ -29,6 +29,9 @@ class Chat extends ai.AbstractChat {
       transport: new ai.DefaultChatTransport({
         api: `${url}/chat`,
         headers: { ...auth, ...headers },
+        prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({
+          body: { id, messages: messages.slice(-2), trigger, messageId },
+        }),
         fetch: async (...request) => {
           const reply = await fetch(...request);
           seen.replies.push([reply.status, reply.headers.get('x-vercel-ai-ui-message-stream')]);
@@ -63,6 +66,7 @@ const doing = {
   regenerate: () => { running = chat.regenerate(); },
   resume: () => { running = chat.resumeStream(); },
   settle: async () => { await running; await until(idle, 'idle'); },
+  replied: ({ count }) => until(() => seen.replies.length >= count, `${count} responses`),
   shows: ({ text }) => until(() => JSON.stringify(chat.messages).includes(text), text),
   answer: async ({ approved, reason }) => {
     await until(() => waiting() && idle(), 'an approval request');
