@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from bench.rounds import ROUNDS, Spread, spread
 from bench.sse_servers import TOKEN, allow_files
-from lanebus import Bus, ExtensionMessage
+from lanebus import Bus, Delta, ExtensionMessage
 
 __all__ = ("Figure", "Served", "fan_out", "served")
 
@@ -24,6 +24,7 @@ SUBSCRIBERS = 1_000
 ENTRIES = 5
 """number of entries in each round"""
 
+TOKENS = 20
 IDLE_SECONDS = 5.0
 SESSION = "bench-sse"
 PATHS = {"lanebus": f"/api/sessions/{SESSION}/events", "starlette": "/events", "bare": "/events"}
@@ -146,6 +147,11 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
                         taken = await each.arrivals(lambda port=port: post(port))
                     if round_:  # the first round warms up
                         times[kind].append(taken)
+        tokens = list[float]()
+        for number in range(TOKENS):
+            delta = Delta(kind="text", message_id="m1", delta=f"word {number} ")
+            taken = await servers["lanebus"].arrivals(lambda delta=delta: session.preview(delta))
+            tokens.append(taken[int(len(taken) * 0.95)])
     figures = list[Figure]()
     for kind in PATHS:
         for what, share in (("p50", 0.5), ("p99", 0.99)):
@@ -156,6 +162,7 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
         for ours, theirs in zip(times["lanebus"], times["starlette"], strict=True)
     ]
     figures.append(("    lanebus to Starlette, p99, goal ≤ 1.0", spread(ratios)))
+    figures.append((f"{SUBSCRIBERS:,} SSE subscribers, a token to 95 % of them, ms, goal ≤ 150", spread(tokens)))
     for kind, each in servers.items():
         figures.append((f"an idle SSE subscriber, {kind}, KB, goal ≤ 30", spread([each.idle_bytes / 1_000])))
     figures.append(("one open stream, idle, % of a core, goal < 0.5", spread([idle_one])))
