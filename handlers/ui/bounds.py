@@ -6,6 +6,7 @@ from lanebus.bus.errors import check_bounds
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+from lanebus.handlers.ui.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
 
@@ -105,6 +106,10 @@ class UiBounds:
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
     contexts: PastBounds = DEFAULT_PAST_BOUNDS
     """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
+    index: IndexBounds = DEFAULT_INDEX_BOUNDS
+    """bounds of the index of all sessions, for lists and searches"""
+    letters: int = 100
+    """maximum number of dead letters in one response"""
     request_bytes: int = 8 * 1_048_576
     """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS

@@ -26,6 +26,7 @@ from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
+from lanebus.handlers.ui.session_index import SessionIndex
 
 __all__ = ("ApiContext",)
 
@@ -52,6 +53,7 @@ class ApiContext:
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
         self.gate = Gate(access, bus)
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
+        self.index = SessionIndex(bus, bounds.index)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self.changes = Changes(bus, bounds)

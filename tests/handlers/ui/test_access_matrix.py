@@ -50,10 +50,10 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
 MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
-CHAT, RESUME = "/chat", "/chat/{session}/stream"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
@@ -68,6 +68,8 @@ READS: dict[str, Cells] = {
     f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
     RESUME: READS_BOTH_LANES,
+    f"{PATH}/forks": READS_A_LANE,
+    f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
@@ -91,6 +93,15 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "say"}, SENDS),
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
+    (AGUI, {"do": "say"}, SENDS),
+]
+
+UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
+    (f"{PATH}/forks", {"position": 1}),
+    (f"{PATH}/redrive", {}),
+    (f"{PATH}/trim", {"before": 1, "dryRun": True}),
+    (f"{PATH}/close", {}),
+    (f"{PATH}/reopen", {}),
 ]
 
 
@@ -174,16 +185,24 @@ def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
 
 
-async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body: JsonValue) -> tuple[str, bytes]:
-    """Return whether a chat is answered, and its bytes until an entry that is in all of these streams."""
+def run_body(session: str, who: str) -> dict[str, JsonValue]:
+    """Return what a client of AG-UI posts."""
+    said: JsonValue = {"id": f"run-by-{who}", "role": "user", "content": "hi"}
+    return {"threadId": session, "runId": f"run-by-{who}", "messages": [said]}
+
+
+async def chat_stream(
+    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+) -> tuple[str, bytes]:
+    """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
     received = bytearray()
-    async with client.stream(method, path, json=body or None) as reply:
+    async with client.stream(method, path, json=body) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         with anyio.fail_after(120):
             async for chunk in reply.aiter_raw():
                 received += chunk
-                if b"data-progress" in received:
+                if until in received:
                     break
     return "answered", bytes(received)
 
@@ -244,6 +263,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     assert routes == {
         *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
+        *(("POST", path) for path, _ in UPKEEP),
     }
     assert {*COMMANDS} == {*CONTROLS}
 
@@ -274,7 +294,9 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if "/events" in path:
                         state, content = await read_stream(bus, client, path, session)
                     elif path == RESUME:
-                        state, content = await chat_stream(client, "GET", path.format(session=session))
+                        state, content = await chat_stream(
+                            client, "GET", path.format(session=session), b"data-progress"
+                        )
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -286,7 +308,11 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 for path, body, allowed in WRITES:
                     before = (await bus.session(session).head()).position
                     if path == CHAT:
-                        state, content = await chat_stream(client, "POST", path, **chat_body(session, who, body["do"]))
+                        asked = chat_body(session, who, body["do"])
+                        state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                    elif path == AGUI:
+                        asked, to = run_body(session, who), (await bus.session(session).head()).agent
+                        state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
                     else:
                         reply = await client.post(path.format(session=session), json=body)
                         state, content = found(reply), reply.content
@@ -308,6 +334,22 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
             assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
+async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for session in SESSIONS:
+                for path, body in UPKEEP:
+                    reply = await client.post(path.format(session=session), json=body)
+                    assert (who, path, found(reply)) == (who, path, expected(who, session, ONLY_PAGE))
+        heads = [head.session for head in await bus.sessions()]
+        assert sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS) == [
+            "other",
+            "team-a",
+            "team-b",
+        ]
+
+
+@pytest.mark.slow
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         writer = clients[WRITER]
