@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -128,6 +129,9 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
             number += 1
             await session.publish(ExtensionMessage.of("tick", _data(number)))
 
+        async def preview(delta: Delta) -> None:
+            await session.preview(delta)
+
         async def post(port: int) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             head = f"POST /say HTTP/1.1\r\nHost: x\r\nContent-Length: {len(frame)}\r\nConnection: close\r\n\r\n"
@@ -143,14 +147,13 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
                         taken = await each.arrivals(publish)
                         frame = each.subscribers[0].bytes.partition(b"\r\n")[2].removesuffix(b"\r\n")
                     else:
-                        port = each.port
-                        taken = await each.arrivals(lambda port=port: post(port))
+                        taken = await each.arrivals(partial(post, each.port))
                     if round_:  # the first round warms up
                         times[kind].append(taken)
         tokens = list[float]()
         for number in range(TOKENS):
             delta = Delta(kind="text", message_id="m1", delta=f"word {number} ")
-            taken = await servers["lanebus"].arrivals(lambda delta=delta: session.preview(delta))
+            taken = await servers["lanebus"].arrivals(partial(preview, delta))
             tokens.append(taken[int(len(taken) * 0.95)])
     figures = list[Figure]()
     for kind in PATHS:
