@@ -10,26 +10,28 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.message import Message
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.projections.agent_activity import Doing
+from lanebus.handlers.projections.cards import CardState
 
 __all__ = (
     "AccessAnswer",
     "CallAnswer",
     "EntriesAnswer",
     "Entry",
+    "ForkOrigin",
     "InlineImage",
     "LiveDelta",
-    "Origin",
-    "Problem",
+    "ProblemAnswer",
     "Published",
     "SessionAnswer",
     "SessionsAnswer",
     "StatusAnswer",
-    "TurnsAnswer",
+    "TokensAnswer",
     "UsageAnswer",
+    "WaitingAnswer",
 )
 
 
-class Problem(TypedDict):
+class ProblemAnswer(TypedDict):
     """An error (RFC 9457)."""
 
     type: Literal["about:blank"]
@@ -55,7 +57,7 @@ class AccessAnswer(TypedDict):
     """Unix time in seconds"""
 
 
-class Origin(TypedDict):
+class ForkOrigin(TypedDict):
     """Where a fork began."""
 
     session: str
@@ -78,14 +80,53 @@ class SessionAnswer(TypedDict):
     firstKept: int
     archived: int
     isClosed: bool
-    origin: Origin | None
+    origin: ForkOrigin | None
+
+
+class ListedSession(SessionAnswer):
+    """A session of the list. A field is null where the token does not allow it, or the entries were not read yet."""
+
+    title: str | None
+    state: CardState | None
+    cost: float | None
+    turns: int | None
+    waiting: int | None
+    """number of calls that wait for a person"""
+    isRead: bool
 
 
 class SessionsAnswer(TypedDict):
-    """Sessions, most recently active first."""
+    """A page of the sessions that match."""
 
     count: int
-    sessions: list[SessionAnswer]
+    """number of all that match"""
+    sessions: list[ListedSession]
+    cursor: str | None
+    """value of `cursor` for the next page; null on the last one"""
+    isComplete: bool
+    """whether all entries that the choice depends on were read: repeat the request until it is true"""
+
+
+class WaitingPlace(TypedDict):
+    """A tool call that waits for a person, with its session."""
+
+    session: str
+    title: str | None
+    agent: str
+    turnId: TurnId
+    toolCallId: str
+    toolName: str
+    why: str
+    since: float | None
+    position: int | None
+
+
+class WaitingAnswer(TypedDict):
+    """The calls of all sessions that wait for a person, the longest wait first."""
+
+    count: int
+    waiting: list[WaitingPlace]
+    isComplete: bool
 
 
 class InlineImage(TypedDict):
@@ -160,7 +201,7 @@ class Published(TypedDict):
     """whether an earlier request with the same key appended it"""
 
 
-class WaitingCall(TypedDict):
+class CallAwaited(TypedDict):
     """A tool call that waits for a person."""
 
     turnId: TurnId
@@ -191,7 +232,7 @@ class StatusAnswer(TypedDict):
     position: int
     doing: Doing
     loop: CurrentLoop | None
-    waiting: list[WaitingCall]
+    waiting: list[CallAwaited]
     commands: list[OpenCommand]
 
 
@@ -235,40 +276,3 @@ class UsageAnswer(TokensAnswer):
     calls: int
     calls_of_unknown_cost: int
     countedFrom: int | None
-
-
-class ToolAnswer(TypedDict):
-    """A tool call of a turn."""
-
-    name: str
-    isError: bool | None
-    outcome: str | None
-    result: int | None
-    """position of the result"""
-
-
-class TurnAnswer(TypedDict):
-    """One model call with its tools."""
-
-    index: int
-    loopId: str | None
-    turnIndex: int | None
-    status: str
-    stopReason: str | None
-    model: str | None
-    prompts: list[int]
-    """positions of the user's messages"""
-    message: int | None
-    """position of the model's answer"""
-    tools: list[ToolAnswer]
-    usage: TokensAnswer | None
-    started: float
-    ended: float | None
-
-
-class TurnsAnswer(TypedDict):
-    """The newest turns."""
-
-    count: int
-    countedFrom: int | None
-    turns: list[TurnAnswer]

@@ -9,12 +9,16 @@ from typing_extensions import TypedDict
 from lanebus.bus.messages.control import CONTROLS, Control
 from lanebus.handlers.ui.posted import KEY_LIMIT
 
-__all__ = ("CommandBody", "HandoverBody", "MessageBody")
+__all__ = ("CommandBody", "HandoverBody", "MessageBody", "Name", "ProtocolBody")
 
 _TEXT = r"\S"
 _KEY = rf"^[ -~]{{1,{KEY_LIMIT}}}$"  # other printable characters are accepted too, but no pattern names them
 
 Name = Annotated[str, Field(pattern=_KEY)]
+"""a key or a name"""
+
+ProtocolBody = Annotated[JsonValue, WithJsonSchema({"type": "object"})]
+"""the body of another project's protocol, which has its own schema"""
 
 
 class MessageBody(TypedDict):

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from lanebus.bus.messages.content import ImageBlock
 from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.events import AgentEvent
-from lanebus.handlers.ui.api.answers import Entry, InlineImage, LiveDelta, Problem
+from lanebus.handlers.ui.api.answers import Entry, InlineImage, LiveDelta, ProblemAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
@@ -90,7 +90,7 @@ class _Schemas:
     """The schemas of all types that endpoints declare, with shared components."""
 
     def __init__(self, endpoints: Iterable[ApiEndpoint]) -> None:
-        types: list[object] = [Problem, Entry, LiveDelta, InlineImage, *_events(), *CONTROLS.values()]
+        types: list[object] = [ProblemAnswer, Entry, LiveDelta, InlineImage, *_events(), *CONTROLS.values()]
         wanted = {id(each): (each, "serialization") for each in types}
         for endpoint in endpoints:
             if endpoint.answer is not None:
@@ -149,9 +149,10 @@ def _operation(endpoint: ApiEndpoint, schemas: _Schemas) -> Iterator[tuple[str, 
         for media_type in endpoint.media_types
     }
     responses: dict[str, JsonValue] = {
-        str(status): {"description": HTTPStatus(status).phrase, "content": answered} for status in endpoint.statuses
+        str(status): {"description": HTTPStatus(status).phrase, **({} if status == 204 else {"content": answered})}
+        for status in endpoint.statuses
     }
-    problem: JsonValue = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problem: JsonValue = {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}}
     responses |= {
         str(status): {"description": HTTPStatus(status).phrase, "content": problem} for status in endpoint.all_errors
     }

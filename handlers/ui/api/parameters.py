@@ -1,6 +1,8 @@
 """Query parameters of several endpoints."""
 
 import math
+import re
+from collections.abc import Collection
 
 from pydantic import JsonValue
 
@@ -11,10 +13,24 @@ from lanebus.handlers.timestamps import milliseconds_of, parse_datetime
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameter import Parameter
 
-__all__ = ("AFTER", "BEFORE", "KINDS", "LIMIT", "UNTIL", "count", "flag", "lanes", "moment", "parse_cursor")
+__all__ = (
+    "AFTER",
+    "BEFORE",
+    "KINDS",
+    "LIMIT",
+    "POSITION",
+    "UNTIL",
+    "count_parameter",
+    "flag",
+    "lanes",
+    "moment",
+    "parse_cursor",
+    "text_parameter",
+)
 
 _LANE = "(llm|extension)"
 _MOMENT: dict[str, JsonValue] = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "minimum": 0}]}
+_WHOLE = re.compile(r"[0-9]{1,15}")
 
 
 def parse_cursor(text: str) -> Cursor:
@@ -24,16 +40,28 @@ def parse_cursor(text: str) -> Cursor:
     return Cursor.parse(text)
 
 
-def count(name: str, description: str) -> Parameter[int | None]:
-    """Return a parameter that is a whole number from 1."""
+def count_parameter(name: str, description: str, *, least: int = 0) -> Parameter[int | None]:
+    """Return a parameter that is a whole number of at least `least`. Without it, the value is None."""
 
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) <= 15 and int(text) >= 1):
-            raise InvalidParameter(name, text, "use a whole number from 1")
+    def parse(text: str) -> int | None:
+        if _WHOLE.fullmatch(text) is None or int(text) < least:
+            raise InvalidParameter(name, text, f"give a whole number from {least} on")
         return int(text)
 
-    schema: dict[str, JsonValue] = {"type": "integer", "minimum": 1, "maximum": 999_999_999_999_999}
-    return Parameter(name=name, description=description, parse=parse, default=None, schema=schema)
+    schema: dict[str, JsonValue] = {"type": "integer", "minimum": least, "maximum": 10**15 - 1}
+    return Parameter[int | None](name=name, description=description, parse=parse, default=None, schema=schema)
+
+
+def text_parameter(name: str, description: str, choices: Collection[str] = ()) -> Parameter[str | None]:
+    """Return a parameter that is a text, or one of `choices` if there are any. Without it, the value is None."""
+
+    def parse(text: str) -> str | None:
+        if choices and text not in choices:
+            raise InvalidParameter(name, text, f"use one of {', '.join(choices)}")
+        return text
+
+    schema: dict[str, JsonValue] = {"type": "string", **({"enum": [*choices]} if choices else {})}
+    return Parameter[str | None](name=name, description=description, parse=parse, default=None, schema=schema)
 
 
 def moment(name: str, description: str) -> Parameter[float | None]:
@@ -116,8 +144,10 @@ UNTIL = Parameter[int | None](
     default=None,
     schema=_CURSOR,
 )
-BEFORE = count("before", "End before this position, and start so that the answer has at most `limit` positions.")
-LIMIT = count("limit", "Read at most this many positions. The server may read fewer.")
+BEFORE = count_parameter(
+    "before", "End before this position, and start so that the answer has at most `limit` positions.", least=1
+)
+LIMIT = count_parameter("limit", "Read at most this many positions. The server may read fewer.", least=1)
 KINDS = Parameter[tuple[str, ...] | None](
     name="kinds",
     description="Kinds of messages with commas: roles of the LLM lane such as `user`, kinds of the extension lane such "
@@ -126,4 +156,11 @@ KINDS = Parameter[tuple[str, ...] | None](
     parse=_kinds,
     default=None,
     schema={"type": "string", "pattern": "^[^,]+(,[^,]+)*$"},
+)
+POSITION = Parameter[int | None](
+    name="position",
+    description="position of an entry; without it, the end of the session",
+    parse=_position,
+    default=None,
+    schema=_CURSOR,
 )

@@ -1,6 +1,6 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import commands, entries, events, page, sessions, views
+from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, turns, upkeep, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.openapi import document_endpoint
 
@@ -15,6 +15,10 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *entries.ENDPOINTS,
         *events.ENDPOINTS,
         *commands.ENDPOINTS,
+        *agui.ENDPOINTS,
+        *chat.ENDPOINTS,
         *views.ENDPOINTS,
+        *turns.ENDPOINTS,
+        *upkeep.ENDPOINTS,
     )
     return (*found, document_endpoint(found))

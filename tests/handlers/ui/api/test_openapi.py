@@ -5,9 +5,10 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, cast
+from datetime import timedelta
+from typing import Any, Protocol, cast
 
 import anyio
 import httpx2
@@ -27,12 +28,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnEnded, TurnStarted
+from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.ui.api.openapi import document_text
 from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.messages import ImageBlock, MediaRef, TurnId, Usage
+from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 from tests.support.paths import ROOT
 from tests.support.suite.scale import count
@@ -43,6 +44,14 @@ BOUNDS = UiBounds(access=AccessBounds(burst=1_000_000, wrong_burst=1_000_000))
 STREAMS = {path.path for path in endpoints() if "text/event-stream" in path.media_types}
 SESSION = "s1"
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+OWN = {"session": SESSION, "position": 10, "sha256": hashlib.sha256(PICTURE).hexdigest(), "turn": "main.1#0"}
+QUERIES = {
+    "GET /api/sessions/{session}/call": {"id": "c1"},
+    "GET /api/sessions/{session}/context": {"position": "8", "model": "m"},
+    "GET /api/events": {"sessions": SESSION},
+}
+"""query parameters that only some values satisfy"""
 
 
 @asynccontextmanager
@@ -58,8 +67,10 @@ async def opened() -> AsyncGenerator[Served]:
 async def fill(bus: Bus, turn: TurnId, call: ToolCallBlock) -> None:
     await bus.session(SESSION).publish(
         UserMessage.text("hi"),
+        ModelChange(provider="anthropic", model="m"),
         AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
         TurnStarted(turn_id=turn).as_extension(),
+        MessageStarted(turn_id=turn, message_id="m1").as_extension(),
         AssistantMessage(
             content=(TextBlock(text="so"), call), turn_id=turn, stop_reason="toolUse", usage=Usage(input=2)
         ),
@@ -83,6 +94,10 @@ class Case(Protocol):
         """Send it."""
         ...
 
+    def as_transport_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the call."""
+        ...
+
     def validate_response(self, response: httpx2.Response, checks: list[object]) -> None:
         """Check the answer."""
         ...
@@ -104,6 +119,10 @@ class Operation(Protocol):
 
 def operations(served: Served) -> Iterator[Operation]:
     document = json.loads(document_text(endpoints()))
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            operation["security"] = []  # the tests of access refuse wrong tokens; here each request has the right one
+    document["security"] = []
     for schema in document["components"]["schemas"].values():
         if schema.get("type") == "object" and "properties" in schema:
             schema["additionalProperties"] = False  # a field that is sent and not described is a fault
@@ -122,11 +141,11 @@ class Visit:
 
     def valid(self) -> None:
         """Send requests that the document allows: half to the session that has entries."""
-        own = {"session": SESSION, "position": 8, "sha256": hashlib.sha256(PICTURE).hexdigest()}
         names = {each.name for each in self.operation.path_parameters}
-        fixed = {"path_parameters": {name: value for name, value in own.items() if name in names}}
-        if self.operation.path.endswith("/call"):
-            fixed["query"] = {"id": "c1"}
+        fixed: dict[str, Mapping[str, object]] = {
+            "path_parameters": {name: value for name, value in OWN.items() if name in names}
+        }
+        fixed["query"] = QUERIES.get(self.operation.label, {})
         of_session = self.operation.as_strategy(**{name: value for name, value in fixed.items() if value})
 
         @settings(max_examples=count(120, least=16))
@@ -147,10 +166,26 @@ class Visit:
         run()
 
     def _check(self, case: Case, *more: object) -> None:
-        reply = case.call(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
-        self.statuses[reply.status_code] += 1
         checks: list[object] = [not_a_server_error, status_code_conformance, content_type_conformance]
-        case.validate_response(reply, checks=[*checks, response_schema_conformance, *more])
+        if self.operation.path in STREAMS:
+            reply = head_of(case)
+        else:
+            reply = case.call(headers=BEARER, timeout=60)
+            checks.append(response_schema_conformance)
+        self.statuses[reply.status_code] += 1
+        case.validate_response(reply, checks=[*checks, *more])
+
+
+def head_of(case: Case) -> httpx2.Response:
+    """Return the answer to a request without the body, which has no end."""
+    asked = case.as_transport_kwargs()
+    about = {name: asked[name] for name in ("params", "json") if asked.get(name) is not None}
+    headers = {**asked["headers"], **BEARER}
+    with httpx2.stream(asked["method"], asked["url"], headers=headers, timeout=60, **about) as reply:
+        body = b"" if reply.status_code == 200 else reply.read()
+        made = httpx2.Response(reply.status_code, headers=reply.headers, content=body, request=reply.request)
+        made.elapsed = timedelta()
+        return made
 
 
 @pytest.mark.slow
@@ -158,9 +193,9 @@ async def test_every_answer_conforms_to_the_document() -> None:
     async with opened() as served:
         for operation in operations(served):
             visit = Visit(operation)
-            if operation.path not in STREAMS:  # a stream has no end
-                await anyio.to_thread.run_sync(visit.valid)
-                assert {200, 201} & {*visit.statuses}, (operation.label, visit.statuses)
+            await anyio.to_thread.run_sync(visit.valid)
+            is_protocol = operation.path in {"/agui/{agent}", "/chat"}  # has a schema of its own
+            assert is_protocol or {200, 201} & {*visit.statuses}, (operation.label, visit.statuses)
             with suppress(Unsatisfiable):  # no request is invalid if there are no parameters
                 await anyio.to_thread.run_sync(visit.invalid)
 
