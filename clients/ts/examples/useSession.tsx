@@ -1,6 +1,8 @@
 // A session as React state: its messages, and functions that send. Copy it, and change it as you like.
-import { type Lanebus, type ShownMessage, Transcript, type WaitingCall } from "@lanebus/client";
+import { type Lanebus, type Options, type ShownMessage, Transcript, type WaitingCall } from "@lanebus/client";
 import { useCallback, useEffect, useState } from "react";
+
+type Command = Options<"POST", "/api/sessions/{session}/commands">["body"];
 
 export function useSession(lanebus: Lanebus, session: string) {
   const [messages, setMessages] = useState<readonly ShownMessage[]>([]);
@@ -31,7 +33,7 @@ export function useSession(lanebus: Lanebus, session: string) {
 
   const post = useCallback((text: string) =>
     lanebus.request("POST", "/api/sessions/{session}/messages", { path: { session }, body: { text } }), [lanebus, session]);
-  const decide = useCallback((command: "approve" | "deny", { turnId, toolCallId }: WaitingCall) =>
-    lanebus.request("POST", "/api/sessions/{session}/commands", { path: { session }, body: { command, turnId, toolCallId } }), [lanebus, session]);
-  return { messages, waiting, isConnected, error, post, decide };
+  const command = useCallback((body: Command) =>
+    lanebus.request("POST", "/api/sessions/{session}/commands", { path: { session }, body }), [lanebus, session]);
+  return { messages, waiting, isConnected, error, post, command };
 }
