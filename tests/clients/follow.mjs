@@ -1,9 +1,10 @@
-// Follow sessions with our client, and report each item and the messages after it as a line of JSON.
+// Follow sessions with our client until stdin ends. Each item and the messages after it is a line of JSON.
 const [folder, text] = process.argv.slice(2);
 const { Transcript, connect } = await import(`${folder}/dist/index.js`);
 const { url, token, sessions, retry, maxRetry, silence, attempts, ...follow } = JSON.parse(text);
 const lanebus = connect({ url, token, retry, maxRetry, silence, attempts });
 
+process.stdin.resume().on("end", () => process.exit());
 const tell = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 const transcripts = new Map(sessions.map((session) => [session, new Transcript()]));
 const shown = ({ messages, waiting, isCaughtUp, isClosed, cursor }) => ({
@@ -31,3 +32,4 @@ try {
   const { name, status, error: code, message } = error;
   tell({ error: { name, status, error: code, message } });
 }
+process.exit();

@@ -70,7 +70,11 @@ def npm(folder: Path, *arguments: str) -> str:
 
 def node_path() -> dict[str, str]:
     """Return an environment that has only the Node of this Python's environment."""
-    return {"PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin", "HOME": "/nonexistent", "npm_config_update_notifier": "false"}
+    return {
+        "PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "npm_config_update_notifier": "false",
+    }
 
 
 class Follower:
@@ -97,8 +101,7 @@ class Follower:
     @property
     def shown(self) -> list[str]:
         """The messages of the only session, as `role: text`."""
-        (transcript,) = self.transcripts.values() or ({"messages": []},)
-        return cast("list[str]", transcript["messages"])
+        return [text for transcript in self.transcripts.values() for text in cast("list[str]", transcript["messages"])]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds.
@@ -108,6 +111,14 @@ class Follower:
         """
         await eventually(lambda: condition() or self.is_over)
         assert condition(), (self.error, self.types)
+
+    async def until_caught_up(self) -> None:
+        """Wait until all that was stored has come."""
+        await self.until(lambda: "caughtup" in self.types)
+
+    async def until_entries(self, number: int) -> None:
+        """Wait until this number of entries has come."""
+        await self.until(lambda: len(self.positions) >= number)
 
     def take(self, line: str) -> None:
         told = json.loads(line)
@@ -120,17 +131,16 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(client: Path, url: str, *sessions: str, token: str = TOKEN, **options: object) -> AsyncGenerator[Follower]:
+async def following(client: Path, url: str, *sessions: str, **options: object) -> AsyncGenerator[Follower]:
     """Run a client in Node until the block ends.
 
     Args:
         client: the fixture `built_client`.
         url: the server.
         sessions: one session to follow, or several over one connection; none follows the list of sessions.
-        token: the token.
-        options: those of `connect` and `follow`.
+        options: those of `connect` and `follow`. The token is the start token by default.
     """
-    asked = json.dumps({"url": url, "token": token, "sessions": sessions, **options})
+    asked = json.dumps({"url": url, "token": TOKEN, "sessions": sessions, **options})
     run = Follower()
     async with await anyio.open_process([str(NODE), str(DRIVER), str(client), asked], stderr=sys.stderr) as process:
 
@@ -148,6 +158,8 @@ async def following(client: Path, url: str, *sessions: str, token: str = TOKEN, 
             try:
                 yield run
             finally:
-                process.kill()
-                with anyio.CancelScope(shield=True):
+                # `node` is a script that runs the program: to kill it leaves the program alone.
+                assert process.stdin is not None
+                with anyio.fail_after(60, shield=True):
+                    await process.stdin.aclose()
                     await process.wait()
