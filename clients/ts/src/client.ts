@@ -1,5 +1,5 @@
 import type { Answer, Arguments, Method, Path } from "./api.js";
-import { errorOf } from "./errors.js";
+import { ApiError, errorOf } from "./errors.js";
 import type { ChangeItem, Item } from "./items.js";
 import { type StreamBounds, frames } from "./stream.js";
 
@@ -129,11 +129,21 @@ export function connect(options: ConnectOptions): Lanebus {
       return response.headers.get("content-type")?.startsWith("application/json") ? response.json() : response;
     },
 
-    follow(session, { after = "", signal, ...query } = {}) {
+    async *follow(session, { after = "", signal, ...query } = {}) {
       const path = `/api/sessions/${encodeURIComponent(session)}/events`;
-      return stream(path, { lanes: "all", ...query }, String(after), NAMES, signal, ({ event, data }) =>
-        itemOf(event, JSON.parse(data), session),
+      const items: AsyncIterable<Item> = stream(
+        path,
+        { lanes: "all", ...query },
+        String(after),
+        NAMES,
+        signal,
+        ({ event, data }) => itemOf(event, JSON.parse(data), session),
       );
+      for await (const item of items) {
+        yield item;
+        // An erased session stays erased.
+        if (item.type === "failed" && item.status < 500) throw new ApiError(item.status, item.error, item.message);
+      }
     },
 
     followMany(sessions, { after = "", signal, ...query } = {}) {

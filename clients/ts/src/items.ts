@@ -45,9 +45,12 @@ export interface NoticeItem extends Placed {
   type: "caughtup" | "fellbehind" | "closed" | "reopened";
 }
 
-/** The bus cannot send more for now. The stream connects again. */
+/** The bus cannot send more. The stream connects again; `follow` throws if `status` is below 500. */
 export interface FailedItem extends Placed {
   type: "failed";
+  /** the status and the name of the error that a request would get */
+  status: number;
+  error: string;
   message: string;
 }
 

@@ -114,7 +114,7 @@ test("after the allowed attempts the last error is thrown", async () => {
 test("a server that fails after it has answered gets longer and longer pauses", async () => {
   const failed: Answer = (response, request) => {
     stream(response, request);
-    response.end('event: failed\ndata: {"session":"s","message":"no"}\n\nevent: bye\ndata: {}\n\n');
+    response.end('event: failed\ndata: {"session":"s","status":503,"error":"unavailable","message":"no"}\n\nevent: bye\ndata: {}\n\n');
   };
   await serving([failed], async (url) => {
     const items = await take(connect({ url, ...quick }).follow("s"), "lost", 5);
