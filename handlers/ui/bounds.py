@@ -83,6 +83,8 @@ class UiBounds:
     """maximum number of entries in one response of `GET …/entries`"""
     media_bytes: int = 16_777_216
     """maximum number of bytes of stored media in one response; larger media are refused"""
+    skipped_entries: int = 100
+    """after this many entries that a stream leaves out, it sends a frame that only moves the client's cursor"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
     streamed_sessions: int = 50

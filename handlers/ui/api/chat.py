@@ -17,6 +17,7 @@ from lanebus.handlers.protocols.ai_sdk.chunk import STREAM_HEADER
 from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
 from lanebus.handlers.protocols.ai_sdk.version import VERSION_HEADER, read_version
 from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_of_loop, run_of_message
+from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
@@ -114,7 +115,19 @@ async def _stream(
     return reply
 
 
+_STREAM = ("text/event-stream",)
+_VERSION = {VERSION_HEADER: "version of the AI SDK"}
 ENDPOINTS = (
-    ApiEndpoint(method="POST", path="/chat", handler=post_chat, is_traced=True),
-    ApiEndpoint(path="/chat/{session}/stream", handler=resume_chat),
+    ApiEndpoint(
+        method="POST",
+        path="/chat",
+        handler=post_chat,
+        headers=_VERSION,
+        body=ProtocolBody,
+        media_types=_STREAM,
+        is_traced=True,
+    ),
+    ApiEndpoint(
+        path="/chat/{session}/stream", handler=resume_chat, headers=_VERSION, media_types=_STREAM, statuses=(200, 204)
+    ),
 )

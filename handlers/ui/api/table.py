@@ -2,13 +2,14 @@
 
 from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, turns, upkeep, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.openapi import document_endpoint
 
 __all__ = ("endpoints",)
 
 
 def endpoints() -> tuple[ApiEndpoint, ...]:
     """Return the endpoints of the page and the API, in the order of the reference."""
-    return (
+    found = (
         *page.ENDPOINTS,
         *sessions.ENDPOINTS,
         *entries.ENDPOINTS,
@@ -20,3 +21,4 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *turns.ENDPOINTS,
         *upkeep.ENDPOINTS,
     )
+    return (*found, document_endpoint(found))

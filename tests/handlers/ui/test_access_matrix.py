@@ -50,9 +50,10 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+QUERIES = {CALL: "?id=c1", f"{PATH}/events": "?lanes=all"}
 AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
-MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
-PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
+MERGED, CHANGES = "/api/events?sessions={session}&lanes=all", "/api/changes"
+PUBLIC = {"/api/openapi.json", "/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
@@ -122,7 +123,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230") + QUERIES.get(path, "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -239,7 +240,7 @@ async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes
 async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", path.format(session=session)) as reply:
+    async with client.stream("GET", path.format(session=session) + QUERIES.get(path, "")) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False

@@ -62,7 +62,7 @@ export const getStatus = (session) => request(path(session, "/status"));
 export const getAccess = () => request("/api/access");
 export const getCall = (session, id) => request(path(session, `/call?id=${encodeURIComponent(id)}`));
 export const getUsage = (session) => request(path(session, "/usage"));
-export const eventsPath = (session, after) => path(session, `/events?after=${after}`);
+export const eventsPath = (session, after) => path(session, `/events?after=${after}&lanes=all`);
 
 /** Return the entries after one position up to another. The server sends them in answers of bounded size. */
 export async function getEntries(session, after, until) {
