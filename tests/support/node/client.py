@@ -63,7 +63,9 @@ def npm(folder: Path, *arguments: str) -> str:
         AssertionError: it failed; the text is what it wrote.
     """
     command = [str(Path(sys.prefix) / "bin/npm"), *arguments]
-    done = subprocess.run(command, cwd=folder, env=node_path(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=node_path(), capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
