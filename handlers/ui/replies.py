@@ -14,7 +14,17 @@ from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.ui.errors import TooManyStreams
 
-__all__ = ("PROBLEM", "AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "name_of", "refuse", "status_of")
+__all__ = (
+    "PROBLEM",
+    "AccessDenied",
+    "answer",
+    "answer_error",
+    "envelope_json",
+    "json_bytes",
+    "name_of",
+    "refuse",
+    "status_of",
+)
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyStreams, 429),
