@@ -23,7 +23,7 @@ from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.connections import chunk_of
 from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.replies import envelope_json
+from lanebus.handlers.ui.replies import envelope_json, name_of, status_of
 from lanebus.handlers.ui.sse import encode_end, encode_lines
 
 __all__ = ("Frame", "Outlet", "SharedFrames", "session_frames")
@@ -157,7 +157,8 @@ async def session_frames(
     reopened     the session accepts messages again
     rolledback   the log lost its last entries: those after position `found` may not exist any more. The stream ends.
                  The client starts again, or drops these entries and continues after this frame's id.
-    failed       the bus failed. The stream ends, and the client reconnects.
+    failed       the bus failed. The stream ends, and the client reconnects. `status` and `error` are those that a
+                 request would get: on a status of 400 to 499, such as that of an erased session, it need not.
 
     Args:
         session: the session.
@@ -223,7 +224,13 @@ async def session_frames(
             yield _frame(session.id, "rolledback", rollback, await _cursor_at(session, lost.found))
             return
         except BusError as error:
-            yield _frame(session.id, "failed", {"session": session.id, "message": without_secrets(str(error))}, None)
+            failure: JsonValue = {
+                "session": session.id,
+                "status": status_of(error),
+                "error": name_of(error),
+                "message": without_secrets(str(error)),
+            }
+            yield _frame(session.id, "failed", failure, None)
             return
 
 

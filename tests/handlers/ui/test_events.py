@@ -160,6 +160,8 @@ async def test_an_erased_session_ends_alone_and_the_others_go_on() -> None:
             with anyio.fail_after(120):
                 begun = [await anext(frames) for _ in range(2)]
             assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
+            (failure,) = (data for name, _, data in begun if name == "failed")
+            assert (failure["status"], failure["error"]) == (409, "session_erased")
             await bus.session("b").publish(ExtensionMessage.of("tick", 1))
             assert await take(frames, 1) == [("b", 1)]
 
