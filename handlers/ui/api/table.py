@@ -1,6 +1,6 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import commands, entries, events, page, sessions, turns, upkeep, views
+from lanebus.handlers.ui.api import commands, entries, events, page, projections, sessions, turns, upkeep, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 
 __all__ = ("endpoints",)
@@ -16,5 +16,6 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *commands.ENDPOINTS,
         *views.ENDPOINTS,
         *turns.ENDPOINTS,
+        *projections.ENDPOINTS,
         *upkeep.ENDPOINTS,
     )

@@ -51,7 +51,7 @@ MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
 MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting", "/api/projections"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
@@ -65,6 +65,7 @@ READS: dict[str, Cells] = {
     f"{PATH}/timeline": READS_BOTH_LANES,
     f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
+    f"{PATH}/projections/{{name}}": READS_BOTH_LANES,
     f"{PATH}/forks": READS_A_LANE,
     f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
@@ -89,6 +90,7 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     ),
 ]
 
+STATES = f"{PATH}/projections/{{name}}/events"
 UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
     (f"{PATH}/forks", {"position": 1}),
     (f"{PATH}/redrive", {}),
@@ -115,7 +117,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230", name="turns") + ("?id=c1" if path == CALL else "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -220,7 +222,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     routes = {(each.method, each.path) for each in table}
     assert len(routes) == len(table)
     assert routes == {
-        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
+        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES, STATES}),
         *(("POST", path) for path, _, _ in WRITES),
         *(("POST", path) for path, _ in UPKEEP),
     }
