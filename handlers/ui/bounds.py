@@ -94,6 +94,12 @@ class UiBounds:
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""
+    run_entries: int = 2_000
+    """number of the newest entries that a run of AG-UI reads for the conversation so far"""
+    run_messages: int = 500
+    """maximum number of messages of the conversation that a run of AG-UI begins with; older ones are left out"""
+    run_bytes: int = 524_288
+    """maximum number of characters of these messages; the newest message may be longer"""
     http: HttpBounds = DEFAULT_HTTP_BOUNDS
     """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS

@@ -97,15 +97,19 @@ class ApiContext:
     def view(self, look: Callable[[], Awaitable[object]]) -> Response:
         """Return a response with a JSON value that is read from projections, one fold at a time."""
 
-        async def folded() -> object:
-            with anyio.move_on_after(self.bounds.wait_seconds):
-                return await self.fold(look)
-            raise ServerBusy
+        return self.paced(lambda: self.folded(look))
 
-        return self.paced(folded)
+    async def folded(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what is read from projections, one fold at a time.
 
-    async def fold(self, look: Callable[[], Awaitable[T]]) -> T:
-        """Return what `look` returns. One at a time: a fold reads large pages, and a repeat finds the state of the
-        first in the cache."""
-        async with self._folding:
-            return await look()
+        Raises:
+            ServerBusy: the folds of other requests took too long.
+        """
+        # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
+        with anyio.move_on_after(self.bounds.wait_seconds):
+            await self._folding.acquire()
+            try:
+                return await look()
+            finally:
+                self._folding.release()
+        raise ServerBusy
