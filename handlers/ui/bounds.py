@@ -110,6 +110,8 @@ class UiBounds:
     """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
     index: IndexBounds = DEFAULT_INDEX_BOUNDS
     """bounds of the index of all sessions, for lists and searches"""
+    state_seconds: float = 0.25
+    """shortest pause between two states of a projection on its event stream"""
     letters: int = 100
     """maximum number of dead letters in one response"""
     request_bytes: int = 8 * 1_048_576

@@ -113,8 +113,22 @@ class Gate:
         Raises:
             AccessDenied: it may not.
         """
-        await self._decide(request, await self._asked(request, action, session, agent, tuple(lanes) or (None,)))
+        await self.required(request, action, session=session, agent=agent, lanes=lanes)
         return identified(request.scope).principal
+
+    async def required(
+        self,
+        request: Request,
+        action: str,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        lanes: Iterable[Lane] = (),
+    ) -> list[AccessRequest]:
+        """Return the requests that were allowed, for `stream`. Arguments and errors are those of `require`."""
+        questions = await self._asked(request, action, session, agent, tuple(lanes) or (None,))
+        await self._decide(request, questions)
+        return questions
 
     async def allowed_lanes(
         self, request: Request, action: str, session: str

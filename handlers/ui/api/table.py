@@ -1,6 +1,18 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, turns, upkeep, views
+from lanebus.handlers.ui.api import (
+    agui,
+    chat,
+    commands,
+    entries,
+    events,
+    page,
+    projections,
+    sessions,
+    turns,
+    upkeep,
+    views,
+)
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.openapi import document_endpoint
 
@@ -19,6 +31,7 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *chat.ENDPOINTS,
         *views.ENDPOINTS,
         *turns.ENDPOINTS,
+        *projections.ENDPOINTS,
         *upkeep.ENDPOINTS,
     )
     return (*found, document_endpoint(found))
