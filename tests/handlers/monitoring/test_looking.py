@@ -48,7 +48,7 @@ LOOKING = (
 
 ROUTES = (
     "/",
-    "/static/style.css",
+    "/static/styles/base.css",
     "/favicon.ico",
     "/api/access",
     "/api/sessions",

@@ -78,7 +78,7 @@ async def test_every_response_has_the_security_headers() -> None:
     async with opened() as client:
         replies = [
             await client.get("/"),
-            await client.get("/static/style.css"),
+            await client.get("/static/styles/base.css"),
             await client.get("/static/none.js"),
             await client.get("/api/sessions"),
             await client.get("/api/sessions/a%20b"),

@@ -1,0 +1,25 @@
+// The page: asks for the token if it is unknown, and shows the frame once the rights are known.
+import { useEffect, useReducer } from "preact/hooks";
+import { html } from "./html.js";
+import { useAccess } from "./hooks.js";
+import { Login } from "./login.js";
+import { Shell } from "./shell.js";
+import { onToken, takeToken } from "./token.js";
+
+function Page() {
+  const access = useAccess();
+  if (access === null) return html`<p class="waiting" role="status">Connecting…</p>`;
+  if (access.refused) return html`<${Login} fault=${access.refused} isPage />`;
+  return html`<${Shell} access=${access} />`;
+}
+
+/** A new token starts everything again. */
+export function App() {
+  const [turn, next] = useReducer((number) => number + 1, 0);
+  useEffect(() => onToken(next), []);
+  useEffect(() => {
+    addEventListener("hashchange", takeToken); // the printed URL was opened in this tab again
+    return () => removeEventListener("hashchange", takeToken);
+  }, []);
+  return html`<${Page} key=${turn} />`;
+}

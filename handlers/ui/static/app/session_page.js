@@ -1,0 +1,36 @@
+// One session: its views, what the agent does, and the box for messages.
+import { html } from "./html.js";
+import { getStatus } from "./api.js";
+import { Composer } from "./composer.js";
+import { Control, useCommandSender } from "./control.js";
+import { useView } from "./hooks.js";
+import { go, sessionLink } from "./route.js";
+import { Tabs, VIEWS, ViewOf } from "./session_views.js";
+
+const STATUS_MS = 150;
+
+/** The agent's status, and the box for messages to the agent. */
+function Conversation({ session, feed, isClosed, canWrite }) {
+  const status = useView(session, feed?.position ?? 0, getStatus, STATUS_MS);
+  const commandSender = useCommandSender(session);
+  const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
+  return html`
+    ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} canWrite=${canWrite && !isClosed} />` : null}
+    ${canWrite ? html`<${Composer} session=${session} isClosed=${isClosed} isBusy=${isBusy} commandSender=${commandSender} />` : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`}
+  `;
+}
+
+/** Show the entry at a position of a session in its log. */
+export const showEntryOf = (session) => (position) => go(sessionLink(session, "log", position));
+
+export function SessionPage({ route, feed, access, isClosed }) {
+  const { session, view, at } = route;
+  const setPosition = (position) => go(sessionLink(session, view, position, route.query), true);
+  const hasTabs = VIEWS.length > 1;
+  return html`
+    <${Tabs} session=${session} selected=${view} position=${at} />
+    <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
+      <${ViewOf} name=${view} session=${session} feed=${feed} access=${access} route=${route} position=${at} setPosition=${setPosition} showEntry=${showEntryOf(session)} />
+    </div>
+    <${Conversation} key=${`to-${session}`} session=${session} feed=${feed} isClosed=${isClosed} canWrite=${access.canWrite} />`;
+}

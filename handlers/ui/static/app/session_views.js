@@ -1,0 +1,66 @@
+// The views of a session: one tab each. Add a view here.
+//
+// `View` is a component; `load` imports a module that exports one as `View`, when its tab is first opened. It gets
+//   session       the id
+//   feed          the loaded and the new entries (feed.js); null until it is open
+//   access        what the token allows: see rights.js
+//   route         the place in the URL; `route.query` has the view's own parameters
+//   position      the position to show the session at; null follows the newest
+//   setPosition   shows another position, or the newest with null, and writes it into the URL
+//   showEntry     shows the entry at a position in the log
+// A view fills the height that it gets, and scrolls by itself. Its styles are in a file of its own below styles/.
+import { useEffect, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { View as Log } from "./log_view.js";
+import { go, sessionLink } from "./route.js";
+
+export const VIEWS = [
+  { name: "log", label: "Log", View: Log },
+];
+
+const loaded = new Map(); // by name of the view
+
+/** Draws one view; its module is loaded first. */
+export function ViewOf({ name, ...rest }) {
+  const view = VIEWS.find((one) => one.name === name) ?? VIEWS[0];
+  const [, setLoaded] = useState(null);
+  const [fault, setFault] = useState(null);
+  const found = view.View ?? loaded.get(view.name);
+  useEffect(() => {
+    if (found) return undefined;
+    let isOver = false;
+    setFault(null);
+    view.load().then(
+      (module) => {
+        loaded.set(view.name, module.View);
+        if (!isOver) setLoaded(view.name);
+      },
+      () => isOver || setFault("This view cannot be loaded. Check that the server is running, and reload the page."),
+    );
+    return () => {
+      isOver = true;
+    };
+  }, [view.name]);
+  if (fault) return html`<p class="trouble" role="alert">${fault}</p>`;
+  return found ? html`<${found} ...${rest} />` : html`<p class="waiting" role="status">Loading…</p>`;
+}
+
+/** The tabs. Arrow keys move between them. Nothing while there is only one. */
+export function Tabs({ session, selected, position }) {
+  if (VIEWS.length < 2) return null;
+  const current = Math.max(0, VIEWS.findIndex((one) => one.name === selected));
+  const onKeyDown = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const to = event.key === "Home" ? 0 : event.key === "End" ? VIEWS.length - 1 : step === undefined ? null : (current + step + VIEWS.length) % VIEWS.length;
+    if (to === null) return;
+    event.preventDefault();
+    go(sessionLink(session, VIEWS[to].name, position));
+    event.currentTarget.children[to].focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label="Views of the session" onKeyDown=${onKeyDown}>
+    ${VIEWS.map(
+      (view, index) => html`<button key=${view.name} type="button" role="tab" id=${`tab-${view.name}`} aria-controls="view" aria-selected=${index === current} tabindex=${index === current ? 0 : -1}
+        onClick=${() => go(sessionLink(session, view.name, position))}>${view.label}</button>`,
+    )}
+  </div>`;
+}
