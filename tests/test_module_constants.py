@@ -139,6 +139,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     "a part of a projection's version: another number is another fold": frozenset(
         {
             "handlers/projections/estimates.py:_KEPT",
+            "handlers/projections/timeline.py:_DECISIONS_KEPT",
             "handlers/projections/usage.py:_MISMATCHES_KEPT",
             "handlers/projections/usage.py:_OPEN_KEPT",
         }
