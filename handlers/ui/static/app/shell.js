@@ -7,6 +7,9 @@ import { useFeed, useHeads, useView } from "./hooks.js";
 import { Login, LogOut } from "./login.js";
 import { seesBothLanes } from "./rights.js";
 import { currentRoute, go, sessionLink, useRoute } from "./route.js";
+import { useTimeline } from "./time/hooks.js";
+import { turnsAt } from "./time/moment.js";
+import { pastOf } from "./time/travel.js";
 import { SessionPage, showEntryOf } from "./session_page.js";
 import { Sessions, needsWorker } from "./sessions.js";
 import { Turns } from "./turns.js";
@@ -30,6 +33,9 @@ export function Shell({ access }) {
   const selected = route.session;
   const feed = useFeed(selected);
   const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, feed?.position ?? 0, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
+  const timeline = useTimeline(seesBothLanes(access) ? selected : null, feed?.position ?? 0);
+  const past = pastOf(route);
+  const then = past !== null && timeline ? turnsAt(timeline, past) : null;
   const now = Date.now() / 1000;
 
   useEffect(() => {
@@ -41,16 +47,16 @@ export function Shell({ access }) {
   const showTurn = useCallback(
     (turn) => {
       const position = turn.message ?? turn.prompts[0];
-      if (position) showEntryOf(selected)(position);
+      if (position) showEntryOf(selected, past)(position);
     },
-    [selected],
+    [selected, past !== null],
   );
 
   const head = heads?.find((one) => one.id === selected);
   // The feed is newer than the polled heads.
   const isClosed = feed?.isClosed ?? head?.isClosed === true;
   const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
-  return html`<div class="page">
+  return html`<div class="page" data-view=${route.view}>
     <header class="top">
       <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
       ${selected ? html`<span class="where">${selected}</span>` : null}
@@ -67,8 +73,8 @@ export function Shell({ access }) {
       ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected === null
         ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here side by side, live.</p></div>`
-        : html`<${SessionPage} route=${route} feed=${feed} access=${access} isClosed=${isClosed} />`}
+        : html`<${SessionPage} route=${route} feed=${feed} timeline=${timeline} access=${access} isClosed=${isClosed} />`}
     </main>
-    <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
+    <${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} onShow=${showTurn} />
   </div>`;
 }

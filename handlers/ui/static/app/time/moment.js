@@ -7,12 +7,12 @@ const isBy = (at, position) => at !== null && at !== undefined && at <= position
 
 /** Return a turn as it was at a position; null if it had not begun. */
 export function turnAt(turn, position) {
-  if (turn.position > position) return null;
-  const isOver = isBy(turn.endedAt ?? (turn.status === "running" ? null : turn.last), position);
+  if (turn.startedPosition > position) return null;
+  const isOver = isBy(turn.endedPosition ?? (turn.status === "running" ? null : turn.lastPosition), position);
   const isAnswered = isBy(turn.message, position);
   const tools = turn.tools
-    .filter((tool) => isBy(tool.position ?? tool.waits?.[0]?.position ?? turn.message, position))
-    .map((tool) => (isBy(tool.endedAt ?? tool.result, position) ? tool : { ...tool, isError: null, outcome: null, ended: null }));
+    .filter((tool) => isBy(tool.startedPosition ?? tool.waits?.[0]?.position ?? turn.message, position))
+    .map((tool) => (isBy(tool.endedPosition ?? tool.result, position) ? tool : { ...tool, isError: null, outcome: null, ended: null }));
   return {
     ...turn,
     status: isOver ? turn.status : "running",
@@ -46,7 +46,7 @@ export function doingAt(turns, position) {
     if (turn.status !== "running") break;
     if (turn.message === null) return { doing: "model", turn, tools: [] };
     const open = turn.tools.filter((tool) => tool.ended === null && !tool.outcome && (tool.isError === null || tool.isError === undefined));
-    const waits = open.some((tool) => tool.waits?.some((wait) => wait.position <= position && !isBy(wait.command ?? tool.position ?? tool.endedAt, position)));
+    const waits = open.some((tool) => tool.waits?.some((wait) => wait.position <= position && !isBy(wait.command ?? tool.startedPosition ?? tool.endedPosition, position)));
     return { doing: waits ? "waiting" : open.length ? "tools" : "model", turn, tools: open.map((tool) => tool.name) };
   }
   return { doing: "idle", turn: null, tools: [] };
@@ -54,6 +54,24 @@ export function doingAt(turns, position) {
 
 /** Return the turn that a position belongs to; null before the first. */
 export function turnOf(turns, position) {
-  for (let index = turns.length - 1; index >= 0; index -= 1) if (turns[index].position <= position) return turns[index];
+  for (let index = turns.length - 1; index >= 0; index -= 1) if (turns[index].startedPosition <= position) return turns[index];
   return null;
+}
+
+/** The usage up to a position: the sum of its turns, or the total without the later ones if earlier turns are not loaded. */
+export function usageAt(timeline, position) {
+  const turns = timeline.turns.map((turn) => turnAt(turn, position)).filter((turn) => turn !== null);
+  if (timeline.first === 0) return summed(turns);
+  const [all, loaded, then] = [timeline.usage, summed(timeline.turns), summed(turns)];
+  const less = (name) => Math.max(0, all[name] - loaded[name] + then[name]);
+  const cost = all.cost && loaded.cost ? { total: Number(all.cost.total) - Number(loaded.cost.total) + Number(then.cost?.total ?? 0) } : null;
+  return { ...then, input: less("input"), output: less("output"), cache_read: less("cache_read"), cache_write: less("cache_write"), cost };
+}
+
+const MOST_TURNS = 200; // as many as the server answers for the newest turns
+
+/** Return the turns and the usage as they were at a position: `{count, turns, usage}`, as the server answers them. */
+export function turnsAt(timeline, position) {
+  const turns = timeline.turns.map((turn) => turnAt(turn, position)).filter((turn) => turn !== null);
+  return { count: timeline.first + turns.length, turns: turns.slice(-MOST_TURNS), usage: { ...usageAt(timeline, position), countedFrom: timeline.countedFrom } };
 }

@@ -22,17 +22,18 @@ export const turnKey = (turn) => `turn ${turn.index}`;
 /** Return the rows of all loops and turns, in the order of their begin, each below the row that it belongs to. */
 export function allRows({ loops, turns, compactions }) {
   const known = new Map(loops.map((loop) => [loop.loopId, loop]));
+  const turnsOf = Map.groupBy(turns, (turn) => turn.loopId);
   const rows = [];
   const done = new Set();
-  const rest = [...compactions].sort((one, other) => one.position - other.position);
+  const rest = [...compactions].sort((one, other) => one.startedPosition - other.startedPosition);
   const addCompactions = (before) => {
-    while (rest.length && rest[0].position < before) rows.push(ofCompaction(rest.shift()));
+    while (rest.length && rest[0].startedPosition < before) rows.push(ofCompaction(rest.shift()));
   };
   for (const turn of turns) {
-    addCompactions(turn.position);
+    addCompactions(turn.startedPosition);
     if (turn.loopId !== null && !done.has(turn.loopId)) {
       done.add(turn.loopId);
-      const own = turns.filter((one) => one.loopId === turn.loopId);
+      const own = turnsOf.get(turn.loopId);
       rows.push(ofLoop(known.get(turn.loopId), turn.loopId, own));
       // The turns of one loop stay together, also if a parallel loop runs between them.
       own.forEach((one) => rows.push(...ofTurn(one, 1)));
@@ -56,8 +57,8 @@ function ofLoop(loop, loopId, turns) {
     status: loop?.status ?? "running",
     start: loop?.started ?? turns[0].started,
     end: loop ? loop.ended : (last?.ended ?? null),
-    from: loop?.position ?? turns[0].position,
-    to: loop?.endedAt ?? last?.last ?? null,
+    from: loop?.startedPosition ?? turns[0].startedPosition,
+    to: loop?.endedPosition ?? last?.lastPosition ?? null,
     cost: costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : null,
     usage: null,
     turn: null,
@@ -68,7 +69,7 @@ function ofLoop(loop, loopId, turns) {
 
 function ofCompaction(one) {
   const saved = one.tokensBefore && one.tokensAfter ? `${one.tokensBefore} → ${one.tokensAfter} tokens` : "";
-  return { ...bare(`compaction ${one.position}`, null, "compaction", 0), name: "compaction", note: saved, status: one.status, start: one.started, end: one.ended, from: one.position, to: one.endedAt };
+  return { ...bare(`compaction ${one.startedPosition}`, null, "compaction", 0), name: "compaction", note: saved, status: one.status, start: one.started, end: one.ended, from: one.startedPosition, to: one.endedPosition };
 }
 
 const bare = (key, parent, kind, level) => ({ key, parent, kind, level, note: "", status: null, cost: null, usage: null, turn: null, to: null, hasChildren: false });
@@ -80,12 +81,12 @@ function ofTurn(turn, level) {
     {
       ...bare(key, parent, "turn", level),
       name: `turn ${turn.turnIndex ?? turn.index}`,
-      note: turn.model ?? "",
+      note: [turn.model, turn.isRetry ? "retry" : null].filter(Boolean).join(" · "),
       status: turn.status,
       start: turn.started,
       end: turn.ended,
-      from: turn.position,
-      to: turn.last,
+      from: turn.startedPosition,
+      to: turn.endedPosition ?? turn.lastPosition,
       cost: dollars(turn.usage),
       usage: turn.usage,
       turn,
@@ -97,11 +98,11 @@ function ofTurn(turn, level) {
       ...bare(`${key} call ${index}`, key, "model", level + 1),
       name: turn.model ?? "model",
       note: index > 0 ? `call ${index + 1}` : "",
-      status: call.answer === null && call.ended !== null ? "lost" : (call.stopReason ?? "running"),
+      status: call.message === null && call.ended !== null ? "lost" : (call.stopReason ?? "running"),
       start: call.started,
       end: call.ended,
       from: call.position,
-      to: call.answer,
+      to: call.message,
       turn,
     });
   });
@@ -109,7 +110,14 @@ function ofTurn(turn, level) {
     const of = `${key} tool ${index}`;
     const waits = tool.waits ?? [];
     const begin = waits[0]?.since ?? tool.started;
-    if (begin === null || begin === undefined) continue; // it has not begun, and imported tools have no times
+    const isUntimed = begin === null || begin === undefined;
+    if (isUntimed && tool.result === null) continue; // it has not begun
+    if (isUntimed) {
+      // Imported history does not say when its tools ran.
+      const at = turn.ended ?? turn.started;
+      rows.push({ ...bare(of, key, "tool", level + 1), name: tool.name, status: tool.isError ? "failed" : "completed", start: at, end: at, from: tool.result, to: tool.result, turn, isUntimed });
+      continue;
+    }
     rows.push({
       ...bare(of, key, "tool", level + 1),
       name: tool.name,
@@ -117,10 +125,10 @@ function ofTurn(turn, level) {
       status: tool.outcome ?? (tool.isError ? "failed" : tool.isError === false ? "completed" : waits.at(-1)?.until === null ? "waits" : "running"),
       start: tool.started ?? begin,
       end: tool.ended,
-      from: tool.position ?? waits[0]?.position ?? turn.position,
-      to: tool.result ?? tool.endedAt,
+      from: tool.startedPosition ?? waits[0]?.position ?? turn.startedPosition,
+      to: tool.result ?? tool.endedPosition,
       turn,
-      hasChildren: waits.length > 0 || Boolean(tool.child),
+      hasChildren: waits.length > 0 || Boolean(tool.childSession),
     });
     waits.forEach((wait, nth) =>
       rows.push({
@@ -135,8 +143,8 @@ function ofTurn(turn, level) {
         turn,
       }),
     );
-    if (tool.child) {
-      rows.push({ ...bare(`${of} session`, of, "session", level + 2), name: tool.childAgent ?? "sub-agent", note: tool.child, status: null, start: tool.started ?? begin, end: tool.ended, from: tool.position ?? turn.position, to: tool.result, turn, child: tool.child });
+    if (tool.childSession) {
+      rows.push({ ...bare(`${of} session`, of, "session", level + 2), name: tool.childAgent ?? "sub-agent", note: tool.childSession, status: null, start: tool.started ?? begin, end: tool.ended, from: tool.startedPosition ?? turn.startedPosition, to: tool.result, turn, child: tool.childSession });
     }
   }
   return rows;
