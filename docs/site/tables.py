@@ -11,13 +11,11 @@ from typing import cast, get_args
 
 import click
 from pydantic import BaseModel
-from starlette.routing import Route
 
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content import Block
 from lanebus.bus.messages.control import CONTROLS
 from lanebus.bus.messages.events import AgentEvent
-from lanebus.bus.tracing import NO_TRACING
 from lanebus.bus.wire import keys
 from lanebus.handlers.agent import commands
 from lanebus.handlers.cli.group import COMMANDS, lanebus
@@ -26,7 +24,7 @@ from lanebus.handlers.cli.topics import exit_codes, shared_options
 from lanebus.handlers.cli.variables import SHORT
 from lanebus.handlers.monitoring.log_events import EVENTS, FIELD_MEANINGS
 from lanebus.handlers.monitoring.metric_table import METRICS
-from lanebus.handlers.ui.routes import Api
+from lanebus.handlers.ui.api.table import endpoints
 
 __all__ = ("fill_in",)
 
@@ -47,11 +45,6 @@ def _cell(text: str) -> str:
     """Return text in which bars are escaped, so that they end no cell. In code, bars need no escape."""
     parts = text.split("`")
     return "`".join(part if at % 2 else part.replace("|", "&#124;") for at, part in enumerate(parts))
-
-
-def _paragraph(value: object) -> str:
-    """Return the first paragraph of a docstring, on one line."""
-    return _escaped(" ".join((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0].split()))
 
 
 def _escaped(text: str) -> str:
@@ -147,15 +140,8 @@ def _exit_codes() -> str:
 
 
 def _routes() -> str:
-    api = Api.__new__(Api)  # only the table of routes is used, which needs no bus
-    rows = [route for route in api.routes(NO_TRACING) if isinstance(route, Route) and route.path.startswith("/api")]
-    return _table(
-        ("Request", "Answer"),
-        (
-            (f"`{'POST' if 'POST' in (route.methods or ()) else 'GET'} {route.path}`", _paragraph(route.endpoint))
-            for route in rows
-        ),
-    )
+    rows = (each for each in endpoints() if not each.is_file)
+    return _table(("Request", "Answer"), ((f"`{each.method} {each.path}`", _escaped(each.summary)) for each in rows))
 
 
 def _fields(model: type[BaseModel], *, without: frozenset[str] = frozenset()) -> str:

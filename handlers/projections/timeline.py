@@ -1,7 +1,7 @@
 """Fold the timeline of a session: when each loop, turn, model call, tool call and wait for a person began and ended.
 
-The state has the `TURNS` of the session, and the positions and times that `TURNS` leaves out. It has no text of
-messages. Times are seconds UTC by the server's clock. Imported entries have the times of their authors, if they have any, so an
+The state has the `TURNS` of the session, and the positions and times that `TURNS` leaves out, but no text of messages.
+Times are seconds UTC by the server's clock. Imported entries have the times of their authors, if they have any, so an
 imported session does not look as if it had happened during the import.
 
 The log does not say when the first piece of an answer arrived: pieces are live deltas, which are not kept.
@@ -32,8 +32,8 @@ from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.timeline_state import (
     CallMark,
     CompactionMark,
-    OpenDecision,
     LoopMark,
+    OpenDecision,
     TimelineState,
     ToolMark,
     TurnMark,

@@ -11,8 +11,8 @@ from lanebus.handlers.projections.turns_state import TurnsState, changed
 __all__ = (
     "CallMark",
     "CompactionMark",
-    "OpenDecision",
     "LoopMark",
+    "OpenDecision",
     "TimelineState",
     "ToolMark",
     "TurnMark",

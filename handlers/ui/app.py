@@ -12,11 +12,13 @@ from lanebus.bus.errors import BusError
 from lanebus.handlers.access.access import Access, Identify
 from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import routes
+from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.auth import Guard
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.page import load_page
 from lanebus.handlers.ui.replies import answer_error
-from lanebus.handlers.ui.routes import Api
 
 __all__ = ("create_app",)
 
@@ -56,8 +58,9 @@ def create_app(
     page = load_page()
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
+    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds)
     app = Starlette(
-        routes=Api(bus, page, closing or anyio.Event(), access, bounds).routes(bus.tracing),
+        routes=routes(endpoints(), api, bus.tracing),
         middleware=[Middleware(Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers)],
         exception_handlers={BusError: answer_error, HTTPException: answer_error},
     )

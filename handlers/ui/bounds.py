@@ -61,7 +61,7 @@ class UiBounds:
     reads: int = 2
     """number of reads of entries at the same time"""
     answer_bytes: int = 8 * 1_048_576
-    """After this many bytes of entries, a response of `Api.entries` ends, with `more` and a cursor."""
+    """After this many bytes of entries, a response of `GET …/entries` ends, with `more` and a cursor."""
     body_seconds: float = 30.0
     """longest time that a request's body may take"""
     retry_seconds: float = 2.0
@@ -76,7 +76,7 @@ class UiBounds:
     """A body over `body_bytes` that announces at most this many bytes is read to its end, so that the client gets the
     response."""
     page_entries: int = 1_000
-    """maximum number of entries in one response of `Api.entries`"""
+    """maximum number of entries in one response of `GET …/entries`"""
     media_bytes: int = 16_777_216
     """maximum number of bytes of stored media in one response; larger media are refused"""
     sessions: int = 500

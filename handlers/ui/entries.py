@@ -3,9 +3,9 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from lanebus.bus.errors import BusError, DecodeError, SessionErased
+from lanebus.bus.errors import BusError, SessionErased
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
@@ -24,24 +24,6 @@ class EntriesQuery(NamedTuple):
     until: int | None
     """last position; None means the end"""
     lanes: frozenset[Lane]
-
-    @classmethod
-    def of(cls, after: Cursor, until: str | None, lanes: str | None) -> Self:
-        """Read the query of a request.
-
-        Args:
-            after: cursor after which to start.
-            until: text of the last position or cursor; None or "" means the end.
-            lanes: names of lanes, separated by commas; None or "" means both.
-
-        Raises:
-            InvalidCursor: `until` is no cursor.
-            DecodeError: `lanes` names another lane.
-        """
-        names = lanes.split(",") if lanes else [lane.value for lane in Lane]
-        if not {*names} <= {lane.value for lane in Lane}:
-            raise DecodeError("lanes", 'must be "llm", "extension" or both with a comma')
-        return cls(after, Cursor.of(until, "until").position if until else None, frozenset(map(Lane, names)))
 
 
 async def entries_json(

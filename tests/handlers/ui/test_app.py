@@ -475,7 +475,7 @@ async def test_a_client_that_disconnects_during_an_answer_cancels_nothing() -> N
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello?"))
         async with anyio.create_task_group() as tasks:
-            async with client.sse("/api/sessions/s1/events?live=1") as source:
+            async with client.sse("/api/sessions/s1/events") as source:
                 tasks.start_soon(loop, await take_run(session))
                 await Reader(source).take(1)
                 await stop.reached.wait()

@@ -1,0 +1,81 @@
+"""Endpoints that write: messages, commands and handovers."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
+from lanebus.handlers.ui.replies import answer
+
+__all__ = ("ENDPOINTS",)
+
+
+async def post_message(api: ApiContext, request: Request) -> Response:
+    """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
+
+    201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent.
+
+    A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
+    same key. If the message was already published, it is not published again, and the status is 200.
+    """
+    session = api.session(request)
+    posted = read_posted_message(await api.body(request))
+    principal = await api.gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
+    message = _said(posted.text, principal.name)
+    if posted.is_follow_up:
+        return _published(await follow_up(session, message, key=posted.key))
+    return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
+
+
+async def post_command(api: ApiContext, request: Request) -> Response:
+    """Publish a command, `{"command": "abort", "key"?: …, …}`. 201 with positions. [Commands](#commands)
+    lists the commands and their fields.
+
+    The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
+    position. If a request is repeated with the same key, nothing is published, and the status is 200.
+    """
+    session = api.session(request)
+    by = identified(request.scope).principal.name
+    posted = read_command(await api.body(request), session.id, by)
+    lanes = (Lane.EXTENSION,) if posted.text is None else (Lane.LLM, Lane.EXTENSION)
+    await api.gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
+    said = None if posted.text is None else _said(posted.text, by)
+    return _published(await send(session, posted.control, said, key=posted.key))
+
+
+async def post_agent(api: ApiContext, request: Request) -> Response:
+    """Hand the session over with `{"agent": …, "reason"?: …}`. 201 with the position of the event.
+
+    A repeated request changes nothing, and its status is 200.
+    """
+    session = api.session(request)
+    posted = read_handover(await api.body(request))
+    principal = await api.gate.require(
+        request, "hand_over", session=session.id, agent=posted.agent, lanes=(Lane.EXTENSION,)
+    )
+    return _published(await session.hand_over(posted.agent, by=principal.name, reason=posted.reason))
+
+
+def _said(text: str, by: str) -> UserMessage:
+    return UserMessage.text(text).model_copy(update={"metadata": {BY: by}})
+
+
+def _published(receipt: Receipt) -> Response:
+    return answer(
+        {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}, 200 if receipt.is_duplicate else 201
+    )
+
+
+_SESSION = "/api/sessions/{session}"
+ENDPOINTS = (
+    ApiEndpoint(method="POST", path=f"{_SESSION}/messages", handler=post_message, is_traced=True),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/commands", handler=post_command, is_traced=True),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/agent", handler=post_agent, is_traced=True),
+)

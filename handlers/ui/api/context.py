@@ -1,0 +1,80 @@
+"""What the endpoints of one application share."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import anyio
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.session.session import Session
+from lanebus.handlers.access.access import Access
+from lanebus.handlers.projections.views import Views
+from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.body import read_json
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.gate import Gate
+from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.paced import PacedAnswer
+from lanebus.handlers.ui.page import PageFiles
+
+__all__ = ("ApiContext",)
+
+
+class ApiContext:
+    """The bus, the access rules, the memory and the bounds of one application.
+
+    Clients need not create a session: a session exists from its first message on.
+    """
+
+    def __init__(
+        self, bus: Bus, page: PageFiles, closing: anyio.Event, access: Access, bounds: UiBounds = DEFAULT_UI_BOUNDS
+    ) -> None:
+        """
+        Args:
+            bus: the bus.
+            page: files of the page.
+            closing: event that the server sets when it ends.
+            access: the rules.
+            bounds: limits and periods.
+        """
+        self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
+        self.gate = Gate(access, bus)
+        self.views = Views(bounds.views)
+        self.budget, self.history = ByteBudget(bounds), History(bounds)
+        self._folding = anyio.CapacityLimiter(1)
+
+    def session(self, request: Request) -> Session:
+        """Return the session that a request's path names."""
+        return self.bus.session(str(request.path_params["session"]))
+
+    async def body(self, request: Request) -> JsonValue:
+        """Read a request's body; see `read_json`. A principal may have a smaller limit than the server."""
+        own = identified(request.scope).principal.body_bytes
+        bounds = self.bounds
+        return await read_json(
+            request, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
+        )
+
+    def paced(self, value: Callable[[], Awaitable[object]]) -> Response:
+        """Return a response with a JSON value, which is made when there is memory for it."""
+        return PacedAnswer(value, closing=self.closing, budget=self.budget, bounds=self.bounds)
+
+    def view(self, look: Callable[[], Awaitable[object]]) -> Response:
+        """Return a response with a JSON value that is read from projections, one fold at a time."""
+
+        async def folded() -> object:
+            # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
+            with anyio.move_on_after(self.bounds.wait_seconds):
+                await self._folding.acquire()
+                try:
+                    return await look()
+                finally:
+                    self._folding.release()
+            raise ServerBusy
+
+        return self.paced(folded)
