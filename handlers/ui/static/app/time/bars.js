@@ -15,7 +15,7 @@ export function Bar({ row, window, axis, now }) {
   const isOut = right < 0 || left > 100 || row.isUntimed;
   return html`<span class="hidden">${KINDS[row.kind]} ${label}</span>${isOut
     ? html`<i class=${`tl-out ${right < 0 ? "before" : "after"}`} aria-hidden="true">${row.isUntimed ? "" : right < 0 ? "‹" : "›"}</i>`
-    : html`<i class=${`tl-bar ${row.kind} ${isBad(row) ? "bad" : ""} ${row.end === null ? "open" : ""}`} title=${label} aria-hidden="true"
+    : html`<i class=${`tl-bar k-${row.kind} ${isBad(row) ? "bad" : ""} ${row.end === null ? "open" : ""}`} title=${label} aria-hidden="true"
         style=${{ left: `${Math.max(left, -1)}%`, width: `${Math.min(right, 101) - Math.max(left, -1)}%` }}></i>`}`;
 }
 

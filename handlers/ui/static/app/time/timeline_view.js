@@ -164,6 +164,11 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     event.preventDefault();
   };
 
+  const onScroll = (event) => {
+    const top = event.currentTarget.scrollTop;
+    setView((old) => ({ ...old, top }));
+  };
+
   // Listeners of the wheel that prevent scrolling must say so.
   const wheel = useRef(null);
   wheel.current = (event) => {
@@ -192,7 +197,7 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
       <button type="button" title="Follow the rows in view (Escape)" aria-pressed=${span === ZOOMED_ALL} onClick=${() => setSpan(ZOOMED_ALL)}>Auto</button>
     </div>
     <div class="tl-box" ref=${box} role="treegrid" tabindex="0" aria-label="Waterfall of the session" aria-rowcount=${rows.length + 1} aria-colcount="4" aria-activedescendant=${chosenAt >= first && chosenAt < last ? idOf(chosenAt) : undefined}
-      onKeyDown=${onKeyDown} onScroll=${() => setView((old) => ({ ...old, top: box.current.scrollTop }))}>
+      onKeyDown=${onKeyDown} onScroll=${onScroll}>
       <div class="tl-row tl-top" role="row" aria-rowindex="1">
         <span role="columnheader">What</span><span role="columnheader" class="tl-took">Took</span><span role="columnheader" class="tl-cost">Cost</span>
         <span role="columnheader" class="tl-lane"><span class="hidden">When</span><${Axis} window=${window} width=${view.width} axis=${axis} /></span>
@@ -243,7 +248,7 @@ function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, 
     showEntry(row.from);
   };
   const name = visible(row.name);
-  return html`<div class=${`tl-row ${row.kind} ${isBad(row) ? "bad" : ""} ${isLater ? "later" : ""}`} role="row" id=${idOf(at)} aria-rowindex=${at + 2} aria-level=${row.level + 1} aria-expanded=${row.hasChildren ? !isClosed : undefined} aria-selected=${isChosen}
+  return html`<div class=${`tl-row k-${row.kind} ${isBad(row) ? "bad" : ""} ${isLater ? "later" : ""}`} role="row" id=${idOf(at)} aria-rowindex=${at + 2} aria-level=${row.level + 1} aria-expanded=${row.hasChildren ? !isClosed : undefined} aria-selected=${isChosen}
     style=${{ top: `${at * ROW}px` }} onClick=${() => choose(row.key)} onDblClick=${() => showEntry(row.from)}>
     <span role="gridcell" class="tl-name" style=${{ paddingLeft: `${0.4 + row.level * 0.95}rem` }}>
       ${row.hasChildren ? html`<button type="button" class="tl-twist" tabindex="-1" aria-label=${isClosed ? "Unfold" : "Fold"} onClick=${onTwist}>${isClosed ? "▸" : "▾"}</button>` : html`<i class="tl-twist"></i>`}
