@@ -16,8 +16,8 @@ class AccessRequest:
     principal: Principal
     action: str
     """`read.sessions`, `read.head`, `read.entries`, `read.events`, `read.media`, `read.status`, `read.call`,
-    `read.turns`, `read.usage`, `send`, `hand_over`, or `command.` and the name of the command, such as
-    `command.abort`"""
+    `read.turns`, `read.usage`, `read.timeline`, `read.context`, `read.request`, `send`, `hand_over`, or `command.` and
+    the name of the command, such as `command.abort`"""
     session: str | None = None
     """id of the session; None for actions without a session"""
     agent: str | None = None

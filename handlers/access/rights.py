@@ -25,7 +25,10 @@ ACTIONS = (
     "read",
     *(
         f"read.{what}"
-        for what in ("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage")
+        for what in (
+            *("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage"),
+            *("timeline", "context", "request"),
+        )
     ),
     "send",
     "command",

@@ -21,6 +21,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Read": {
         "sessions": "List sessions, most recently active first.",
+        "show": "Print a session as a conversation.",
         "tail": "Show the entries of a session, and follow new ones.",
         "turns": "Show the model calls of a session, with tools, tokens and cost.",
         "usage": "Show the tokens and the cost of a session.",

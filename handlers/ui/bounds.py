@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lanebus.bus.errors import check_bounds
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
+from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
@@ -88,6 +89,10 @@ class UiBounds:
     """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
+    contexts: PastBounds = DEFAULT_PAST_BOUNDS
+    """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
+    request_bytes: int = 8 * 1_048_576
+    """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS
     """bounds of the access rules: requests of a principal, wrong tokens, and how soon a revocation counts"""
 

@@ -110,7 +110,8 @@ class PacedAnswer(PacedResponse):
     ) -> None:
         """
         Args:
-            value: returns the value that is sent as JSON. It is called once more if the JSON is large.
+            value: returns the value that is sent as JSON, or its JSON as bytes. It is called once more if the JSON is
+                large.
             closing: event that the server sets when it ends. A client that is still reading then has a short time.
             budget: the memory of the server.
             bounds: sizes and time limits.
@@ -119,13 +120,17 @@ class PacedAnswer(PacedResponse):
         self._value = value
 
     async def _render(self, share: Share) -> AsyncGenerator[bytes]:
-        text = json_bytes(await self._value())
+        text = _rendered(await self._value())
         if (size := len(text)) > self._bounds.small_bytes and not share.take_nowait(size):
             del text
             await share.take(size, seconds=self._bounds.wait_seconds)
-            text = json_bytes(await self._value())
+            text = _rendered(await self._value())
             share.keep(len(text))
         yield text
+
+
+def _rendered(value: object) -> bytes:
+    return value if isinstance(value, bytes) else json_bytes(value)
 
 
 class PacedWhole(PacedResponse):

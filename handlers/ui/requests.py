@@ -38,10 +38,8 @@ __all__ = ("RequestTooLarge", "check_provider", "context_json", "turn_request_js
 class RequestTooLarge(HTTPException):
     """A request is larger than the server sends."""
 
-    def __init__(self, size: int, most: int) -> None:
+    def __init__(self) -> None:
         super().__init__(413, "Request too large")
-        self.error = "request_too_large"
-        self.message = f"the request has {size} bytes: at most {most} are sent; `lanebus context` prints it"
 
 
 class _Placed(Frozen):
@@ -215,5 +213,5 @@ def _rendered(
     for address in _placeholders(messages):
         data = data.replace(_encoded(address).encode(), json_bytes(_text_of(address))[1:-1])
     if len(data) > most_bytes:
-        raise RequestTooLarge(len(data), most_bytes)
+        raise RequestTooLarge
     return data

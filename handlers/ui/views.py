@@ -1,4 +1,4 @@
-"""Views of a session that the page shows beside the lanes: the agent's status, the turns and the usage."""
+"""Views of a session that the page shows beside the lanes: the agent's status and the usage."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,8 @@ from lanebus.handlers.projections.agent_activity import doing, own_loop, waiting
 from lanebus.handlers.projections.agent_status import STATUS, LoopStatus
 from lanebus.handlers.projections.usage import USAGE, summary
 from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.turn_json import turns_view
 
-__all__ = ("status_view", "turns_view", "usage_view")
+__all__ = ("status_view", "usage_view")
 
 
 async def usage_view(views: Views, session: Session) -> Mapping[str, object]:

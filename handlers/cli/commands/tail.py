@@ -26,6 +26,7 @@ from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.summary import summarize
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import moment
+from lanebus.handlers.cli.terminal.turn_fold import TurnFold
 from lanebus.handlers.json_text import compact, spliced
 
 __all__ = ("command", "entry_json")
@@ -53,6 +54,7 @@ _COLUMNS = (
 )
 @click.option("--until-closed", is_flag=True, help="Follow, and stop after the last entry of a closed session.")
 @click.option("--live", is_flag=True, help="Follow, and show live deltas of messages while models write them.")
+@click.option("--all", "is_unfolded", is_flag=True, help="In a table, show each event of an agent, not a row per turn.")
 @click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Show only the last N entries.")
 @click.pass_context
 def command(
@@ -65,9 +67,13 @@ def command(
     until_closed: bool,
     after: str | None,
     live: bool,
+    is_unfolded: bool,
     last: int | None,
 ) -> None:
     """Show the entries of a session in order of position. With -f, follow new entries.
+
+    A table has one row for all events of a turn, and a call that waits for a person stands with the command that
+    approves it. --all, --lane and --kind show each event. `lanebus show` prints the conversation.
 
     As JSON, each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer and
     message. An unreadable entry has the message null and an error. A live delta has its number in "delta". Only an
@@ -83,7 +89,8 @@ def command(
         START if after is None else Cursor.parse(after),
         last,
     )
-    show = _Show(Output.of(ctx), flush=follows)
+    is_folded = not (is_unfolded or lane or kinds)
+    show = _Show(Output.of(ctx), TurnFold(session) if is_folded else None, flush=follows)
     run(partial(_tail, Settings.of(ctx), session, query, show, follow=follows, live=live, until_closed=until_closed))
 
 
@@ -161,16 +168,19 @@ async def _last(session: Session, query: _Query, end: int, count: int) -> list[E
 class _Show:
     """Prints envelopes as rows or as JSON."""
 
-    def __init__(self, output: Output, *, flush: bool) -> None:
-        self._output, self._flush = output, flush
+    def __init__(self, output: Output, fold: TurnFold | None, *, flush: bool) -> None:
+        self._output, self._fold, self._flush = output, fold, flush
 
     def __call__(self, envelope: Envelope) -> None:
         if self._output.is_json:
             self._output.json_text(entry_json(envelope), flush=self._flush)
             return
         position = f"{envelope.position}-{envelope.delta}" if envelope.delta else str(envelope.position)
-        row = (position, envelope.lane.value[:3], moment(envelope.time), *summarize(envelope))
-        self._output.row(_COLUMNS, row, flush=self._flush)
+        rows = None if self._fold is None else self._fold.rows(envelope)
+        for kind, text in [summarize(envelope)] if rows is None else rows:
+            row = (position, envelope.lane.value[:3], moment(envelope.time), kind, text)
+            # A command that is cut cannot be copied.
+            self._output.row(_COLUMNS, row, flush=self._flush, is_whole=kind == "waits" and rows is not None)
 
 
 def entry_json(envelope: Envelope) -> str:

@@ -12,7 +12,8 @@ from lanebus.handlers.cli.groups import require_groups
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.session_id import complete_group
-from lanebus.handlers.cli.terminal.dashboard import Line, draw
+from lanebus.handlers.cli.terminal.dashboard import draw
+from lanebus.handlers.cli.terminal.line import Line
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.screen import Screen, can_draw, has_colours, painted
 from lanebus.handlers.monitoring.overview import Overview, overview_json

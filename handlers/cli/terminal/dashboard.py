@@ -1,16 +1,14 @@
 """Lay out the overview of `lanebus top` as lines that fit a window. Pure."""
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Literal, NamedTuple
 
 from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
+from lanebus.handlers.cli.terminal.line import Line, Tone
 from lanebus.handlers.cli.terminal.table import Column, table
 from lanebus.handlers.cli.terminal.text import count, cut, moment, money, plain
 from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
 
-__all__ = ("Line", "Tone", "draw")
-
-Tone = Literal["plain", "title", "dim", "warn", "bad"]
+__all__ = ("draw",)
 
 FEWEST = 3
 """minimum number of lines of a table in a low window, including the titles"""
@@ -57,11 +55,6 @@ _ACTIVITIES = {
     "paused": "paused",
     "handoff": "handed to a person",
 }
-
-
-class Line(NamedTuple):
-    text: str
-    tone: Tone = "plain"
 
 
 _NO_GROUP = Line("no worker has run here yet: start one with `lanebus worker MODULE:ATTRIBUTE`", "dim")

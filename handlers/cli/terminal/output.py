@@ -95,9 +95,11 @@ class Output:
         for text in table(columns, rows, self.fit):
             print(text)
 
-    def row(self, columns: Sequence[Column], row: Sequence[str], *, flush: bool = False) -> None:
-        """Print one row without titles, for output whose later rows are not known yet."""
-        print(line(columns, row, self.fit), flush=flush)
+    def row(
+        self, columns: Sequence[Column], row: Sequence[str], *, flush: bool = False, is_whole: bool = False
+    ) -> None:
+        """Print one row without titles, for output whose later rows are not known yet. `is_whole` cuts nothing."""
+        print(line(columns, row, None if is_whole else self.fit), flush=flush)
 
 
 def tell(text: str) -> None:

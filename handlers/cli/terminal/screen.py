@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from lanebus.handlers.cli.terminal.dashboard import Line, Tone
+from lanebus.handlers.cli.terminal.line import Line, Tone
 
 __all__ = ("Screen", "can_draw", "has_colours")
 

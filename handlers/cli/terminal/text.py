@@ -4,7 +4,19 @@ import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 
-__all__ = ("about", "count", "counted_from", "cut", "duration", "moment", "money", "plain", "size", "width")
+__all__ = (
+    "about",
+    "clock_time",
+    "count",
+    "counted_from",
+    "cut",
+    "duration",
+    "moment",
+    "money",
+    "plain",
+    "size",
+    "width",
+)
 
 _LONGEST = 4000
 
@@ -75,6 +87,14 @@ def counted_from(session: str, position: int) -> str:
 def moment(seconds: float) -> str:
     """Format seconds UTC as local time; 0 is "-"."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if seconds else "-"
+
+
+def clock_time(seconds: float) -> str:
+    """Format seconds UTC as the local time of day, with the date if it is not today's; 0 is "-"."""
+    if not seconds:
+        return "-"
+    at = datetime.fromtimestamp(seconds, UTC).astimezone()
+    return at.strftime("%H:%M:%S" if at.date() == datetime.now(UTC).astimezone().date() else "%Y-%m-%d %H:%M")
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lanebus.bus.bus import Bus
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
+from lanebus.handlers.context.past import PastContexts
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
@@ -44,7 +45,7 @@ class ApiContext:
         """
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
         self.gate = Gate(access, bus)
-        self.views = Views(bounds.views)
+        self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
         self._folding = anyio.CapacityLimiter(1)
 

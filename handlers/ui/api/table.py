@@ -1,6 +1,6 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import commands, entries, events, page, sessions, views
+from lanebus.handlers.ui.api import commands, entries, events, page, sessions, turns, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 
 __all__ = ("endpoints",)
@@ -15,4 +15,5 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *events.ENDPOINTS,
         *commands.ENDPOINTS,
         *views.ENDPOINTS,
+        *turns.ENDPOINTS,
     )

@@ -65,6 +65,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "acl": ([], 0, "ACL SETUSER lanebus-bus on"),
     "doctor": ([], 0, '"check":"rights"'),
     "sessions": ([], 0, '"session":"s"'),
+    "show": (["s"], 0, "User"),
     "tail": (["s"], 0, '"position":1'),
     "turns": (["s"], 0, ""),
     "usage": (["s"], 0, '"total_tokens":0'),

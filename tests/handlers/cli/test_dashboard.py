@@ -5,7 +5,8 @@ from decimal import Decimal
 import pytest
 
 from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
-from lanebus.handlers.cli.terminal.dashboard import Line, draw
+from lanebus.handlers.cli.terminal.dashboard import draw
+from lanebus.handlers.cli.terminal.line import Line
 from lanebus.handlers.cli.terminal.text import width
 from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
 from lanebus.handlers.projections.agent_activity import Doing

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
@@ -59,6 +59,9 @@ READS: dict[str, Cells] = {
     MEDIA: READS_BOTH_LANES,
     CALL: READS_BOTH_LANES,
     f"{PATH}/turns": READS_BOTH_LANES,
+    f"{PATH}/turns/{{turn}}/request": READS_BOTH_LANES,
+    f"{PATH}/timeline": READS_BOTH_LANES,
+    f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
@@ -100,7 +103,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session) + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -116,6 +119,7 @@ async def fill(bus: Bus, name: str) -> None:
         ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
         ExtensionMessage.of("progress", {"text": extension_canary(name)}),
         UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
+        MessageStarted(turn_id=turn, message_id="m1").as_extension(),
     )
 
 

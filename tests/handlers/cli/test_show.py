@@ -1,0 +1,113 @@
+"""`lanebus show`, and the folded rows of `lanebus tail`: what people read of a session."""
+
+import json
+import re
+
+import pytest
+from pydantic import JsonValue
+
+from tests.support.cli.command_line import CommandLine, objects
+
+__all__ = ()
+
+TURN: JsonValue = {"loopId": "s.main.1", "turnIndex": 0}
+LONG = "x = 1\n" * 40
+
+
+def event(kind: str, **data: JsonValue) -> JsonValue:
+    return {"role": "extension", "kind": f"agent.{kind}", "data": data}
+
+
+def talk(call: str = "c1", *more: JsonValue) -> str:
+    """Return a session with a call of a tool that has run and a call that waits, as lines of JSON."""
+    about: dict[str, JsonValue] = {"turnId": TURN, "toolCallId": call, "toolName": "write"}
+    entries: list[JsonValue] = [
+        {"role": "user", "content": "Please write \u202ethe file.\x1b[31m"},
+        event("started", loopId="s.main.1", agent="a"),
+        event("turn.started", turnId=TURN, prompts=[1]),
+        {
+            "role": "assistant",
+            "model": "m-1",
+            "content": [
+                {"type": "thinking", "thinking": "secret thought"},
+                {"type": "text", "text": "Two steps:\n```\ncode " + "long " * 40 + "\n```\nthen " + "words " * 40},
+                {"type": "toolCall", "id": "c0", "name": "read", "arguments": {"path": "notes/a b", "text": LONG}},
+                {"type": "toolCall", "id": call, "name": "write", "arguments": {}},
+            ],
+            "stopReason": "toolUse",
+        },
+        event("tool.started", turnId=TURN, toolCallId="c0", toolName="read"),
+        {"role": "toolResult", "toolCallId": "c0", "toolName": "read", "content": LONG, "isError": True},
+        event("tool.ended", turnId=TURN, toolCallId="c0", toolName="read", isError=True, outcome="failed", position=6),
+        event("tool.waiting", **about),
+        *more,
+    ]
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_no_control_characters(
+    lanebus: CommandLine,
+) -> None:
+    assert lanebus("publish", "s", "--json", stdin=talk()).code == 0
+    shown = lanebus("show", "s", env={"COLUMNS": "60"})
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert "  Please write the file.[31m" in lines
+    assert [line.rstrip() for line in lines if "code long" in line] == ["  code " + "long " * 39 + "long"]
+    words = [line for line in lines if "words words" in line]
+    assert (len(words) > 3, max(map(len, words)) <= 60) == (True, True)
+    assert any(re.fullmatch(r"Assistant \(m-1\) +#4  \d\d:\d\d:\d\d", line) for line in lines)
+    assert any(re.fullmatch(r"  ← read failed +#6  \d\.\d s", line) for line in lines)
+
+
+def test_thinking_and_long_results_are_shown_with_full_alone(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=talk())
+    short, full = lanebus("show", "s").out, lanebus("show", "s", "--full").out
+    assert ("secret thought" in short, "secret thought" in full) == (False, True)
+    assert (short.count("x = 1"), full.count("x = 1")) == (10 + 12, 80)
+    assert "more lines; --full shows them" in short
+    assert "--full" not in full
+
+
+@pytest.mark.parametrize(("call", "typed"), [("c1", "c1"), ("a b'$(x)", "'a b'\\''$(x)'")])
+def test_a_call_that_waits_is_shown_with_the_commands_that_answer_it(
+    lanebus: CommandLine, call: str, typed: str
+) -> None:
+    lanebus("publish", "s", "--json", stdin=talk(call))
+    lines = lanebus("show", "s").out.splitlines()
+    at = lines.index("write waits for a person:")
+    assert lines[at + 1] == f"  lanebus control s approve main.1#0 {typed}"
+    assert lines[at + 2] == f"  lanebus control s deny main.1#0 {typed}"
+
+
+def test_the_printed_command_answers_the_call(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=talk())
+    printed = lanebus("show", "s").out.splitlines()[-2].split()
+    assert printed[0] == "lanebus"
+    assert lanebus(*printed[1:]).code == 0
+    answer = objects(lanebus("tail", "s", "--kind", "control.approve").out)[0]["message"]
+    assert isinstance(answer, dict)
+    assert isinstance(data := answer["data"], dict)
+    assert (data["toolCallId"], data["turnId"]) == ("c1", TURN)
+
+
+def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> None:
+    spent: JsonValue = {"input": 5, "output": 7, "total_tokens": 12}
+    ended = event("turn.ended", turnId=TURN, stopReason="toolUse", usage=spent, message=4)
+    lanebus("publish", "s", "--json", stdin=talk("c1", ended))
+    rows = lanebus("tail", "s", "--table", env={"COLUMNS": "90"}).out.splitlines()
+    assert [row.split()[0] for row in rows] == ["1", "4", "6", "8", "9"]
+    assert rows[-1].endswith("12 tokens")
+    assert "main.1#0: 1 tool, " in rows[-1]
+    # Longer than the window: a command that is cut cannot be copied.
+    assert rows[-2].endswith("write waits for a person: lanebus control s approve main.1#0 c1")
+    for words in (("--all",), ("--lane", "extension"), ("--kind", "agent.*")):
+        unfolded = lanebus("tail", "s", "--table", *words).out
+        assert (words, "agent.turn.started" in unfolded) == (words, True)
+    assert len(objects(lanebus("tail", "s").out)) == 9
+
+
+def test_a_session_without_entries_is_refused(lanebus: CommandLine) -> None:
+    refused = lanebus("show", "s")
+    assert (refused.code, refused.out) == (3, "")
+    assert "'s'" in refused.err
