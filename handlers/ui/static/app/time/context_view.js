@@ -7,17 +7,10 @@ import { go, sessionLink } from "../route.js";
 import { useAnswer } from "./hooks.js";
 import { Changes } from "./items.js";
 import { turnOf } from "./moment.js";
+import { PROVIDERS } from "./providers.js";
 import { compareSeen, seenAt, sentIn } from "./seen.js";
 
 const WAIT_MS = 250; // while the user scrubs, only the position at rest is asked for
-export const PROVIDERS = [
-  ["", "as the session’s model gets it"],
-  ["anthropic", "Anthropic"],
-  ["openai-responses", "OpenAI Responses"],
-  ["openai-chat", "OpenAI Chat"],
-  ["gemini", "Gemini"],
-];
-
 /** The position that the request of a turn was made at. */
 const askedAt = (turn) => turn.calls.at(-1)?.position ?? turn.startedPosition;
 

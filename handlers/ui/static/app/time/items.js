@@ -96,3 +96,27 @@ export function Changes({ changes, isWhole, showEntry, label }) {
     ${groups.slice(from).map((one, index) => (one.run ? html`<${Same} key=${from + index} run=${one.run} showEntry=${showEntry} />` : html`<${Item} key=${from + index} one=${one} showEntry=${showEntry} />`))}
   </ol>`;
 }
+
+/** Draws changes in two columns, before on the left and after on the right, with what is the same folded. */
+export function SideBySide({ changes, labels, showEntries }) {
+  const [shown, setShown] = useState(CHUNK);
+  const groups = runs(changes);
+  const cell = (one, side) => {
+    const item = one[side === 0 ? "before" : "after"];
+    if (item === null) return html`<div class="cp-none" aria-hidden="true"></div>`;
+    const change = one.change === "same" ? "same" : one.change === "replaced" ? "replaced" : side === 0 ? "removed" : "added";
+    return html`<div class=${`cx-item ${item.role} ${change}`}><header><b>${item.section === "tool" ? "tool" : item.role}</b><small>${one.change === "same" ? "" : `only ${one.change === "replaced" ? "so " : ""}in ${labels[side]}`}</small>
+      ${item.entry ? html`<button type="button" class="tl-entry" title=${`Show entry #${item.entry} in the log`} onClick=${() => showEntries[side](item.entry)}>#${item.entry}</button>` : null}</header><div><${Body} item=${item} /></div></div>`;
+  };
+  return html`<ol class="cp-rows" aria-label="Both contexts">
+    ${groups.slice(0, shown).map((one, index) => (one.run ? html`<${SamePair} key=${index} run=${one.run} cell=${cell} />` : html`<li key=${index} class="cp-row">${cell(one, 0)}${cell(one, 1)}</li>`))}
+    ${groups.length > shown ? html`<li class="cx-run"><button type="button" class="quiet" onClick=${() => setShown(shown + CHUNK)}>${count(groups.length - shown)} more</button></li>` : null}
+  </ol>`;
+}
+
+function SamePair({ run, cell }) {
+  const [shown, setShown] = useState(0);
+  const rest = run.length - shown;
+  return html`${run.slice(0, shown).map((one, index) => html`<li key=${index} class="cp-row">${cell(one, 0)}${cell(one, 1)}</li>`)}
+    ${rest > 0 ? html`<li class="cx-run"><button type="button" class="quiet" onClick=${() => setShown(shown + CHUNK)}>${count(rest)} the same in both</button></li>` : null}`;
+}

@@ -14,7 +14,7 @@ const SPARE = 8; // rows drawn above and below those in view
 const ZOOM = 1.5;
 const ZOOMED_ALL = null; // follow the rows in view
 
-export function View({ session, feed, timeline, position, setPosition, showEntry }) {
+export function View({ session, feed, timeline, position, route, setPosition, showEntry }) {
   const turns = timeline?.turns ?? [];
   const [closed, setClosed] = useState(null); // keys of closed rows; null until chosen
   const [isWhole, setWhole] = useState(false);
@@ -27,13 +27,13 @@ export function View({ session, feed, timeline, position, setPosition, showEntry
   const [chosen, choose] = useState(null);
 
   useEffect(() => {
-    if (position === null || rows.length === 0) return;
-    const at = rowAt(rows, position);
-    if (at === null && timeline.first > 0) timeline.reach(position);
+    if (route.at === null || rows.length === 0) return;
+    const at = rowAt(rows, route.at);
+    if (timeline.first > 0 && timeline.turns[0].startedPosition > route.at) timeline.reach(route.at);
     if (at === null) return;
     choose(at.key);
     openTo(at, rows, shut, setClosed);
-  }, [position, rows.length === 0, timeline?.first]);
+  }, [route, rows.length === 0, timeline?.first]);
 
   if (timeline?.fault && turns.length === 0) return html`<p class="trouble" role="alert">${timeline.fault.message}</p>`;
   if (!timeline) return html`<p class="waiting" role="status">Loading…</p>`;
@@ -85,7 +85,7 @@ function Head({ timeline, axis, rows, now, shut, onAll, isWhole, setWhole, hasCh
   const { usage } = timeline;
   const whole = usage ? usage.input + usage.cache_read + usage.cache_write : 0;
   const worked = busy(rows.filter((row) => row.kind === "model"), now).reduce((sum, [start, end]) => sum + end - start, 0);
-  const bad = rows.filter((row) => row.kind !== "wait" && isBad(row)).length;
+  const bad = rows.filter((row) => (row.kind === "turn" || row.kind === "tool") && isBad(row)).length;
   const isOpen = !rows.some((row) => row.kind !== "loop" && shut.has(row.key));
   return html`<div class="tl-head">
     <ul class="tl-facts" aria-label="The whole session">
@@ -134,8 +134,10 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     if (chosenAt < 0) return;
     const top = chosenAt * ROW;
     const { scrollTop, clientHeight } = box.current;
-    if (top < scrollTop) box.current.scrollTop = Math.max(0, top - ROW);
-    else if (top + 2 * ROW > scrollTop + clientHeight) box.current.scrollTop = top + 3 * ROW - clientHeight;
+    const isFar = top < scrollTop - 2 * ROW || top > scrollTop + clientHeight + ROW;
+    if (isFar) box.current.scrollTop = top - clientHeight / 3;
+    else if (top < scrollTop) box.current.scrollTop = top;
+    else if (top + 2 * ROW > scrollTop + clientHeight) box.current.scrollTop = top + 2 * ROW - clientHeight;
   }, [chosen, chosenAt]);
 
   const zoom = (factor, around = (window[0] + window[1]) / 2) => setSpan(zoomed(window, around, factor, axis.length));
