@@ -205,7 +205,7 @@ async def test_the_newest_session_is_shown_first_and_each_has_its_url(browser: S
         await bus.session("newer").publish(UserMessage.text("from the newer"))
         await page.goto(served.url)
         await expect(page.locator(".row .text")).to_have_text("from the newer")
-        await page.get_by_role("button", name="older").click()
+        await page.get_by_role("link", name="older").click()
         await expect(page.locator(".row .text")).to_have_text("from the older")
         await page.reload()
         await expect(page.locator(".row .text")).to_have_text("from the older")
@@ -322,7 +322,7 @@ async def test_a_closed_session_is_shown_as_closed_until_it_is_reopened(browser:
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))
         await open_session(page, served, "s1")
-        box, badge = page.get_by_label("Message to the agent"), page.locator(".top .closed")
+        box, badge = page.get_by_label("Message to the agent"), page.locator(".sessionhead .closed")
         await until_at(page, 1)
         await expect(badge).to_have_count(0)
         await session.close(reason="done")
@@ -344,11 +344,11 @@ async def test_a_session_without_a_worker_for_its_agent_says_so(browser: SharedB
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1", agent="support").publish(UserMessage.text("one"))
         await open_session(page, served, "s1")
-        await expect(page.locator(".top .lacking")).to_have_text("no worker serves support")
+        await expect(page.locator(".sessionhead .lacking")).to_have_text("no worker serves support")
         await expect(page.locator(".session .lacking")).to_be_visible()
         async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
             await consumer.fetch(1)
-            await expect(page.locator(".top .fact", has_text="agent support")).to_be_visible()
+            await expect(page.locator(".sessionhead .fact", has_text="agent support")).to_be_visible()
             await expect(page.locator(".lacking")).to_have_count(0)
         assert seen.errors == []
 

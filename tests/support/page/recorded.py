@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
-from lanebus import AssistantMessage, Message, Session, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus import (
+    AssistantMessage,
+    ExtensionMessage,
+    LlmMessage,
+    Session,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from lanebus.bus.messages.control import Approve
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -54,7 +64,7 @@ async def record_loops(
     """
     position = (await session.head()).position
     for number in range(loops):
-        messages: list[Message] = [UserMessage.text(f"Question {number}")]
+        messages: list[LlmMessage | ExtensionMessage] = [UserMessage.text(f"Question {number}")]
         loop = TurnId(loop_id=f"{session.id}.main.{position + 1}", turn_index=0).loop_id
         messages.append(AgentStarted(loop_id=loop, agent=agent).as_extension())
         for index in range(turns):
@@ -81,7 +91,7 @@ class _Turn:
         self._turn, self._tool, self._model = turn, tool, model
         self._is_last, self._is_failed = is_last, is_failed
 
-    def messages(self, session: str, position: int, *, is_approved: bool, child: str | None) -> Iterator[Message]:
+    def messages(self, session: str, position: int, *, is_approved: bool, child: str | None) -> Iterator[LlmMessage | ExtensionMessage]:
         """Yield the messages of the turn, whose first one gets the position after `position`."""
         turn, usage = self._turn, _usage(self._turn.turn_index)
         message_id = f"{turn.loop_id}-{turn.turn_index}"
@@ -108,7 +118,7 @@ class _Turn:
 
     def _call(
         self, session: str, position: int, call: ToolCallBlock, *, is_approved: bool, child: str | None
-    ) -> Iterator[Message]:
+    ) -> Iterator[LlmMessage | ExtensionMessage]:
         turn, call_id, name = self._turn, call.id, call.name
         if is_approved:
             yield ToolWaiting(turn_id=turn, tool_call_id=call_id, tool_name=name).as_extension()

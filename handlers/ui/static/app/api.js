@@ -83,6 +83,19 @@ export async function sendCommand(session, command, key) {
   return positions.at(-1);
 }
 
+/** Hand a session over to another agent. A repeat changes nothing. */
+export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
+
+const WAITING_SESSIONS = 50;
+
+/** Return `{calls, all}`: the calls that wait for a person. */
+export async function listWaiting() {
+  const heads = (await listSessions()).slice(0, WAITING_SESSIONS);
+  const found = await Promise.all(heads.map(async (head) => ({ head, status: await getStatus(head.id) })));
+  const calls = found.flatMap(({ head, status }) => status.waiting.map((call) => ({ ...call, session: head.id, title: null, since: head.updated })));
+  return { calls, all: calls.length };
+}
+
 export function newKey() {
   // Not randomUUID: browsers offer it only on localhost and over HTTPS.
   return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");

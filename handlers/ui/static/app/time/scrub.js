@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { count, dateTime, money, time, tokens } from "../format.js";
+import { useShortcut } from "../keys.js";
 import { may } from "../rights.js";
 import { sessionLink } from "../route.js";
 import { ForkHere } from "./fork.js";
@@ -18,7 +19,6 @@ export function Scrub({ session, feed, timeline, access, past, setPast }) {
   const timer = useRef(null);
   useEffect(() => () => clearTimeout(timer.current), []);
   useEffect(() => setDragged(null), [past]);
-  if (last === 0) return null;
   const turns = timeline?.turns ?? [];
   const at = dragged ?? past ?? last;
   const to = (position) => {
@@ -32,6 +32,10 @@ export function Scrub({ session, feed, timeline, access, past, setPast }) {
     setDragged(null);
     setPast(null);
   };
+  useShortcut("[", "Session", "Back to the turn before", () => last > 0 && to(turnBeside(turns, at, -1, last)));
+  useShortcut("]", "Session", "On to the next turn", () => last > 0 && to(turnBeside(turns, at, 1, last)));
+  useShortcut("g n", "Session", "Back to now", live);
+  if (last === 0) return null;
   const onKeyDown = (event) => {
     const step = { PageUp: 1, PageDown: -1 }[event.key];
     if (event.key === "Escape" && past !== null) live();
