@@ -1,5 +1,6 @@
 """Query parameters of several endpoints."""
 
+import re
 from collections.abc import Collection
 
 from pydantic import JsonValue
@@ -13,8 +14,7 @@ from lanebus.handlers.ui.api.parameter import Parameter
 __all__ = ("AFTER", "LANES", "POSITION", "UNTIL", "count_parameter", "parse_cursor", "text_parameter")
 
 
-LONGEST_NUMBER = 15
-"""maximum number of digits of a whole number"""
+_WHOLE = re.compile(r"[0-9]{1,15}")
 
 
 def parse_cursor(text: str) -> Cursor:
@@ -59,7 +59,7 @@ def count_parameter(name: str, description: str, *, least: int = 0) -> Parameter
     """Return a parameter that is a whole number of at least `least`. Without it, the value is None."""
 
     def parse(text: str) -> int | None:
-        if not (text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER and int(text) >= least):
+        if _WHOLE.fullmatch(text) is None or int(text) < least:
             raise InvalidParameter(name, text, f"give a whole number from {least} on")
         return int(text)
 

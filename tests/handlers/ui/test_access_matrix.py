@@ -265,4 +265,4 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
             ("agent", {"agent": "billing", "by": "the boss"}),
         ):
             reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
-            assert (reply.status_code, "leave it out" in reply.json()["message"]) == (400, True)
+            assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)

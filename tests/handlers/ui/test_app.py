@@ -48,6 +48,7 @@ from tests.support.servers.resp import Resp
 
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PROBLEM = {"type", "title", "status", "detail", "error"}
 SECURITY = {
     "content-security-policy",
     "x-content-type-options",
@@ -91,6 +92,10 @@ async def test_every_response_has_the_security_headers() -> None:
         ]
     assert [reply.status_code for reply in replies] == [200, 200, 404, 200, 400, 400, 405, 415, 400, 403, 401]
     for reply in replies:
+        if reply.status_code >= 400:
+            problem = reply.json()
+            assert reply.headers["content-type"] == "application/problem+json"
+            assert (set(problem), problem["status"]) == (PROBLEM, reply.status_code)
         assert set(reply.headers) >= SECURITY
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"

@@ -28,7 +28,7 @@ async function read(reply) {
 }
 
 const failed = (reply, body) =>
-  new ApiError(reply.status, body?.error ?? "failed", body?.message ?? `The server answered ${reply.status}.`);
+  new ApiError(reply.status, body?.error ?? "failed", body?.detail ?? `The server answered ${reply.status}.`);
 
 async function request(path, options = {}) {
   const reply = await send(path, options);
