@@ -91,7 +91,9 @@ class _Turn:
         self._turn, self._tool, self._model = turn, tool, model
         self._is_last, self._is_failed = is_last, is_failed
 
-    def messages(self, session: str, position: int, *, is_approved: bool, child: str | None) -> Iterator[LlmMessage | ExtensionMessage]:
+    def messages(
+        self, session: str, position: int, *, is_approved: bool, child: str | None
+    ) -> Iterator[LlmMessage | ExtensionMessage]:
         """Yield the messages of the turn, whose first one gets the position after `position`."""
         turn, usage = self._turn, _usage(self._turn.turn_index)
         message_id = f"{turn.loop_id}-{turn.turn_index}"

@@ -109,8 +109,8 @@ const query = (pairs) => {
 /** The newest turns of a session with their times; with `first`, those from this index on. */
 export const getTimeline = (session, first = null, limit = null) => request(path(session, `/timeline${query({ first, limit })}`));
 
-/** What a provider would get at a position. */
-export const getContext = (session, position, provider, signal) => request(path(session, `/context${query({ position, provider })}`), { signal });
+/** What a provider's model would get at a position. */
+export const getContext = (session, position, provider, model, signal) => request(path(session, `/context${query({ position, provider, model })}`), { signal });
 
 /** The recorded request of a past turn. */
 export const getTurnRequest = (session, turn, signal) => request(path(session, `/turns/${encodeURIComponent(turn)}/request`), { signal });

@@ -55,7 +55,7 @@ export function View({ session, feed, timeline, position, route, access }) {
         ${isOther || right.position > split ? html`<${Entries} session=${right.id} after=${split} until=${right.position} label=${labels[1]} onShow=${show(right.id)} />` : null}
         ${!isOther && left.position === right.position ? html`<p class="hint">Both sides are the same position.</p>` : null}
       </div>
-      <${Contexts} left=${left} right=${right} labels=${labels} provider=${provider} onProvider=${(name) => to({ provider: name || null })} showEntries=${[show(session), show(right.id)]} />
+      <${Contexts} left=${left} right=${right} labels=${labels} provider=${provider} model=${turns.find((one) => one.model)?.model ?? null} onProvider=${(name) => to({ provider: name || null })} showEntries=${[show(session), show(right.id)]} />
     </div>
   </div>`;
 }
@@ -137,11 +137,11 @@ function Line({ entry, onShow }) {
   return html`<li class=${entry.lane === "llm" ? "llm" : "extension"}><button type="button" class="tl-entry" title=${`Show entry #${entry.position} in the log`} onClick=${() => onShow(entry.position)}>#${entry.position}</button><code>${visible(what)}</code><span>${visible(words)}</span></li>`;
 }
 
-function Contexts({ left, right, labels, provider, onProvider, showEntries }) {
-  const key = `${left.id} ${left.position} ${right.id} ${right.position} ${provider}`;
+function Contexts({ left, right, labels, provider, model, onProvider, showEntries }) {
+  const key = `${left.id} ${left.position} ${right.id} ${right.position} ${provider} ${model}`;
   const { answer, fault, isLoading } = useAnswer(
     key,
-    async (signal) => Promise.all([seenAt(left.id, left.position, provider || null, signal), seenAt(right.id, right.position, provider || null, signal)]),
+    async (signal) => Promise.all([seenAt(left.id, left.position, provider || null, model, signal), seenAt(right.id, right.position, provider || null, model, signal)]),
     WAIT_MS,
   );
   const found = useMemo(() => (answer ? compareSeen(...answer) : null), [answer]);

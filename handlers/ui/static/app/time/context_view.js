@@ -24,12 +24,13 @@ export function View({ session, feed, timeline, position, route, showEntry }) {
   const [isJson, setJson] = useState(false);
   const base = before === null ? 0 : askedAt(before);
   const isReady = timeline !== null && at > 0;
-  const key = !isReady ? null : named !== null ? `${session} ${named} ${before?.turnId}` : `${session} ${base} ${at} ${provider}`;
+  const model = turn?.model ?? turns.find((one) => one.model)?.model ?? null;
+  const key = !isReady ? null : named !== null ? `${session} ${named} ${before?.turnId}` : `${session} ${base} ${at} ${provider} ${model}`;
   const { answer, fault, isLoading } = useAnswer(
     key,
     async (signal) => {
       if (named !== null) return { after: await sentIn(session, named, signal), before: before?.turnId ? await sentIn(session, before.turnId, signal).catch(() => null) : null };
-      return { after: await seenAt(session, at, provider || null, signal), before: await contextBefore(session, base, provider, signal) };
+      return { after: await seenAt(session, at, provider || null, model, signal), before: await contextBefore(session, base, provider, model, signal) };
     },
     WAIT_MS,
   );
@@ -57,7 +58,7 @@ export function View({ session, feed, timeline, position, route, showEntry }) {
 }
 
 /** A provider may refuse the earlier context, such as one without a message: then everything is new. */
-const contextBefore = (session, base, provider, signal) => (base > 0 ? seenAt(session, base, provider || null, signal).catch(() => null) : null);
+const contextBefore = (session, base, provider, model, signal) => (base > 0 ? seenAt(session, base, provider || null, model, signal).catch(() => null) : null);
 
 export function Copy({ text, isOff, label = "Copy JSON" }) {
   const [state, setState] = useState("");
@@ -70,7 +71,7 @@ export function Copy({ text, isOff, label = "Copy JSON" }) {
     }
     setTimeout(() => setState(""), 2000);
   };
-  return html`<button type="button" disabled=${isOff} onClick=${copy}><span role="status">${state || label}</span></button>`;
+  return html`<button type="button" disabled=${isOff} onClick=${copy}>${state || label}</button><span class="hidden" role="status">${state}</span>`;
 }
 
 export function Tally({ counts, what }) {

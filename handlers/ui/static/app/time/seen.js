@@ -20,9 +20,9 @@ async function cached(key, get) {
   return found;
 }
 
-/** Return the request of a position; null for the position 0, at which there is nothing. */
-export const seenAt = (session, position, provider, signal) =>
-  position > 0 ? cached(`${session} ${position} ${provider}`, () => getContext(session, position, provider, signal)) : null;
+/** Return the request of a position; null for the position 0, at which there is nothing. The log may name no model yet. */
+export const seenAt = (session, position, provider, model, signal) =>
+  position > 0 ? cached(`${session} ${position} ${provider} ${model}`, () => getContext(session, position, provider, model, signal)) : null;
 
 export const sentIn = (session, turn, signal) => cached(`${session} turn ${turn}`, () => getTurnRequest(session, turn, signal));
 
@@ -37,10 +37,10 @@ function placed(found, answer) {
   return found;
 }
 
-/** Compare two answers: `{items, tools, options, counts}`. Without a `before`, everything is unchanged. */
+/** Compare two answers: `{items, tools, isChanged, counts, toolCounts}`. Without a `before`, everything is new. */
 export function compareSeen(before, after) {
-  const items = before ? compareItems(before.items, after.items) : after.items.map((item) => ({ change: "same", before: item, after: item }));
-  const tools = before ? compareItems(before.tools, after.tools) : after.tools.map((item) => ({ change: "same", before: item, after: item }));
+  const items = compareItems(before?.items ?? [], after.items);
+  const tools = compareItems(before?.tools ?? [], after.tools);
   const isChanged = before !== null && JSON.stringify(before.options) !== JSON.stringify(after.options);
   return { items, tools, isChanged, counts: tally(items), toolCounts: tally(tools) };
 }
