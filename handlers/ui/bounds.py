@@ -50,6 +50,8 @@ class UiBounds:
     """longest wait of a request for memory; it is then answered with 503. An event stream waits without limit"""
     small_bytes: int = 65_536
     """Responses and frames up to this size take no part of `memory_bytes`."""
+    shared_bytes: int = 262_144
+    """bytes of frames of new entries that are kept, so that a frame is encoded once for all subscribers"""
     piece_bytes: int = 32_768
     """bytes that are handed over at once. A client that accepts less than this in `send_seconds` is disconnected"""
     read_bytes: int = 1_048_576
@@ -82,6 +84,12 @@ class UiBounds:
     """maximum number of bytes of stored media in one response; larger media are refused"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
+    streamed_sessions: int = 50
+    """maximum number of sessions of one event stream"""
+    changes_seconds: float = 0.5
+    """pause between two readings of the change notices, while a client reads `/api/changes`"""
+    changes_kept: int = 20
+    """number of readings with changes that are kept for slow clients; a slower one is told to list again"""
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""

@@ -19,9 +19,9 @@ from uvicorn.server import ServerState
 
 from lanebus.handlers.ui.bounds import HttpBounds
 
-__all__ = ("HttpConnection", "Unambiguous", "abort_of", "protocol_of", "sweep")
+__all__ = ("HttpConnection", "Unambiguous", "abort_of", "chunk_of", "connection_of", "protocol_of", "sweep")
 
-_ABORT = "lanebus.abort"
+_CONNECTION = "lanebus.connection"
 _RESET = struct.pack("ii", 1, 0)  # without this, the kernel keeps unsent data until it has sent them
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n"
@@ -36,8 +36,19 @@ def abort_of(scope: Scope, default: Callable[[], None]) -> Callable[[], None]:
         scope: scope of the request.
         default: what to call instead if another server handles the request.
     """
-    abort: Callable[[], None] = scope.get(_ABORT, default)
-    return abort
+    connection = connection_of(scope)
+    return default if connection is None else connection.abort
+
+
+def connection_of(scope: Scope) -> "HttpConnection | None":
+    """Return the connection of a request; None if another server handles the request."""
+    found: HttpConnection | None = scope.get(_CONNECTION)
+    return found
+
+
+def chunk_of(body: bytes) -> bytes:
+    """Return a part of a body as a chunk of the transfer encoding "chunked"."""
+    return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 class HttpConnection(H11Protocol):
@@ -56,10 +67,12 @@ class HttpConnection(H11Protocol):
         self._bounds = bounds
         self._waits_since: float | None = None
         self._unsent, self._unsent_since = 0, 0.0
+        self.on_lost: Callable[[], None] | None = None
+        """called once when the connection is lost"""
         inner = cast("ASGIApp", self.app)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            scope[_ABORT] = self.abort
+            scope[_CONNECTION] = self
             await inner(scope, receive, send)
 
         self.app = app
@@ -98,6 +111,37 @@ class HttpConnection(H11Protocol):
         """Prepare for the next request, whose header has a time limit from its first byte."""
         self._waits_since = None
         super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handle the end of the connection."""
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def can_chunk(self) -> bool:
+        """Whether `write` works: a client of HTTP/1.0 gets no chunks."""
+        return self.conn.their_http_version == b"1.1"
+
+    def is_ready(self) -> bool:
+        """Return whether `write` may be called now: a response without a length has begun, and the client accepts
+        data."""
+        cycle = self.cycle
+        return (
+            not self.flow.write_paused
+            and cycle.response_started
+            and not cycle.response_complete
+            and not cycle.disconnected
+            and not self.transport.is_closing()
+            and self.can_chunk
+        )
+
+    def write(self, chunk: bytes) -> None:
+        """Send a part of the response that `chunk_of` made, without the costs of an ASGI message.
+
+        A subscriber takes 10 µs less, and all subscribers of a session share the bytes.
+        """
+        self.transport.write(chunk)
 
     def abort(self) -> None:
         """Close the connection at once, and drop unsent data, also that of the kernel."""

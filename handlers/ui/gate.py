@@ -30,6 +30,21 @@ class StreamAccess:
         self._access, self._known, self._asked = access, known, tuple(asked)
         self._is_open = True
 
+    @property
+    def was_open(self) -> bool:
+        """Whether the right was open when it was last checked. Checking the token costs as much as sending a frame."""
+        return self._is_open
+
+    @property
+    def key(self) -> str:
+        """Names the principal and its token."""
+        return f"{self._known.principal.name} {self._known.principal.token_id}"
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook decides, which `wait_ended` asks again and again."""
+        return self._access.has_hook
+
     def is_open(self) -> bool:
         """Return whether the next frame may be sent. The end of the right is logged once."""
         if self._is_open and not self._known.is_valid():
@@ -110,6 +125,11 @@ class Gate:
             principal=identified(request.scope).principal, action=action, session=session, agent=agent
         )
         return (await self._access.ask(asked)).is_allowed
+
+    async def may_list(self, request: Request, session: str) -> bool:
+        """Return whether the principal may see a session in the list of sessions. The decision is not logged."""
+        asked = await self._asked(request, "read.sessions", session, None, (None,))
+        return all([(await self._access.ask(each)).is_allowed for each in asked])
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""

@@ -12,10 +12,12 @@ from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
+from lanebus.handlers.ui.errors import TooManyStreams
 
 __all__ = ("PROBLEM", "AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
+    (TooManyStreams, 429),
     (MessageTooLarge, 413),
     (MessageError, 400),
     (StreamError, 409),

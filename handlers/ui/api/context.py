@@ -17,9 +17,12 @@ from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.changes import Changes
 from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
 
@@ -47,6 +50,8 @@ class ApiContext:
         self.gate = Gate(access, bus)
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
+        self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
+        self.changes = Changes(bus, bounds)
         self._folding = anyio.CapacityLimiter(1)
 
     def session(self, request: Request) -> Session:

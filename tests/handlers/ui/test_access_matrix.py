@@ -49,12 +49,14 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
     f"{PATH}/events": READS_A_LANE,
+    MERGED: READS_A_LANE,
     f"{PATH}/status": READS_A_LANE,
     MEDIA: READS_BOTH_LANES,
     CALL: READS_BOTH_LANES,
@@ -164,10 +166,29 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tuple[str, bytes]:
+async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes]:
+    """Return whether the stream of changes is answered, and its bytes until it names the session of the last entry."""
+    received = bytearray()
+    async with client.stream("GET", CHANGES) as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        is_marked = False
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if not is_marked and b"event: ready" in received:
+                    is_marked = True
+                    for session in reversed(SESSIONS):  # all principals may read the last one
+                        await bus.session(session).publish(ExtensionMessage.of("mark"))
+                if f'"{SESSIONS[0]}"'.encode() in received:
+                    break
+    return "answered", bytes(received)
+
+
+async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", f"/api/sessions/{session}/events") as reply:
+    async with client.stream("GET", path.format(session=session)) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False
@@ -189,7 +210,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     routes = {(each.method, each.path) for each in table}
     assert len(routes) == len(table)
     assert routes == {
-        *(("GET", path) for path in PUBLIC | OF_NO_SESSION | {*READS}),
+        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
     }
     assert {*COMMANDS} == {*CONTROLS}
@@ -211,10 +232,15 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     listed[who] = {head["id"] for head in answer["sessions"]}, answer["count"]
                 if found(reply) != ("answered" if who in KNOWN else "401"):
                     wrong.append(f"{who} GET {path}: {reply.status_code}")
+            state, content = await read_changes(bus, client)
+            heard[who] += content
+            named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
+            if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
+                wrong.append(f"{who} GET {CHANGES}: {state} {named}")
             for session in SESSIONS:
                 for path, allowed in READS.items():
-                    if path.endswith("/events"):
-                        state, content = await read_stream(bus, client, session)
+                    if "/events" in path:
+                        state, content = await read_stream(bus, client, path, session)
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
