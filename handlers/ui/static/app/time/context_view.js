@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { JsonTree } from "../json_tree.js";
+import { CopyButton } from "../raw_entry.js";
 import { count, money, tokens } from "../format.js";
 import { go, sessionLink } from "../route.js";
 import { useAnswer } from "./hooks.js";
@@ -46,7 +47,7 @@ export function View({ session, feed, timeline, position, route, showEntry }) {
       </div>
       <div class="cx-tools">
         <button type="button" aria-pressed=${isJson} onClick=${() => setJson(!isJson)}>JSON</button>
-        <${Copy} text=${() => JSON.stringify(found.after.request, null, 2)} isOff=${found === null} />
+        ${found ? html`<${CopyButton} text=${() => JSON.stringify(found.after.request, null, 2)} label="Copy JSON" />` : null}
       </div>
     </div>
     <div class="cx-scroll" tabindex="0" role="region" aria-label="What the model saw" aria-busy=${isLoading}>
@@ -60,21 +61,7 @@ export function View({ session, feed, timeline, position, route, showEntry }) {
 /** A provider may refuse the earlier context, such as one without a message: then everything is new. */
 const contextBefore = (session, base, provider, model, signal) => (base > 0 ? seenAt(session, base, provider || null, model, signal).catch(() => null) : null);
 
-export function Copy({ text, isOff, label = "Copy JSON" }) {
-  const [state, setState] = useState("");
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      setState("Copied");
-    } catch {
-      setState("The browser refused");
-    }
-    setTimeout(() => setState(""), 2000);
-  };
-  return html`<button type="button" disabled=${isOff} onClick=${copy}>${state || label}</button><span class="hidden" role="status">${state}</span>`;
-}
-
-export function Tally({ counts, what }) {
+function Tally({ counts, what }) {
   const parts = [
     ["added", "+", counts.added],
     ["removed", "−", counts.removed],

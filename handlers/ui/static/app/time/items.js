@@ -2,15 +2,13 @@
 import { useState } from "preact/hooks";
 import { html } from "../html.js";
 import { Text } from "../blocks.js";
+import { Diff } from "../diff.js";
 import { bytes, count, pretty, visible } from "../format.js";
-import { compareItems } from "./diff.js";
 
 const CHUNK = 40; // items drawn at once
 const MOST_LINES = 400; // longer texts are shown whole, before and after, and not line by line
 
 const SIGNS = { added: "+", removed: "−", replaced: "~", same: "" };
-
-export const lines = (text) => text.split("\n").map((line) => ({ same: line, role: "line", line }));
 
 function Part({ part }) {
   switch (part.kind) {
@@ -40,18 +38,9 @@ const Body = ({ item }) => (item.section === "tool" ? html`<${Tool} item=${item}
 
 const onlyText = (item) => (item?.parts?.length === 1 && item.parts[0].kind === "text" ? String(item.parts[0].text ?? "") : null);
 
-/** Lines that were added and removed, if both items are one text. */
-function Lines({ before, after }) {
-  return html`<div class="text code cx-lines">${compareItems(lines(before), lines(after)).map(({ change, before: old, after: fresh }, index) =>
-    change === "same"
-      ? html`<span key=${index}>${`  ${fresh.line}\n`}</span>`
-      : html`${old ? html`<del>${`− ${old.line}\n`}</del>` : null}${fresh ? html`<ins>${`+ ${fresh.line}\n`}</ins>` : null}`,
-  )}</div>`;
-}
-
 function Replaced({ before, after }) {
   const [old, fresh] = [onlyText(before), onlyText(after)];
-  if (old !== null && fresh !== null && old.split("\n").length + fresh.split("\n").length < MOST_LINES) return html`<${Lines} before=${old} after=${fresh} />`;
+  if (old !== null && fresh !== null && old.split("\n").length + fresh.split("\n").length < MOST_LINES) return html`<${Diff} before=${old} after=${fresh} />`;
   return html`<div class="cx-old"><span class="label">before</span><${Body} item=${before} /></div><div class="cx-new"><span class="label">now</span><${Body} item=${after} /></div>`;
 }
 

@@ -5,6 +5,7 @@ import { count, dateTime, money, time, tokens } from "../format.js";
 import { useShortcut } from "../keys.js";
 import { may } from "../rights.js";
 import { sessionLink } from "../route.js";
+import { timeOf } from "../rows.js";
 import { ForkHere } from "./fork.js";
 import { doingAt, turnOf, usageAt } from "./moment.js";
 import { marks, turnBeside } from "./travel.js";
@@ -66,12 +67,12 @@ export function Scrub({ session, feed, timeline, access, past, setPast }) {
 
 /** What was so at the position. */
 function Then({ session, feed, timeline, access, at, last, name }) {
-  const entry = feed.entries.findLast((one) => one.position <= at);
+  const entry = feed.pages.at(at);
   const { doing, tools } = timeline ? doingAt(timeline.turns, at) : { doing: "idle", tools: [] };
   const isKnown = timeline !== null && (timeline.first === 0 || (timeline.turns[0]?.startedPosition ?? 0) <= at);
   const usage = isKnown ? usageAt(timeline, at) : null;
   return html`<div class="tm-then">
-    <p role="status"><b>The past.</b> At #${count(at)}${entry?.position === at ? html`, <time title=${dateTime(entry.time)}>${time(entry.time)}</time>` : null}: ${isKnown ? html`${name}, ${DOING[doing]}${tools.length ? html` (<code>${tools.slice(0, 3).join(", ")}</code>)` : null}.` : "earlier turns are not loaded."}</p>
+    <p role="status"><b>The past.</b> At #${count(at)}${entry ? html`, <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>` : null}: ${isKnown ? html`${name}, ${DOING[doing]}${tools.length ? html` (<code>${tools.slice(0, 3).join(", ")}</code>)` : null}.` : "earlier turns are not loaded."}</p>
     ${usage ? html`<p class="tm-sum">${money(usage.cost)} · ${tokens(usage.input + usage.cache_read + usage.cache_write)} in · ${tokens(usage.output)} out</p>` : null}
     <span class="spring"></span>
     <a href=${sessionLink(session, "context", at, { past: "1" })}>What the model saw</a>
