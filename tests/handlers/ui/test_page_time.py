@@ -1,9 +1,13 @@
 """The views of time of the page in Chromium: timeline, scrub bar, context and compare."""
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
 
 from lanebus import SystemMessage, UserMessage
+from tests.support.node.running import referees
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.recorded import record_loops
 from tests.support.page.serving import Served, serving, temporary_bus
@@ -12,9 +16,12 @@ from tests.support.page.xss import PAYLOADS
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
-__all__ = ()
+__all__ = ("referees",)
 
 pytestmark = ON_A_BROWSER
+
+AXE = """async () => (await axe.run()).violations.flatMap((found) =>
+  found.nodes.map((node) => `${found.id}: ${node.target.join(" ")}: ${node.failureSummary}`))"""
 
 
 async def open_view(page: "Page", served: Served, place: str) -> None:
@@ -257,3 +264,34 @@ async def test_two_positions_are_compared_by_entries_usage_and_context(browser: 
         await expect(page.locator(".cp-entries li")).to_have_count(0)
         assert f"a={last}" in page.url
         assert seen.errors == []
+
+
+# --- every view ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("referees")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_axe_finds_nothing_in_the_views_of_time(
+    browser: SharedBrowser, referees: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=width) as (page, _):
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        last = await record_loops(bus.session("s1"), loops=2, approved=0, failed=1, child="s1-child")
+        found: dict[str, list[str]] = {}
+        for view, shown in {
+            "timeline?at=9&past=1": ".tl-row[aria-selected='true']",
+            "context?at=20&past=1": ".cx-item",
+            f"compare?a=9&b={last}": ".cp-rows .cx-item",
+            "log?at=20&past=1": ".row.later",
+        }.items():
+            await open_view(page, served, f"s1/{view}")
+            await expect(page.locator(shown).first).to_be_visible()
+            if view.startswith("timeline"):
+                await page.get_by_role("button", name="Charts").click()
+                await expect(page.locator(".tl-chart canvas").first).to_be_visible()
+            await page.evaluate(axe)
+            found[view] = await page.evaluate(AXE)
+        await page.emulate_media(color_scheme=None, reduced_motion="reduce")
+        assert {view: told for view, told in found.items() if told} == {}
