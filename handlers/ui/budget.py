@@ -17,6 +17,8 @@ __all__ = ("ByteBudget", "Share")
 class Share:
     """The bytes that one response holds of a `ByteBudget`. Bytes are taken in turn and given back by `keep`."""
 
+    __slots__ = ("_abort", "_budget", "_is_aborted", "_whole", "blocked_at", "held")
+
     def __init__(self, budget: "ByteBudget", abort: Callable[[], None], whole: "Share | None" = None) -> None:
         self.held = 0
         """bytes that the response holds"""

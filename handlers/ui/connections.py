@@ -54,6 +54,9 @@ def chunk_of(body: bytes) -> bytes:
 class HttpConnection(H11Protocol):
     """A connection with limits. `sweep` enforces the limits on time."""
 
+    # Slots: with more attributes in its dictionary, each connection would take a kilobyte more.
+    __slots__ = ("_bounds", "_unsent", "_unsent_since", "_waits_since", "on_lost")
+
     def __init__(
         self,
         config: uvicorn.Config,
@@ -119,6 +122,11 @@ class HttpConnection(H11Protocol):
             self.on_lost()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost during the present request."""
+        return self.cycle.disconnected or self.transport.is_closing()
+
+    @property
     def can_chunk(self) -> bool:
         """Whether `write` works: a client of HTTP/1.0 gets no chunks."""
         return self.conn.their_http_version == b"1.1"
@@ -131,8 +139,7 @@ class HttpConnection(H11Protocol):
             not self.flow.write_paused
             and cycle.response_started
             and not cycle.response_complete
-            and not cycle.disconnected
-            and not self.transport.is_closing()
+            and not self.is_lost
             and self.can_chunk
         )
 

@@ -96,7 +96,7 @@ def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
         f"script-src 'self' {hashes}",
         "style-src 'self'",
         "connect-src 'self'",
-        "img-src 'self' data:",
+        "img-src 'self' data: blob:",
         "frame-ancestors 'none'",
         "base-uri 'none'",
         "form-action 'self'",

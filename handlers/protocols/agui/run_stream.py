@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from lanebus.handlers.protocols.agui.run_input import RunInput
     from lanebus.handlers.protocols.agui.view import AguiView
 
-__all__ = ("AguiRun", "error_frame")
+__all__ = ("AguiRun", "error_frame", "refused_run")
+
+
+def refused_run(asked: RunInput, message: str, code: str) -> bytes:
+    """Return the frames of a run that is refused."""
+    return _frame(AguiEncoder(asked.thread_id, asked.run_id).started()) + error_frame(message, code)
 
 
 def error_frame(message: str, code: str) -> bytes:

@@ -1,17 +1,14 @@
 """Turn the events of a run into the chunks of one UI message. Pure."""
 
-from collections import Counter
 from typing import assert_never
 
-from pydantic import JsonValue
-
 from lanebus.bus.error_text import without_secrets
-from lanebus.bus.messages.content import TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.projections.usage import summary
 from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.protocols.ai_sdk.chunk import Chunk, error_chunk, finish_reason, tool_output
+from lanebus.handlers.protocols.ai_sdk.text_parts import TextParts
+from lanebus.handlers.protocols.ai_sdk.usage import usage_totals
 from lanebus.handlers.protocols.ai_sdk.version import Version
 from lanebus.handlers.protocols.run_events import (
     AnswerBegun,
@@ -56,11 +53,7 @@ class ChatEncoder:
         """
         self._version, self._message_id, self._fault_characters = version, message_id, fault_characters
         self._is_begun = self._is_in_step = False
-        self._text: str | None = None
-        """id of the text part that is open"""
-        self._thought: str | None = None
-        self._texts = Counter[str]()
-        """number of the text parts of each answer"""
+        self._parts = TextParts()
         self._writing: dict[str, str] = {}
         """calls that the model still writes → the names of their tools"""
         self._calls = set[str]()
@@ -89,6 +82,7 @@ class ChatEncoder:
             case StepEnded():
                 return self._end_step()
             case AnswerBegun(message_id=message_id):
+                self._parts.begin_answer()
                 return self._begin(message_id)
             case TextAdded() | ThoughtAdded() | ThoughtEnded():
                 return self._on_piece(event)
@@ -124,7 +118,7 @@ class ChatEncoder:
         return [{"type": "start-step"}]
 
     def _end_step(self) -> list[Chunk]:
-        chunks = self._end_parts()
+        chunks = self._parts.end()
         if self._is_in_step:
             self._is_in_step = False
             chunks.append({"type": "finish-step"})
@@ -133,44 +127,18 @@ class ChatEncoder:
     def _on_piece(self, event: TextAdded | ThoughtAdded | ThoughtEnded) -> list[Chunk]:
         match event:
             case TextAdded(message_id=message_id, text=text):
-                return [*self._begin(message_id), *self._show_text(message_id, text)]
+                return [*self._begin(message_id), *self._parts.add_text(message_id, text)]
             case ThoughtAdded(message_id=message_id, thought_id=thought, text=text):
-                return [*self._begin(message_id), *self._show_thought(thought, text)]
+                return [*self._begin(message_id), *self._parts.add_thought(thought, text)]
             case ThoughtEnded(thought_id=thought):
-                return self._end_parts() if self._thought == thought else []
-
-    def _show_text(self, message_id: str, text: str) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        if self._text is None:
-            chunks += self._end_parts()
-            self._texts[message_id] += 1
-            self._text = f"{message_id}.text{self._texts[message_id]}"
-            chunks.append({"type": "text-start", "id": self._text})
-        return [*chunks, {"type": "text-delta", "id": self._text, "delta": text}]
-
-    def _show_thought(self, thought: str, text: str) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        if self._thought != thought:
-            chunks += self._end_parts()
-            self._thought = thought
-            chunks.append({"type": "reasoning-start", "id": thought})
-        return [*chunks, {"type": "reasoning-delta", "id": thought, "delta": text}]
-
-    def _end_parts(self) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        if self._text is not None:
-            chunks.append({"type": "text-end", "id": self._text})
-        if self._thought is not None:
-            chunks.append({"type": "reasoning-end", "id": self._thought})
-        self._text = self._thought = None
-        return chunks
+                return self._parts.end_thought(thought)
 
     def _on_call(
         self, event: CallBegun | CallArgumentsAdded | CallSettled | CallProgressed | ResultAdded
     ) -> list[Chunk]:
         match event:
             case CallBegun(message_id=message_id, call_id=call, name=name):
-                return [*self._begin(message_id), *self._end_parts(), self._begin_call(call, name)]
+                return [*self._begin(message_id), *self._parts.end(), self._begin_call(call, name)]
             case CallArgumentsAdded(call_id=call, text=text):
                 return [{"type": "tool-input-delta", "toolCallId": call, "inputTextDelta": text}]
             case CallSettled(call_id=call, block=block):
@@ -196,7 +164,7 @@ class ChatEncoder:
 
     def _result(self, event: ResultAdded) -> list[Chunk]:
         call, message = event.call_id, event.message
-        chunks = [*self._begin(event.message_id), *self._end_parts()]
+        chunks = [*self._begin(event.message_id), *self._parts.end()]
         if call not in self._calls:  # a call from before the stream. A result without its call is fatal for clients
             self._calls.add(call)
             about: Chunk = {"toolCallId": call, "toolName": message.tool_name or "tool", "dynamic": True}
@@ -211,15 +179,28 @@ class ChatEncoder:
         ]
 
     def _settle(self, event: AnswerSettled) -> list[Chunk]:
-        chunks = self._end_parts()
-        if event.outcome == "complete" and not event.is_replaced:
-            return chunks
-        if event.is_replaced and event.outcome != "failed":
-            chunks += self._take_back()
-            if event.outcome == "complete" and event.message is not None:
-                chunks += self._show_whole(event.message_id, event.message)
-            return chunks
-        return [*chunks, *self._drop_calls()]
+        chunks = self._parts.end()
+        match event.outcome:
+            case "superseded" if event.is_replaced:
+                return [*chunks, *self._take_back()]
+            case "complete" if event.is_replaced and event.message is not None:
+                return [*chunks, *self._correct(event.message_id, event.message)]
+            case "complete":
+                return chunks
+            case _:
+                return [*chunks, *self._drop_calls()]
+
+    def _correct(self, message_id: str, message: AssistantMessage) -> list[Chunk]:
+        """Show an answer as the log has it. Its calls were corrected when they were settled."""
+        if self._parts.shows(message):
+            return []
+        if self._version < 7:
+            return self._parts.add_whole(message_id, message)
+        chunks = [*self._take_back(), *self._parts.add_whole(message_id, message)]
+        for index, block in enumerate(message.tool_calls()):
+            call = call_id(message_id, index)
+            chunks += [self._begin_call(call, block.name), self._settle_call(call, block)]
+        return chunks
 
     def _take_back(self) -> list[Chunk]:
         """Remove what the step has shown; before version 7, continue in a new step."""
@@ -234,23 +215,6 @@ class ChatEncoder:
         self._writing.clear()
         return dropped
 
-    def _show_whole(self, message_id: str, message: AssistantMessage) -> list[Chunk]:
-        chunks, calls, thoughts = list[Chunk](), 0, 0
-        for block in message.content:
-            match block:
-                case TextBlock(text=text) if text:
-                    chunks += self._show_text(message_id, text)
-                case ThinkingBlock(text=text) if text:
-                    chunks += self._show_thought(f"{message_id}.whole{thoughts}", text)
-                    thoughts += 1
-                case ToolCallBlock():
-                    call = call_id(message_id, calls)
-                    chunks += [*self._end_parts(), self._begin_call(call, block.name), self._settle_call(call, block)]
-                    calls += 1
-                case _:
-                    pass
-        return [*chunks, *self._end_parts()]
-
     def _child_begun(self, event: ChildBegun) -> Chunk:
         data: Chunk = {"session": event.child, "agent": event.agent, "toolCallId": event.call_id, "state": "running"}
         self._children[event.child] = data
@@ -262,11 +226,11 @@ class ChatEncoder:
         return [*self._begin(event.child), {"type": "data-subagent", "id": event.child, "data": data}]
 
     def _rest(self, event: RunRested) -> list[Chunk]:
-        chunks = [*self._end_parts(), *self._drop_calls()]
+        chunks = [*self._parts.end(), *self._drop_calls()]
         if event.outcome == "waiting":
             chunks += self._begin(str(event.position))
             chunks += [self._approval(call, event.position) for call in event.waiting]
-        totals = _totals(event)
+        totals = usage_totals(event)
         if totals is not None and self._is_begun:
             chunks.append({"type": "data-usage", "id": "usage", "data": totals})
         chunks += self._end_step()
@@ -304,30 +268,3 @@ class ChatEncoder:
 
 def _failed(call: str, text: str) -> Chunk:
     return {"type": "tool-output-error", "toolCallId": call, "errorText": text, "dynamic": True}
-
-
-def _totals(event: RunRested) -> JsonValue:
-    """Return the usage of the run, in all and of each model; None if nothing is known of it."""
-    if not event.usage:
-        return None
-    total = Usage()
-    for _, _, usage in event.usage:
-        total = total.combine(usage)
-    models: list[JsonValue] = [
-        {"provider": provider, "model": model, **_numbers(usage)} for provider, model, usage in event.usage
-    ]
-    return {**_numbers(total), "models": models}
-
-
-def _numbers(usage: Usage) -> dict[str, JsonValue]:
-    found = summary(usage)
-    cost = found["cost"]
-    return {
-        "input": found["input"],
-        "output": found["output"],
-        "reasoning": found["reasoning"],
-        "cacheRead": found["cache_read"],
-        "cacheWrite": found["cache_write"],
-        "totalTokens": found["total_tokens"],
-        "cost": None if cost is None else cost["total"],
-    }

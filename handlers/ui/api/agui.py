@@ -15,7 +15,7 @@ from lanebus.handlers.agent.commands import send
 from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.protocols.agui.interrupts import read_answer
 from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
-from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame
+from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
 from lanebus.handlers.protocols.agui.view import AguiView
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
@@ -42,7 +42,7 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     asked = read_run_input(await api.body(request))
     session = api.bus.session(asked.thread_id)
     if asked.has_tools:
-        return Response(error_frame(_NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
+        return Response(refused_run(asked, _NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
     allowed = await _require(api, request, session, agent, asked)
     head = await session.head()
     if head.position and head.agent != agent:

@@ -1,10 +1,10 @@
 """A run as protocols show it: the recorded sessions, told as events."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 
-from lanebus import Delta, Envelope, Lane
+from lanebus import Envelope
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
@@ -14,6 +14,7 @@ from lanebus.handlers.protocols.run_events import (
     StepEnded,
     TextAdded,
 )
+from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 
 __all__ = ()
@@ -65,22 +66,10 @@ def test_each_step_that_began_ends_before_the_next(name: str) -> None:
     assert open_steps == []
 
 
-def cut_up(entries: Iterable[Envelope], size: int) -> Iterator[Envelope]:
-    """Yield the entries, each answer after live deltas of its text in pieces of `size`."""
-    for entry in entries:
-        for message in [entry.message] if entry.lane is Lane.LLM else []:
-            content = getattr(message, "text_content", str)() if getattr(message, "role", "") == "assistant" else ""
-            id = getattr(message, "id", None) or ""
-            for number, start in enumerate(range(0, len(content), size)):
-                delta = Delta(kind="text", message_id=id, delta=content[start : start + size])
-                yield entry._replace(position=entry.position - 1, delta=number + 1, message=delta)
-        yield entry
-
-
 @pytest.mark.parametrize("name", SESSIONS)
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_live_pieces_and_settled_text_together_repeat_nothing(name: str, size: int) -> None:
-    whole, live = told(SESSIONS[name]), told(cut_up(SESSIONS[name], size))
+    whole, live = told(SESSIONS[name]), told(with_deltas(SESSIONS[name], size))
     for event in live:
         if isinstance(event, AnswerSettled) and event.message is not None and event.outcome != "superseded":
             assert not event.is_replaced

@@ -50,8 +50,8 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
 MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
-CHAT, RESUME = "/chat", "/chat/{session}/stream"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
@@ -93,6 +93,7 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "say"}, SENDS),
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
+    (AGUI, {"do": "say"}, SENDS),
 ]
 
 UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
@@ -184,16 +185,24 @@ def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
 
 
-async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body: JsonValue) -> tuple[str, bytes]:
-    """Return whether a chat is answered, and its bytes until an entry that is in all of these streams."""
+def run_body(session: str, who: str) -> dict[str, JsonValue]:
+    """Return what a client of AG-UI posts."""
+    said: JsonValue = {"id": f"run-by-{who}", "role": "user", "content": "hi"}
+    return {"threadId": session, "runId": f"run-by-{who}", "messages": [said]}
+
+
+async def chat_stream(
+    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+) -> tuple[str, bytes]:
+    """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
     received = bytearray()
-    async with client.stream(method, path, json=body or None) as reply:
+    async with client.stream(method, path, json=body) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         with anyio.fail_after(120):
             async for chunk in reply.aiter_raw():
                 received += chunk
-                if b"data-progress" in received:
+                if until in received:
                     break
     return "answered", bytes(received)
 
@@ -285,7 +294,9 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if "/events" in path:
                         state, content = await read_stream(bus, client, path, session)
                     elif path == RESUME:
-                        state, content = await chat_stream(client, "GET", path.format(session=session))
+                        state, content = await chat_stream(
+                            client, "GET", path.format(session=session), b"data-progress"
+                        )
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -297,7 +308,11 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 for path, body, allowed in WRITES:
                     before = (await bus.session(session).head()).position
                     if path == CHAT:
-                        state, content = await chat_stream(client, "POST", path, **chat_body(session, who, body["do"]))
+                        asked = chat_body(session, who, body["do"])
+                        state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                    elif path == AGUI:
+                        asked, to = run_body(session, who), (await bus.session(session).head()).agent
+                        state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
                     else:
                         reply = await client.post(path.format(session=session), json=body)
                         state, content = found(reply), reply.content

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, cast
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from tests.support.node.running import run_node
 from tests.support.page.serving import TOKEN, Served
 
-__all__ = ("AguiSeen", "Object", "agui", "check_streams", "read_events", "types_of")
+__all__ = ("AguiSeen", "Object", "agui", "check_streams", "dig", "read_events", "types_of")
 
 CLIENT = Path(__file__).parents[2] / "handlers/protocols/agui/client.mjs"
 ENDS = ('"RUN_FINISHED"', '"RUN_ERROR"')
@@ -49,7 +49,7 @@ class AguiSeen(NamedTuple):
 
 
 async def agui(
-    referees: Path, served: Served, version: int, thread: str, *steps: Object, agent: str = "agent"
+    referees: Path, served: Served, version: int, thread: str, *steps: Mapping[str, object], agent: str = "agent"
 ) -> AguiSeen:
     """Run an unmodified client, check each of its streams, and return what it shows at the end.
 
@@ -61,7 +61,7 @@ async def agui(
         steps: see `client.mjs`.
         agent: the agent.
     """
-    asked: Object = {"version": version, "url": served.base, "token": TOKEN, "thread": thread, "agent": agent}
+    asked = {"version": version, "url": served.base, "token": TOKEN, "thread": thread, "agent": agent}
     found = json.loads(await run_node(referees, CLIENT, json.dumps({**asked, "steps": list(steps)})))
     seen = AguiSeen(*(found[name] for name in ("messages", "pending", "runs", "streams", "statuses", "warnings")))
     for run in seen.runs:
@@ -85,6 +85,13 @@ async def check_streams(streams: Sequence[str]) -> None:
 def read_events(stream: str) -> list[Object]:
     """Return the events of a stream."""
     return [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+
+
+def dig(value: JsonValue, *path: str | int) -> JsonValue:
+    """Return what is at a path of keys and indexes."""
+    for step in path:
+        value = value[step] if isinstance(value, list) and isinstance(step, int) else cast("Object", value)[str(step)]
+    return value
 
 
 def types_of(events: Sequence[Object]) -> list[JsonValue]:

@@ -75,6 +75,21 @@ export async function getEntries(session, after, until) {
   }
 }
 
+/** Return one answer of entries as `{entries, cursor, more, bytes}`. */
+export async function getEntriesPart(session, after, until, signal) {
+  const reply = await send(path(session, `/entries?after=${after}&until=${until}`), { signal });
+  if (!reply.ok) throw failed(reply, await read(reply));
+  const text = await reply.text();
+  return { ...JSON.parse(text), bytes: text.length };
+}
+
+/** Return stored media of an entry as a Blob. */
+export async function getMedia(session, position, sha256, signal) {
+  const reply = await send(path(session, `/entries/${position}/media/${encodeURIComponent(sha256)}`), { signal });
+  if (!reply.ok) throw failed(reply, await read(reply));
+  return reply.blob();
+}
+
 const post = (session, rest, body) =>
   request(path(session, rest), {
     method: "POST",

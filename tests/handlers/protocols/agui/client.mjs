@@ -54,6 +54,7 @@ const doing = {
   },
   settle: () => running,
   shows: ({ text }) => until(() => JSON.stringify(agent.messages).includes(text), text),
+  gets: ({ type }) => until(() => seen.runs.at(-1).events.some(event => event.type === type), type),
   // The page is loaded again: with nothing, or with all that was shown.
   reload: async ({ keep = true }) => {
     agent.abortRun();

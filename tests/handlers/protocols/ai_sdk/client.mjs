@@ -29,6 +29,9 @@ class Chat extends ai.AbstractChat {
       transport: new ai.DefaultChatTransport({
         api: `${url}/chat`,
         headers: { ...auth, ...headers },
+        prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({
+          body: { id, messages: messages.slice(-2), trigger, messageId },
+        }),
         fetch: async (...request) => {
           const reply = await fetch(...request);
           seen.replies.push([reply.status, reply.headers.get('x-vercel-ai-ui-message-stream')]);
