@@ -272,6 +272,7 @@ async def test_keys_reach_places_and_the_help_sheet_lists_them(browser: SharedBr
         await page.keyboard.press("g")
         await page.keyboard.press("i")
         await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+        await expect(page.locator("main")).to_be_focused()
         await page.keyboard.press("g")
         await page.keyboard.press("s")
         await expect(page.get_by_label("Search sessions")).to_be_focused()
@@ -301,6 +302,7 @@ async def test_shortcuts_can_be_switched_off(browser: SharedBrowser) -> None:
 async def test_the_first_tab_key_offers_to_skip_to_the_content(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await opened(page, served, "#/inbox")
+        await page.reload()
         await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
         await page.keyboard.press("Tab")
         await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()

@@ -1,5 +1,5 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getHead, getTurns, getUsage } from "./api.js";
 import { useChanges } from "./changes.js";
@@ -59,6 +59,13 @@ export function Shell({ access }) {
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";
   }, [title]);
+
+  const isFirst = useRef(true);
+  useEffect(() => {
+    // What had the focus may be gone with the place before. On the first place, Tab begins at the top of the page.
+    if (!isFirst.current && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
+    isFirst.current = false;
+  }, [route.place, selected]);
 
   useShortcut("?", "Everywhere", "Show this sheet", () => setHelpOpen(true));
   useShortcut("g i", "Everywhere", "Inbox", () => go("#/inbox"));
