@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from lanebus import ExtensionMessage, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.handlers.access.principal import Principal
 from tests.support.agent.agents import until
@@ -203,6 +203,21 @@ async def test_a_session_is_closed_and_reopened_from_the_menu(browser: SharedBro
         assert seen.errors == []
 
 
+async def test_a_fork_from_the_menu_is_opened(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(*(UserMessage.text(f"message {number}") for number in range(3)))
+        await opened(page, served, "#/s/s1")
+        await page.get_by_role("button", name="Operate this session").click()
+        await page.get_by_role("button", name="Fork the session").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog.get_by_label("Up to position")).to_have_value("3")
+        await dialog.get_by_label("Up to position").fill("2")
+        await dialog.get_by_role("button", name="Fork", exact=True).click()
+        await expect(page.locator(".sessionhead .fact", has_text="fork of s1 at #2")).to_be_visible()
+        await expect(page.locator(".row .text")).to_have_text(["message 0", "message 1"])
+        assert seen.errors == []
+
+
 async def test_old_entries_are_deleted_only_after_the_session_was_named(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
@@ -251,6 +266,18 @@ async def test_the_list_shows_titles_and_states_and_filters_by_state(browser: Sh
         await expect(page.locator(".session .name")).to_have_text(["s1", "s2"])
         await page.get_by_label("Search sessions").fill("THE TIME")
         await expect(page.locator(".session .name")).to_have_text(["s2"])
+        assert seen.errors == []
+
+
+async def test_the_panel_draws_fifty_turns_and_more_on_request(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(*(AssistantMessage(content=(TextBlock(text=f"{number}"),)) for number in range(60)))
+        await opened(page, served, "#/s/s1")
+        await expect(page.locator(".turn")).to_have_count(50)
+        await page.get_by_role("button", name="Show more turns").click()
+        await expect(page.locator(".turn")).to_have_count(60)
+        await expect(page.get_by_role("button", name="Show more turns")).to_have_count(0)
         assert seen.errors == []
 
 
