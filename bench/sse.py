@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ from pydantic import JsonValue
 
 from bench.rounds import ROUNDS, Spread, spread
 from bench.sse_servers import TOKEN, allow_files
-from lanebus import Bus, ExtensionMessage
+from lanebus import Bus, Delta, ExtensionMessage
 
 __all__ = ("Figure", "Served", "fan_out", "served")
 
@@ -24,6 +25,7 @@ SUBSCRIBERS = 1_000
 ENTRIES = 5
 """number of entries in each round"""
 
+TOKENS = 20
 IDLE_SECONDS = 5.0
 SESSION = "bench-sse"
 PATHS = {"lanebus": f"/api/sessions/{SESSION}/events", "starlette": "/events", "bare": "/events"}
@@ -127,6 +129,9 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
             number += 1
             await session.publish(ExtensionMessage.of("tick", _data(number)))
 
+        async def preview(delta: Delta) -> None:
+            await session.preview(delta)
+
         async def post(port: int) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             head = f"POST /say HTTP/1.1\r\nHost: x\r\nContent-Length: {len(frame)}\r\nConnection: close\r\n\r\n"
@@ -142,10 +147,14 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
                         taken = await each.arrivals(publish)
                         frame = each.subscribers[0].bytes.partition(b"\r\n")[2].removesuffix(b"\r\n")
                     else:
-                        port = each.port
-                        taken = await each.arrivals(lambda port=port: post(port))
+                        taken = await each.arrivals(partial(post, each.port))
                     if round_:  # the first round warms up
                         times[kind].append(taken)
+        tokens = list[float]()
+        for number in range(TOKENS):
+            delta = Delta(kind="text", message_id="m1", delta=f"word {number} ")
+            taken = await servers["lanebus"].arrivals(partial(preview, delta))
+            tokens.append(taken[int(len(taken) * 0.95)])
     figures = list[Figure]()
     for kind in PATHS:
         for what, share in (("p50", 0.5), ("p99", 0.99)):
@@ -156,6 +165,7 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
         for ours, theirs in zip(times["lanebus"], times["starlette"], strict=True)
     ]
     figures.append(("    lanebus to Starlette, p99, goal ≤ 1.0", spread(ratios)))
+    figures.append((f"{SUBSCRIBERS:,} SSE subscribers, a token to 95 % of them, ms, goal ≤ 150", spread(tokens)))
     for kind, each in servers.items():
         figures.append((f"an idle SSE subscriber, {kind}, KB, goal ≤ 30", spread([each.idle_bytes / 1_000])))
     figures.append(("one open stream, idle, % of a core, goal < 0.5", spread([idle_one])))

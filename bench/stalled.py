@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+from functools import partial
 from pathlib import Path
 
 from bench.rounds import spread
@@ -34,7 +35,7 @@ async def stalled_clients(bus: Bus, data_dir: Path) -> list[Figure]:
         end = asyncio.get_running_loop().time() + SECONDS
         while asyncio.get_running_loop().time() < end:
             number += 1
-            taken = await server.arrivals(lambda number=number: _publish(bus, number))
+            taken = await server.arrivals(partial(_publish, bus, number))
             times.append(taken[-1])
             most = max(most, server.resident() - before)
             await asyncio.sleep(0.1)

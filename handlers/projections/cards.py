@@ -15,7 +15,7 @@ from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.projection import Projected, load_stored, start_of
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 
-__all__ = ("CARD", "Card", "CardState", "WaitingCall", "card_start", "card_state", "card_waits")
+__all__ = ("CARD", "CallToDecide", "Card", "CardState", "card_start", "card_state", "card_waits")
 
 CardState = Literal["working", "waiting", "failed", "idle", "paused", "closed"]
 """What a session does: `waiting` for a person, `failed` in its newest loop, `paused` until it is resumed."""
@@ -37,7 +37,7 @@ class Card(Frozen):
     """tool call id → the newest question about the call, for the calls of the newest loop"""
 
 
-class WaitingCall(Frozen):
+class CallToDecide(Frozen):
     """A tool call that a person has yet to approve or deny."""
 
     event: ToolWaiting
@@ -80,16 +80,16 @@ def card_state(head: SessionHead, card: Card) -> CardState:
             return "failed" if loop is not None and loop.ended == "error" else "idle"
 
 
-def card_waits(session: str, card: Card) -> tuple[WaitingCall, ...]:
+def card_waits(session: str, card: Card) -> tuple[CallToDecide, ...]:
     """Return the calls of a session that wait for a person, the oldest first. Pure."""
     loop = own_loop(session, card.status)
     if loop is None or not (loop.ended is None or loop.is_stopped):
         return ()
-    waits: list[WaitingCall] = []
+    waits: list[CallToDecide] = []
     for event in waiting_calls(loop):
         asked = card.asked.get(event.tool_call_id)
         position, since = (asked.position, asked.time) if asked is not None else (0, None)
-        waits.append(WaitingCall(event=event, position=position, since=since))
+        waits.append(CallToDecide(event=event, position=position, since=since))
     return tuple(waits)
 
 

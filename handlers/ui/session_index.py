@@ -20,7 +20,7 @@ from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.projections.all_sessions import names_all
-from lanebus.handlers.projections.cards import CARD, Card, CardState, WaitingCall, card_start, card_state, card_waits
+from lanebus.handlers.projections.cards import CARD, CallToDecide, Card, CardState, card_start, card_state, card_waits
 from lanebus.handlers.projections.projection import Projected, fold
 
 __all__ = ("DEFAULT_INDEX_BOUNDS", "IndexBounds", "IndexRow", "SessionIndex")
@@ -60,7 +60,7 @@ class IndexRow:
     """US dollars; None also if no call has a known cost"""
     turns: int | None = None
     state: CardState | None = None
-    waits: tuple[WaitingCall, ...] = ()
+    waits: tuple[CallToDecide, ...] = ()
 
 
 class SessionIndex:

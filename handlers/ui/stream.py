@@ -73,8 +73,11 @@ class EventStream(Response):
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
             elif (connection := connection_of(scope)) is not None:
-                async with self._budget.share(connection.abort) as share:
+                share = self._budget.open(connection.abort)
+                try:
                     await self._serve(connection, share, send)
+                finally:
+                    self._budget.close(share)
             else:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
