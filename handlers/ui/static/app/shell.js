@@ -1,7 +1,8 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getHead, getTurns, getUsage } from "./api.js";
+import { useChanges } from "./changes.js";
 import { Help } from "./help.js";
 import { useFeed, useView } from "./hooks.js";
 import { Inbox, useWaiting } from "./inbox.js";
@@ -40,12 +41,14 @@ export function Shell({ access }) {
   const [query, setQuery] = useState(ALL_SESSIONS);
   const [isHelpOpen, setHelpOpen] = useState(false);
   const [isPanelOpen, setPanelOpen] = useState(false);
-  const list = useSessionList(query);
-  const waiting = useWaiting();
+  const changes = useChanges();
+  const list = useSessionList(query, changes);
+  const waiting = useWaiting(changes);
   const selected = route.session;
   const feed = useFeed(selected);
   const position = feed?.position ?? 0;
-  const asked = useView(selected, position, getHead, HEAD_MS);
+  const listed = list.rows?.find((one) => one.id === selected);
+  const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
   const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const timeline = useTimeline(seesBothLanes(access) ? selected : null, position);
   const past = pastOf(route);
@@ -57,11 +60,18 @@ export function Shell({ access }) {
     if (currentRoute().place === "" && list.rows?.length) go(sessionLink(list.rows[0].id), true);
   }, [selected, list.rows]);
 
-  const head = list.heads?.find((one) => one.id === selected) ?? asked;
+  const head = listed ?? asked;
   const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";
   }, [title]);
+
+  const isFirst = useRef(true);
+  useEffect(() => {
+    // What had the focus may be gone with the place before. On the first place, Tab begins at the top of the page.
+    if (!isFirst.current && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
+    isFirst.current = false;
+  }, [route.place, selected]);
 
   useShortcut("?", "Everywhere", "Show this sheet", () => setHelpOpen(true));
   useShortcut("g i", "Everywhere", "Inbox", () => go("#/inbox"));

@@ -17,9 +17,9 @@ export function ForkHere({ session, position, label = "Fork here" }) {
     if (attempt.current?.of !== of) attempt.current = { of, key: newKey() };
     setState({ isSending: true, fault: null });
     try {
-      const { id } = await postFork(session, position, attempt.current.key);
+      const made = await postFork(session, position, attempt.current.key);
       attempt.current = null;
-      if (!isOver.current) go(sessionLink(id));
+      if (!isOver.current) go(sessionLink(made.session));
     } catch (error) {
       if (!isOver.current) setState({ isSending: false, fault: error.message });
       return;
