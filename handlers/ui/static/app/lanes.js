@@ -61,7 +61,7 @@ export class Lanes extends Component {
   show(position) {
     const { feed } = this.props;
     feed.isFollowing = false;
-    this.#seen ??= feed.position;
+    this.#seen ??= feed.position || null; // unknown while the session loads
     this.#target = position;
     this.#isFresh = true;
     this.#anchor = { position, offset: Math.round((this.box.current?.clientHeight ?? 600) / 4) };

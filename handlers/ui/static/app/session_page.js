@@ -43,7 +43,7 @@ export function SessionPage({ route, feed, timeline, access, isClosed }) {
   const hasTabs = views.length > 1;
   return html`
     <${Tabs} session=${session} selected=${view} position=${at} query=${withPast({}, past)} access=${access} />
-    ${hasTabs ? html`<${Scrub} key=${`scrub-${session}`} session=${session} feed=${feed} timeline=${timeline} access=${access} past=${past} setPast=${setPosition} />` : null}
+    ${hasTabs ? html`<${Scrub} key=${`scrub-${session}`} session=${session} feed=${feed} timeline=${timeline} access=${access} view=${view} past=${past} setPast=${setPosition} />` : null}
     <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
       <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
     </div>

@@ -133,7 +133,7 @@ export function Charts({ turns, timeline, onTurn }) {
   const from = timeline.first > 0 ? ` since turn ${count(timeline.first)}` : "";
   const one = `turn ${count(turn.index)}`;
   const onClick = () => index !== null && found.turns[index] && onTurn(found.turns[index]);
-  return html`<div class="tl-charts" onClick=${onClick}>
+  return html`<div class="tl-charts" role="region" aria-label="Charts" tabindex="0" onClick=${onClick}>
     <${Chart} label=${`Cost${from}`} data=${[found.at, found.cost]} series=${[{ name: "cost", stroke: "--llm", fill: "--llm-tint" }]} format=${(value) => money({ total: value })}
       text=${`${money({ total: found.cost[at] })} up to ${one}, which cost ${found.each[at] === null ? "an unknown amount" : money({ total: found.each[at] })}`} onIndex=${setIndex} />
     <${Chart} label="Tokens" data=${[found.at, found.input, found.output]} series=${[{ name: "input", stroke: "--llm" }, { name: "output", stroke: "--ext" }]} format=${tokens}

@@ -14,7 +14,7 @@ const SETTLE_MS = 120; // browsers refuse more than some changes of the URL a se
 
 const DOING = { idle: "the agent was idle", model: "the agent called the model", tools: "the agent ran tools", waiting: "the agent waited for a person" };
 
-export function Scrub({ session, feed, timeline, access, past, setPast }) {
+export function Scrub({ session, feed, timeline, access, view, past, setPast }) {
   const last = feed?.position ?? 0;
   const [dragged, setDragged] = useState(null);
   const timer = useRef(null);
@@ -61,12 +61,12 @@ export function Scrub({ session, feed, timeline, access, past, setPast }) {
       <output class="tm-at"><b>#${count(at)}</b> / ${count(last)}</output>
       <button type="button" class="tm-live" aria-pressed=${past === null && dragged === null} onClick=${live}>Live</button>
     </div>
-    ${past === null && dragged === null ? null : html`<${Then} session=${session} feed=${feed} timeline=${timeline} access=${access} at=${at} last=${last} name=${name} />`}
+    ${past === null && dragged === null ? null : html`<${Then} session=${session} feed=${feed} timeline=${timeline} access=${access} at=${at} last=${last} name=${name} view=${view} />`}
   </section>`;
 }
 
 /** What was so at the position. */
-function Then({ session, feed, timeline, access, at, last, name }) {
+function Then({ session, feed, timeline, access, at, last, name, view }) {
   const entry = feed.pages.at(at);
   const { doing, tools } = timeline ? doingAt(timeline.turns, at) : { doing: "idle", tools: [] };
   const isKnown = timeline !== null && (timeline.first === 0 || (timeline.turns[0]?.startedPosition ?? 0) <= at);
@@ -75,7 +75,7 @@ function Then({ session, feed, timeline, access, at, last, name }) {
     <p role="status"><b>The past.</b> At #${count(at)}${entry ? html`, <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>` : null}: ${isKnown ? html`${name}, ${DOING[doing]}${tools.length ? html` (<code>${tools.slice(0, 3).join(", ")}</code>)` : null}.` : "earlier turns are not loaded."}</p>
     ${usage ? html`<p class="tm-sum">${money(usage.cost)} · ${tokens(usage.input + usage.cache_read + usage.cache_write)} in · ${tokens(usage.output)} out</p>` : null}
     <span class="spring"></span>
-    <a href=${sessionLink(session, "context", at, { past: "1" })}>What the model saw</a>
+    ${view === "context" ? null : html`<a href=${sessionLink(session, "context", at, { past: "1" })}>What the model saw</a>`}
     <a href=${sessionLink(session, "compare", null, { a: at, b: last })}>Compare with now</a>
     ${may(access, "fork") ? html`<${ForkHere} session=${session} position=${at} />` : null}
   </div>`;
