@@ -28,6 +28,7 @@ from lanebus.bus.messages.events import (
     TurnEnded,
     TurnStarted,
 )
+from lanebus.bus.messages.message import StopReason
 from lanebus.messages import Cost, TurnId
 
 __all__ = ("record_loops",)
@@ -102,7 +103,7 @@ class _Turn:
         answer = position + 3
         call = ToolCallBlock(id=f"call-{message_id}", name=self._tool, arguments={"query": "Lisbon", "page": 1})
         has_call = not self._is_last and not self._is_failed
-        reason = "error" if self._is_failed else "stop" if self._is_last else "toolUse"
+        reason: StopReason = "error" if self._is_failed else "stop" if self._is_last else "toolUse"
         text = TextBlock(text="The answer." if self._is_last else f"Look at {turn.turn_index}.")
         yield AssistantMessage(
             id=message_id,
