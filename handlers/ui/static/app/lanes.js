@@ -8,6 +8,7 @@ import { LaneBar } from "./lane_bar.js";
 import { Layout } from "./layout.js";
 import { pageOf } from "./pages.js";
 import { rowsOf } from "./rows.js";
+import { pastOf } from "./time/travel.js";
 import { keptChoice, keepChoice } from "./log_choice.js";
 
 const NEAR_END = 48; // pixels
@@ -60,7 +61,7 @@ export class Lanes extends Component {
   show(position) {
     const { feed } = this.props;
     feed.isFollowing = false;
-    this.#seen ??= feed.position;
+    this.#seen ??= feed.position || null; // unknown while the session loads
     this.#target = position;
     this.#isFresh = true;
     this.#anchor = { position, offset: Math.round((this.box.current?.clientHeight ?? 600) / 4) };
@@ -256,6 +257,7 @@ export class Lanes extends Component {
     this.#rows();
     this.#plan();
     const previews = lane === "extension" ? [] : feed.previews.list();
+    const past = pastOf(route);
     const fresh = this.#seen === null ? 0 : feed.position - this.#seen;
     const isEmpty = feed.end <= feed.floor && previews.length === 0;
     return html`<div class="lanes" data-lane=${lane}>
@@ -269,7 +271,7 @@ export class Lanes extends Component {
         ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
         <ol class="rows" ref=${this.list}>
           ${this.#drawn.map(
-            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isPlain=${isPlain} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
           )}
         </ol>
         <ol class="speaking" aria-live="off">
