@@ -24,7 +24,7 @@ _FORM = re.compile(r"([1-9][0-9]{0,3})(\.[0-9A-Za-z.-]{1,40})?")
 
 
 def read_version(text: str | None) -> Version:
-    """Return the version that a header names, such as `6` or `6.0.322`. None or "" means 5. Later versions are read as 7.
+    """Return the version that a header names, such as `6` or `6.0.322`. None or "" means 5, and 8 or later means 7.
 
     Raises:
         DecodeError: the text is no version, or names one before 5.
