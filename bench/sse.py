@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,14 +17,15 @@ from pydantic import JsonValue
 
 from bench.rounds import ROUNDS, Spread, spread
 from bench.sse_servers import TOKEN, allow_files
-from lanebus import Bus, ExtensionMessage
+from lanebus import Bus, Delta, ExtensionMessage
 
-__all__ = ("fan_out",)
+__all__ = ("Figure", "Served", "fan_out", "served")
 
 SUBSCRIBERS = 1_000
 ENTRIES = 5
 """number of entries in each round"""
 
+TOKENS = 20
 IDLE_SECONDS = 5.0
 SESSION = "bench-sse"
 PATHS = {"lanebus": f"/api/sessions/{SESSION}/events", "starlette": "/events", "bare": "/events"}
@@ -68,7 +70,7 @@ class Served:
 
     async def subscribe(self, count: int) -> None:
         """Open the streams, and measure what they cost."""
-        before = self._resident()
+        before = self.resident()
         lines = (
             f"GET {PATHS[self.kind]} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         )
@@ -80,7 +82,7 @@ class Served:
             self.subscribers.append(protocol)
         await _eventually(lambda: all(each.is_ready for each in self.subscribers))
         await asyncio.sleep(1)
-        self.idle_bytes = (self._resident() - before) / count
+        self.idle_bytes = (self.resident() - before) / count
 
     async def arrivals(self, say: Callable[[], Awaitable[None]]) -> list[float]:
         """Return the milliseconds from the call of `say` to the arrival at each subscriber, in order."""
@@ -98,7 +100,8 @@ class Served:
         await asyncio.sleep(seconds)
         return (self._ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds * 100
 
-    def _resident(self) -> int:
+    def resident(self) -> int:
+        """Return the memory of the server, in bytes."""
         return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def _ticks(self) -> int:
@@ -111,20 +114,23 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
     allow_files()
     session, number = bus.session(SESSION), 0
     async with AsyncExitStack() as stack:
-        served = {kind: await stack.enter_async_context(_served(kind, data_dir)) for kind in PATHS}
+        servers = {kind: await stack.enter_async_context(served(kind, data_dir)) for kind in PATHS}
         await session.publish(ExtensionMessage.of("tick", _data(number)))
         idle_one, frame = 0.0, b""
-        for each in served.values():
+        for each in servers.values():
             if each.kind == "lanebus":
                 await each.subscribe(1)
                 idle_one = await each.cpu(IDLE_SECONDS)
             await each.subscribe(SUBSCRIBERS - len(each.subscribers))
-        idle_all = await served["lanebus"].cpu(IDLE_SECONDS)
+        idle_all = await servers["lanebus"].cpu(IDLE_SECONDS)
 
         async def publish() -> None:
             nonlocal number
             number += 1
             await session.publish(ExtensionMessage.of("tick", _data(number)))
+
+        async def preview(delta: Delta) -> None:
+            await session.preview(delta)
 
         async def post(port: int) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -136,15 +142,19 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
         times: dict[str, list[list[float]]] = {kind: [] for kind in PATHS}
         for round_ in range(ROUNDS + 1):
             for _ in range(ENTRIES):
-                for kind, each in served.items():
+                for kind, each in servers.items():
                     if kind == "lanebus":
                         taken = await each.arrivals(publish)
                         frame = each.subscribers[0].bytes.partition(b"\r\n")[2].removesuffix(b"\r\n")
                     else:
-                        port = each.port
-                        taken = await each.arrivals(lambda port=port: post(port))
+                        taken = await each.arrivals(partial(post, each.port))
                     if round_:  # the first round warms up
                         times[kind].append(taken)
+        tokens = list[float]()
+        for number in range(TOKENS):
+            delta = Delta(kind="text", message_id="m1", delta=f"word {number} ")
+            taken = await servers["lanebus"].arrivals(partial(preview, delta))
+            tokens.append(taken[int(len(taken) * 0.95)])
     figures = list[Figure]()
     for kind in PATHS:
         for what, share in (("p50", 0.5), ("p99", 0.99)):
@@ -155,7 +165,8 @@ async def fan_out(bus: Bus, data_dir: Path) -> list[Figure]:
         for ours, theirs in zip(times["lanebus"], times["starlette"], strict=True)
     ]
     figures.append(("    lanebus to Starlette, p99, goal ≤ 1.0", spread(ratios)))
-    for kind, each in served.items():
+    figures.append((f"{SUBSCRIBERS:,} SSE subscribers, a token to 95 % of them, ms, goal ≤ 150", spread(tokens)))
+    for kind, each in servers.items():
         figures.append((f"an idle SSE subscriber, {kind}, KB, goal ≤ 30", spread([each.idle_bytes / 1_000])))
     figures.append(("one open stream, idle, % of a core, goal < 0.5", spread([idle_one])))
     figures.append((f"{SUBSCRIBERS:,} open streams, idle, % of a core", spread([idle_all])))
@@ -173,7 +184,8 @@ def _data(number: int) -> JsonValue:
 
 
 @asynccontextmanager
-async def _served(kind: str, data_dir: Path) -> AsyncGenerator[Served]:
+async def served(kind: str, data_dir: Path) -> AsyncGenerator[Served]:
+    """Run one of the servers of `bench.sse_servers` during the block."""
     arguments = [kind, *([str(data_dir)] if kind == "lanebus" else [])]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.sse_servers", *arguments), stdout=asyncio.subprocess.PIPE

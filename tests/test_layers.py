@@ -62,6 +62,7 @@ HANDLERS = (
     "codecs",
     "transcripts",
     "agent",
+    "protocols",
     "telemetry",
     "mcp",
     "verify",

@@ -30,6 +30,11 @@ __all__ = ("Follower",)
 class Follower:
     """Delivers the entries of one session after a cursor, in order, with notices in between. Call `run` only once."""
 
+    __slots__ = (
+        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_hub", "_is_closed", "_is_new", "_log"),
+        *("_options", "_previews", "_session"),
+    )
+
     def __init__(
         self,
         session: str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -86,6 +85,11 @@ class DirectReceiver(Protocol):
 class Subscription:
     """Buffers the entries after `start` that the hub reads for one follower, until the subscription is closed."""
 
+    __slots__ = (
+        *("_buffer", "_buffer_bytes", "_error", "_goal", "_leave", "_notified", "_room", "_scanned", "_waiter"),
+        *("direct", "fell_behind", "is_at_goal", "is_closed", "live_start", "options", "start"),
+    )
+
     def __init__(
         self,
         options: SubscriptionOptions,
@@ -113,12 +117,12 @@ class Subscription:
         """takes an item while `take` waits, and returns whether it did; None buffers every item"""
         self.fell_behind = False
         """whether the buffer was full and was dropped. The hub then delivers nothing more"""
-        self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
+        self._buffer: list[tuple[Envelope | Notice, int]] = []
         self._room = self._buffer_bytes = buffer_bytes
         self._goal = None if self.is_at_goal else goal
         self._notified = start.position
         self._error: BusError | None = None
-        self._event, self._is_waiting = asyncio.Event(), False
+        self._waiter: asyncio.Future[None] | None = None  # an event would cost 700 bytes
 
     async def take(self) -> Envelope | Notice | None:
         """Wait for the next envelope or notice and remove it from the buffer. Return None if the buffer was dropped.
@@ -135,13 +139,12 @@ class Subscription:
                 raise self._error
             if self.fell_behind:
                 return None
-            self._event.clear()
-            self._is_waiting = True
+            self._waiter = asyncio.get_running_loop().create_future()
             try:
-                await self._event.wait()
+                await self._waiter
             finally:
-                self._is_waiting = False
-        item, size = self._buffer.popleft()
+                self._waiter = None
+        item, size = self._buffer.pop(0)  # the buffer is short, and an empty deque would cost 600 bytes
         self._room += size
         return item
 
@@ -177,7 +180,7 @@ class Subscription:
                     return
                 self._room -= size
                 self._buffer.append((envelope, size))
-                self._event.set()
+                self._wake()
         is_due = end.position - self._notified > self._scanned
         is_caught_up = self._goal is not None and end.position >= self._goal
         if is_due or (is_caught_up and end.position > self._notified):
@@ -192,19 +195,24 @@ class Subscription:
             self._notified = notice.cursor.position
             if not self._passes(notice):
                 self._buffer.append((notice, 0))
-                self._event.set()
+                self._wake()
 
     def _passes(self, item: Envelope | Notice) -> bool:
         """Pass an item on at once, if nothing waits before it. Return whether it was taken."""
-        return self._is_waiting and not self._buffer and self.direct is not None and self.direct(item)
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        return is_waiting and not self._buffer and self.direct is not None and self.direct(item)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def fail(self, error: BusError) -> None:
         """End the subscription with an error. `take` raises the error once the buffer is empty."""
         self._error = error
-        self._event.set()
+        self._wake()
 
     def drop(self) -> None:
         """Drop the buffer and end the subscription; the follower reads the log again."""
         self.fell_behind = True
         self._buffer.clear()
-        self._event.set()
+        self._wake()

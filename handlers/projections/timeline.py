@@ -130,8 +130,11 @@ def _on_command(state: TimelineState, message: ExtensionMessage, envelope: Envel
     if envelope.is_imported or not isinstance(control, Approve | Deny):
         return state
     state = _touched(state, control.turn_id, envelope.position)
-    name = "approve" if isinstance(control, Approve) else "deny"
-    decision = OpenDecision(decision=name, tool_call_id=control.tool_call_id, by=control.by)
+    decision = OpenDecision(
+        decision="approve" if isinstance(control, Approve) else "deny",
+        tool_call_id=control.tool_call_id,
+        by=control.by,
+    )
     decisions = {**state.decisions, str(envelope.position): decision}
     if len(decisions) > _DECISIONS_KEPT:
         del decisions[next(iter(decisions))]

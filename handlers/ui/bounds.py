@@ -6,6 +6,7 @@ from lanebus.bus.errors import check_bounds
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+from lanebus.handlers.ui.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
 
@@ -93,12 +94,22 @@ class UiBounds:
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""
+    run_entries: int = 2_000
+    """number of the newest entries that a run of AG-UI reads for the conversation so far"""
+    run_messages: int = 500
+    """maximum number of messages of the conversation that a run of AG-UI begins with; older ones are left out"""
+    run_bytes: int = 524_288
+    """maximum number of characters of these messages; the newest message may be longer"""
     http: HttpBounds = DEFAULT_HTTP_BOUNDS
     """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
     contexts: PastBounds = DEFAULT_PAST_BOUNDS
     """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
+    index: IndexBounds = DEFAULT_INDEX_BOUNDS
+    """bounds of the index of all sessions, for lists and searches"""
+    letters: int = 100
+    """maximum number of dead letters in one response"""
     request_bytes: int = 8 * 1_048_576
     """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS

@@ -17,6 +17,8 @@ __all__ = ("ByteBudget", "Share")
 class Share:
     """The bytes that one response holds of a `ByteBudget`. Bytes are taken in turn and given back by `keep`."""
 
+    __slots__ = ("_abort", "_budget", "_is_aborted", "_whole", "blocked_at", "held")
+
     def __init__(self, budget: "ByteBudget", abort: Callable[[], None], whole: "Share | None" = None) -> None:
         self.held = 0
         """bytes that the response holds"""
@@ -105,13 +107,22 @@ class ByteBudget:
             abort: disconnects the client at once. The block must then end soon.
             whole: the share of the response, if this is a part of it.
         """
-        share = Share(self, abort, whole)
-        self._shares.add(share)
+        share = self.open(abort, whole)
         try:
             yield share
         finally:
-            share.keep(0)
-            self._shares.discard(share)
+            self.close(share)
+
+    def open(self, abort: Callable[[], None], whole: Share | None = None) -> Share:
+        """Return a share like `share`, until `close`. It takes less memory, for responses that last."""
+        share = Share(self, abort, whole)
+        self._shares.add(share)
+        return share
+
+    def close(self, share: Share) -> None:
+        """Give a share back."""
+        share.keep(0)
+        self._shares.discard(share)
 
     async def grant(self, share: Share, size: int) -> None:
         """Wait until it is this response's turn and `size` bytes are free. Used by `Share`."""

@@ -11,10 +11,10 @@ from lanebus.bus.errors import Unavailable
 from lanebus.bus.groups.activity import Activity
 from lanebus.handlers.ui.bounds import UiBounds
 
-__all__ = ("Change", "Changes")
+__all__ = ("ChangedSessions", "Changes")
 
 
-class Change(NamedTuple):
+class ChangedSessions(NamedTuple):
     """What one reading found."""
 
     positions: Mapping[str, int]
@@ -29,10 +29,10 @@ class Changes:
     def __init__(self, bus: Bus, bounds: UiBounds) -> None:
         self._bus, self._pause = bus, bounds.changes_seconds
         self._last: Activity | None = None
-        self._found, self._count = deque[Change](maxlen=bounds.changes_kept), 0
+        self._found, self._count = deque[ChangedSessions](maxlen=bounds.changes_kept), 0
         self._beginning, self._reading = anyio.Lock(), anyio.Lock()
 
-    async def follow(self) -> AsyncGenerator[Change]:
+    async def follow(self) -> AsyncGenerator[ChangedSessions]:
         """Yield a first change that names nothing, and then each change. A client that lists the sessions after the
         first change misses none.
 
@@ -43,7 +43,7 @@ class Changes:
             if self._last is None:
                 self._last = await self._bus.activity()
         count = self._count
-        yield Change({}, is_complete=True)
+        yield ChangedSessions({}, is_complete=True)
         while True:
             async with self._reading:  # whoever has the lock reads, until there is a change
                 while self._count == count:
@@ -53,7 +53,7 @@ class Changes:
                 news = [*self._found][-min(missed, kept) :]
                 count = self._count
             if missed > kept:
-                yield Change({}, is_complete=False)
+                yield ChangedSessions({}, is_complete=False)
             for change in news:
                 yield change
 
@@ -67,5 +67,5 @@ class Changes:
         if new:
             # Fewer if a bucket had more publishes than are named, and negative if the server lost its end.
             positions = {session: span.last for session, span in now.sessions.items()}
-            self._found.append(Change(positions, is_complete=now.named >= new > 0))
+            self._found.append(ChangedSessions(positions, is_complete=now.named >= new > 0))
             self._count += 1

@@ -111,6 +111,8 @@ class SharedFrames:
 class _Direct:
     """Writes new items to the client in the hub's task, while the subscriber's own task waits."""
 
+    __slots__ = ("_most", "_outlet", "_session", "_shared", "cursor")
+
     def __init__(self, session: str, outlet: Outlet, shared: SharedFrames, most: int) -> None:
         self._session, self._outlet, self._shared, self._most = session, outlet, shared, most
         self.cursor = START

@@ -105,7 +105,10 @@ class MergedFrames:
                 self._offered = anyio.Event()
                 if (frame := self._frame) is not None:
                     self._frame = None
-                    yield frame
+                    try:
+                        yield frame
+                    except GeneratorExit:  # the task group would raise it in a group
+                        break
                     del frame
                     self._taken.set()
             tasks.cancel_scope.cancel()

@@ -6,8 +6,6 @@ One task serves all streams, because a task for each costs more memory than the 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Protocol
 
 import anyio
@@ -51,9 +49,8 @@ class OpenStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    @contextmanager
-    def counted(self, principal: str) -> Generator[None]:
-        """Count a stream of a principal for the length of the block.
+    def count(self, principal: str) -> None:
+        """Count a stream of a principal, until `uncount`.
 
         Raises:
             TooManyStreams: the principal has `AccessBounds.streams` open streams.
@@ -61,28 +58,28 @@ class OpenStreams:
         if self._counts[principal] >= self._most:
             raise TooManyStreams(self._most)
         self._counts[principal] += 1
-        try:
-            yield
-        finally:
-            self._counts[principal] -= 1
-            if not self._counts[principal]:
-                del self._counts[principal]
 
-    @contextmanager
-    def kept(self, stream: KeptStream) -> Generator[None]:
-        """Check a stream again and again for the length of the block."""
+    def uncount(self, principal: str) -> None:
+        """Count a stream of a principal no more."""
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
+
+    def keep(self, stream: KeptStream) -> None:
+        """Check a stream again and again, until `forget`."""
+        # No context managers: for each stream, they would cost more memory than these tables.
         self._open[stream] = None
         if self._closing.is_set():
             stream.end()
         elif self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="lanebus event streams")
-        try:
-            yield
-        finally:
-            del self._open[stream]
-            if not self._open and self._keeper is not None:
-                self._keeper.cancel()
-                self._keeper = None
+
+    def forget(self, stream: KeptStream) -> None:
+        """Check a stream no more."""
+        del self._open[stream]
+        if not self._open and self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
 
     async def _keep(self) -> None:
         while not self._closing.is_set():

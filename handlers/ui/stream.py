@@ -16,40 +16,50 @@ from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PieceSender, cancel_when_gone
 from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
-__all__ = ("EventStream",)
+__all__ = ("BYE", "EventStream")
+
+BYE = encode_frame("bye", "{}")
 
 _HEARTBEAT_CHUNK = chunk_of(HEARTBEAT)
 
 
 class EventStream(Response):
-    """Sends server-sent events until the frames end or the server closes, and then a `bye` frame."""
+    """Sends server-sent events until the frames end or the server closes, and then a last frame."""
 
     media_type = "text/event-stream"
     charset = "utf-8"
 
     def __init__(
         self,
-        frames: Callable[[Share, Outlet], AsyncGenerator[Frame]],
+        frames: Callable[[Share, Outlet], AsyncGenerator[Frame | bytes]],
         *,
         streams: OpenStreams,
         budget: ByteBudget,
         bounds: UiBounds,
         access: StreamAccess,
         encode: Callable[[Frame], bytes] | None = None,
+        first: bytes | None = None,
+        last: bytes | None = BYE,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
-            frames: returns the generator of the frames, which holds its memory in the share.
+            frames: returns the generator of the frames, which holds its memory in the share. Bytes are sent unchanged.
             streams: the open streams of the server.
             budget: the memory of the server.
             bounds: heartbeat and time limits.
             access: the client's right to the stream, which ends with it.
             encode: returns the bytes of a frame when the frame is sent; None means `Frame.whole`.
+            first: sent before the first frame; None means the pause of the client before it connects again.
+            last: sent at the end. None disconnects the client instead, for protocols without such a frame.
+            is_complete: returns whether the frames that were sent are the whole stream. It then ends without `last`.
         """
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._streams, self._budget, self._bounds = frames, streams, budget, bounds
         self._access, self._encode = access, encode
+        self._first = encode_retry(bounds.retry_seconds) if first is None else first
+        self._last, self._is_complete = last, is_complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and return when the stream has ended.
@@ -57,55 +67,86 @@ class EventStream(Response):
         Raises:
             TooManyStreams: the principal has as many open streams as it may. Nothing was sent.
         """
-        with self._streams.counted(self._access.key):
+        self._streams.count(self._access.key)
+        try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
-                return
-            connection = connection_of(scope)
-            async with anyio.create_task_group() as tasks:
-                cancel = tasks.cancel_scope.cancel
-                if connection is None:
+            elif (connection := connection_of(scope)) is not None:
+                share = self._budget.open(connection.abort)
+                try:
+                    await self._serve(connection, share, send)
+                finally:
+                    self._budget.close(share)
+            else:
+                async with anyio.create_task_group() as tasks:
                     tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
-                else:
-                    connection.on_lost = cancel
-                async with self._budget.share(cancel if connection is None else connection.abort) as share:
-                    sender = PieceSender(send, share, self._bounds)
-                    stream = _Stream(connection, sender, self._access, self._encode, self._bounds)
-                    with self._streams.kept(stream):
-                        if connection is None or not connection.can_chunk:
-                            tasks.start_soon(stream.beat)
-                        if self._access.has_hook:
-                            tasks.start_soon(stream.wait_refused)
-                        await self._send_all(stream, share)
-                    await self._end(sender, send, share)
-                cancel()
+                    async with self._budget.share(tasks.cancel_scope.cancel) as share:
+                        await self._serve(None, share, send)
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._streams.uncount(self._access.key)
+
+    async def _serve(self, connection: HttpConnection | None, share: Share, send: Send) -> None:
+        """Send all frames and the last one, or return when the client of `connection` is gone."""
+        is_slow = connection is None or not connection.can_chunk
+        sender = PieceSender(send, share, self._bounds, lock=anyio.Lock() if is_slow else None)
+        stream = _Stream(connection, sender, self._access, self._encode, self._bounds)
+        if connection is not None:
+            connection.on_lost = stream.lose
+            if connection.is_lost:  # while the access rules were asked
+                return
+        self._streams.keep(stream)
+        try:
+            if is_slow or self._access.has_hook:  # each task costs two kilobytes
+                async with anyio.create_task_group() as tasks:
+                    if is_slow:
+                        tasks.start_soon(stream.beat)
+                    if self._access.has_hook:
+                        tasks.start_soon(stream.wait_refused)
+                    await self._send_all(stream, share)
+                    tasks.cancel_scope.cancel()
+            else:
+                await self._send_all(stream, share)
+            if not stream.is_lost:
+                await self._end(stream, send, share)
+        finally:
+            self._streams.forget(stream)
             if connection is not None:
                 connection.on_lost = None
 
     async def _send_all(self, stream: "_Stream", share: Share) -> None:
         with stream.scope:
-            await stream.sender.send(encode_retry(self._bounds.retry_seconds))
+            await stream.sender.send(self._first)
             async with aclosing(self._frames(share, stream)) as frames:
                 async for frame in frames:
                     if not self._access.is_open():
                         break
-                    await stream.sender.send(frame.whole if self._encode is None else self._encode(frame))
+                    await stream.sender.send(self._bytes_of(frame))
                     del frame
         stream.end()
 
-    async def _end(self, sender: PieceSender, send: Send, share: Share) -> None:
+    async def _end(self, stream: "_Stream", send: Send, share: Share) -> None:
         """Send the last frame. If the client does not accept it soon, disconnect the client."""
-        if not sender.is_within:  # in the middle of a frame, the last frame would become a part of it
+        last = b"" if self._is_complete() else self._last
+        # In the middle of a frame, the last frame would become a part of it.
+        if last is not None and not stream.sender.is_within:
             with anyio.move_on_after(self._bounds.last_frame_seconds):
-                await send({"type": "http.response.body", "body": encode_frame("bye", "{}"), "more_body": False})
+                await send({"type": "http.response.body", "body": last, "more_body": False})
                 return
         share.abort()
-        await anyio.sleep_forever()  # the disconnection cancels the response
+        await stream.wait_lost()
+
+    def _bytes_of(self, frame: Frame | bytes) -> bytes:
+        if isinstance(frame, bytes):
+            return frame
+        return frame.whole if self._encode is None else self._encode(frame)
 
 
 class _Stream:
     """One open stream: an `Outlet` for frames that the client accepts at once, and a `KeptStream`."""
+
+    __slots__ = ("_access", "_beats_at", "_connection", "_encode", "_lost", "_pause", "is_lost", "scope", "sender")
 
     def __init__(
         self,
@@ -118,6 +159,9 @@ class _Stream:
         self.sender, self.scope = sender, anyio.CancelScope()
         self._connection, self._access, self._encode = connection, access, encode
         self._pause = bounds.heartbeat_seconds
+        self.is_lost = False
+        """whether the client is gone"""
+        self._lost: anyio.Event | None = None
         self._beats_at = anyio.current_time() + self._pause
 
     def is_ready(self) -> bool:
@@ -144,6 +188,19 @@ class _Stream:
 
     def end(self) -> None:
         self.scope.cancel()
+
+    def lose(self) -> None:
+        """Note that the client is gone."""
+        self.is_lost = True
+        self.scope.cancel()
+        if self._lost is not None:
+            self._lost.set()
+
+    async def wait_lost(self) -> None:
+        """Wait until the client is gone. Of another server, the cancellation of the response ends the wait."""
+        self._lost = anyio.Event()
+        if not self.is_lost:
+            await self._lost.wait()
 
     async def beat(self) -> None:
         """Send heartbeats where `write` cannot."""

@@ -1,4 +1,4 @@
-"""Record the golden logs anew: the views, and with `--log` also the logs of the present version.
+"""Record the golden logs anew: the views and chats, and with `--log` also the logs of the present version.
 
     python -m tests.golden.record [--log]
 
@@ -7,7 +7,7 @@ Look at the difference before you commit it: it is what users will find in what 
 
 import argparse
 
-from tests.support.golden import logs, sessions
+from tests.support.golden import agui, chats, logs, sessions
 
 __all__ = ()
 
@@ -17,3 +17,5 @@ if __name__ == "__main__":
     with_logs = parser.parse_args().log
     logs.record(with_logs=with_logs)
     sessions.record(with_logs=with_logs)
+    agui.record()
+    chats.record()

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import anyio
 from pydantic import JsonValue
@@ -25,8 +26,11 @@ from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
+from lanebus.handlers.ui.session_index import SessionIndex
 
 __all__ = ("ApiContext",)
+
+T = TypeVar("T")
 
 
 class ApiContext:
@@ -49,6 +53,7 @@ class ApiContext:
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
         self.gate = Gate(access, bus)
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
+        self.index = SessionIndex(bus, bounds.index)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self.changes = Changes(bus, bounds)
@@ -73,14 +78,19 @@ class ApiContext:
     def view(self, look: Callable[[], Awaitable[object]]) -> Response:
         """Return a response with a JSON value that is read from projections, one fold at a time."""
 
-        async def folded() -> object:
-            # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
-            with anyio.move_on_after(self.bounds.wait_seconds):
-                await self._folding.acquire()
-                try:
-                    return await look()
-                finally:
-                    self._folding.release()
-            raise ServerBusy
+        return self.paced(lambda: self.folded(look))
 
-        return self.paced(folded)
+    async def folded(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what is read from projections, one fold at a time.
+
+        Raises:
+            ServerBusy: the folds of other requests took too long.
+        """
+        # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
+        with anyio.move_on_after(self.bounds.wait_seconds):
+            await self._folding.acquire()
+            try:
+                return await look()
+            finally:
+                self._folding.release()
+        raise ServerBusy

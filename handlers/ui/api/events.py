@@ -23,7 +23,7 @@ from lanebus.handlers.ui.stream import EventStream
 
 __all__ = ("ENDPOINTS",)
 
-SESSIONS = Parameter(
+SESSIONS = Parameter[tuple[str, ...]](
     name="sessions",
     description="ids of the sessions, with commas",
     parse=lambda text: tuple(dict.fromkeys(text.split(","))),

@@ -1,6 +1,6 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import commands, entries, events, page, sessions, turns, views
+from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, turns, upkeep, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 
 __all__ = ("endpoints",)
@@ -14,6 +14,9 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *entries.ENDPOINTS,
         *events.ENDPOINTS,
         *commands.ENDPOINTS,
+        *agui.ENDPOINTS,
+        *chat.ENDPOINTS,
         *views.ENDPOINTS,
         *turns.ENDPOINTS,
+        *upkeep.ENDPOINTS,
     )

@@ -18,6 +18,7 @@ from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
@@ -49,9 +50,10 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
 MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
@@ -65,6 +67,9 @@ READS: dict[str, Cells] = {
     f"{PATH}/timeline": READS_BOTH_LANES,
     f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
+    RESUME: READS_BOTH_LANES,
+    f"{PATH}/forks": READS_A_LANE,
+    f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
@@ -85,6 +90,18 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
         (f"{PATH}/commands", {"command": name, **fields}, SENDS if name == "abort" else ONLY_PAGE)
         for name, fields in COMMANDS.items()
     ),
+    (CHAT, {"do": "say"}, SENDS),
+    (CHAT, {"do": "approve"}, ONLY_PAGE),
+    (CHAT, {"do": "deny"}, ONLY_PAGE),
+    (AGUI, {"do": "say"}, SENDS),
+]
+
+UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
+    (f"{PATH}/forks", {"position": 1}),
+    (f"{PATH}/redrive", {}),
+    (f"{PATH}/trim", {"before": 1, "dryRun": True}),
+    (f"{PATH}/close", {}),
+    (f"{PATH}/reopen", {}),
 ]
 
 
@@ -156,6 +173,40 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, ht
                 await client.aclose()
 
 
+def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
+    """Return what `useChat` posts: a message, or the answer to an approval request."""
+    if do == "say":
+        part: dict[str, JsonValue] = {"type": "text", "text": "hi"}
+        return {"id": session, "messages": [{"id": f"by-{who}", "role": "user", "parts": [part]}]}
+    call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm_canary(session)})
+    approval = ApprovalId(TurnId(loop_id=f"{session}.main.1", turn_index=0), 6, call.call_hash, call.id)
+    answered: JsonValue = {"id": str(approval), "approved": do == "approve"}
+    part = {"type": "dynamic-tool", "state": "approval-responded", "approval": answered}
+    return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
+
+
+def run_body(session: str, who: str) -> dict[str, JsonValue]:
+    """Return what a client of AG-UI posts."""
+    said: JsonValue = {"id": f"run-by-{who}", "role": "user", "content": "hi"}
+    return {"threadId": session, "runId": f"run-by-{who}", "messages": [said]}
+
+
+async def chat_stream(
+    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+) -> tuple[str, bytes]:
+    """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
+    received = bytearray()
+    async with client.stream(method, path, json=body) as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if until in received:
+                    break
+    return "answered", bytes(received)
+
+
 def expected(who: str, session: str, allowed: Cells) -> str:
     if who in {ANONYMOUS, REVOKED}:
         return "401"
@@ -212,6 +263,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     assert routes == {
         *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
+        *(("POST", path) for path, _ in UPKEEP),
     }
     assert {*COMMANDS} == {*CONTROLS}
 
@@ -241,6 +293,10 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 for path, allowed in READS.items():
                     if "/events" in path:
                         state, content = await read_stream(bus, client, path, session)
+                    elif path == RESUME:
+                        state, content = await chat_stream(
+                            client, "GET", path.format(session=session), b"data-progress"
+                        )
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -251,11 +307,19 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                         wrong.append(f"{who} GET {path} {session}: {state}")
                 for path, body, allowed in WRITES:
                     before = (await bus.session(session).head()).position
-                    reply = await client.post(path.format(session=session), json=body)
-                    heard[who] += reply.content
+                    if path == CHAT:
+                        asked = chat_body(session, who, body["do"])
+                        state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                    elif path == AGUI:
+                        asked, to = run_body(session, who), (await bus.session(session).head()).agent
+                        state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
+                    else:
+                        reply = await client.post(path.format(session=session), json=body)
+                        state, content = found(reply), reply.content
+                    heard[who] += content
                     is_written = (await bus.session(session).head()).position > before
-                    if found(reply) != expected(who, session, allowed) or is_written != (found(reply) == "answered"):
-                        wrong.append(f"{who} POST {path} {body} {session}: {reply.status_code}, written: {is_written}")
+                    if state != expected(who, session, allowed) or is_written != (state == "answered"):
+                        wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
     assert wrong == []
     for who in ALL:
         for session in SESSIONS:
@@ -270,6 +334,22 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
             assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
+async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for session in SESSIONS:
+                for path, body in UPKEEP:
+                    reply = await client.post(path.format(session=session), json=body)
+                    assert (who, path, found(reply)) == (who, path, expected(who, session, ONLY_PAGE))
+        heads = [head.session for head in await bus.sessions()]
+        assert sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS) == [
+            "other",
+            "team-a",
+            "team-b",
+        ]
+
+
+@pytest.mark.slow
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         writer = clients[WRITER]

@@ -4,20 +4,23 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from typing import cast
 
 import anyio
 import httpx2
 import pytest
 
-from lanebus import START, Cursor, Delta, ExtensionMessage, UserMessage
+from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.handlers.access.bounds import AccessBounds
+from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
 from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.frames import SharedFrames
-from lanebus.handlers.ui.merged import cursors_text, parse_cursors
-from tests.support.page.serving import client_of, serving, temporary_bus
+from lanebus.handlers.ui.frames import Frame, Outlet, SharedFrames
+from lanebus.handlers.ui.merged import MergedFrames, cursors_text, parse_cursors
+from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
+from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
 NAMES = ("a", "b", "c")
@@ -33,7 +36,7 @@ async def take(events: AsyncGenerator[tuple[str, str, dict[str, object]]], count
             if name == "entry":
                 message = data["message"]
                 assert isinstance(message, dict)
-                found.append((str(data["session"]), message["data"]))
+                found.append((str(data["session"]), cast("int", message["data"])))
     return found
 
 
@@ -93,6 +96,48 @@ async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all
     assert (name, data["session"]) == ("delta", "b")
     places = {session: cursor.position + cursor.delta for session, cursor in parse_cursors(id, 3).items()}
     assert places == {"a": 1, "b": 1, "c": 0}
+
+
+class Ready:
+    """A client that accepts everything."""
+
+    def is_ready(self) -> bool:
+        return True
+
+    def write(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+
+async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_yet() -> None:
+    # Otherwise the id of the written frame would hold the cursor of a frame that the client does not have yet.
+    gates, later, go = dict[str, Outlet](), list[bool](), anyio.Event()
+
+    async def look() -> None:
+        await anyio.wait_all_tasks_blocked()
+        later.extend(gates[name].is_ready() for name in ("a", "b"))
+        go.set()
+
+    async def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
+        del share
+        gates[session.id] = outlet
+        if session.id == "a":
+            yield Frame("a", "entry", "{}", Cursor(1))
+            await go.wait()
+            yield Frame("a", "entry", "{}", Cursor(2))
+        await anyio.sleep_forever()
+
+    async with temporary_bus() as bus, ByteBudget().share(lambda: None) as share:
+        merged = MergedFrames({"b": Cursor(7)})
+        frames = merged.run({name: bus.session(name) for name in ("a", "b")}, part, share, Ready())
+        async with aclosing(frames):
+            frame = await anext(frames)
+            await anyio.wait_all_tasks_blocked()
+            assert [gates[name].is_ready() for name in ("a", "b")] == [False, False]
+            assert merged.encode(frame).endswith(b"\nid: b:7-0,a:1-0\n\n")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(look)
+                await anext(frames)
+        assert later == [True, True]
 
 
 async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions() -> None:
@@ -171,7 +216,8 @@ async def test_the_stream_of_changes_names_the_sessions_that_have_new_entries() 
                     assert name == "changed"
                     named = data["sessions"]
                     assert isinstance(named, list)
-                    positions |= {each["session"]: each["position"] for each in named}
+                    changed = cast("list[dict[str, object]]", named)
+                    positions |= {each["session"]: each["position"] for each in changed}
     assert positions == {"a": 2, "b": 2}
 
 
@@ -203,6 +249,26 @@ async def test_subscribers_share_the_frame_of_an_entry_and_few_bytes_are_kept() 
         assert shared.held <= 1_000
     assert shared.held > 0
     assert SharedFrames(0).of("s", envelopes[0]).whole == shared.of("s", envelopes[0]).whole
+
+
+async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_open() -> None:
+    asked, go = anyio.Event(), anyio.Event()
+
+    async def authorize(request: AccessRequest) -> Decision:
+        asked.set()
+        await go.wait()
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+        before = len(anyio.get_running_tasks())
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            head = f"GET /api/sessions/s/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+            await stream.send(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+            await asked.wait()
+        await client.get("/favicon.ico")  # the server handles this after the end of the connection
+        await client.aclose()
+        go.set()
+        await eventually(lambda: len(anyio.get_running_tasks()) <= before)
 
 
 async def open_briefly(client: httpx2.AsyncClient) -> int:

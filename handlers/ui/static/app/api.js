@@ -46,7 +46,16 @@ export async function requestStream(path, signal) {
 
 const path = (session, rest = "") => `/api/sessions/${encodeURIComponent(session)}${rest}`;
 
-export const listSessions = async () => (await request("/api/sessions")).sessions;
+const asked = (parameters) => {
+  const known = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return known.length ? `?${new URLSearchParams(known)}` : "";
+};
+
+/** A page of the sessions that match: `{count, sessions, cursor, isComplete}`. */
+export const listSessions = (query) => request(`/api/sessions${asked(query)}`);
+
+/** The calls of all sessions that wait for a person: `{count, waiting, isComplete}`. */
+export const listWaiting = () => request("/api/waiting");
 export const getHead = (session) => request(path(session));
 export const getTurns = (session) => request(path(session, "/turns"));
 export const getStatus = (session) => request(path(session, "/status"));
@@ -98,18 +107,20 @@ export async function sendCommand(session, command, key) {
   return positions.at(-1);
 }
 
+/** The dead letters of a session: work that workers gave up. */
+export const getDeadLetters = async (session) => (await request(path(session, "/dead-letters"))).letters;
+
+/** Give the dead letters back to the workers. Return their number. */
+export const redrive = async (session) => (await post(session, "/redrive", {})).letters;
+
+/** Delete the entries before a position, or with `dryRun` only tell what that would delete. */
+export const trim = (session, before, { force = false, dryRun = false } = {}) => post(session, "/trim", { before, force, dryRun });
+
+export const closeSession = (session, reason, key) => post(session, "/close", reason ? { reason, key } : { key });
+export const reopenSession = (session, reason, key) => post(session, "/reopen", reason ? { reason, key } : { key });
+
 /** Hand a session over to another agent. A repeat changes nothing. */
 export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
-
-const WAITING_SESSIONS = 50;
-
-/** Return `{calls, all}`: the calls that wait for a person. */
-export async function listWaiting() {
-  const heads = (await listSessions()).slice(0, WAITING_SESSIONS);
-  const found = await Promise.all(heads.map(async (head) => ({ head, status: await getStatus(head.id) })));
-  const calls = found.flatMap(({ head, status }) => status.waiting.map((call) => ({ ...call, session: head.id, title: null, since: head.updated })));
-  return { calls, all: calls.length };
-}
 
 export function newKey() {
   // Not randomUUID: browsers offer it only on localhost and over HTTPS.

@@ -2,8 +2,7 @@
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { getAccess } from "./api.js";
 import { Feed } from "./feed.js";
-
-export const POLL_MS = 2500;
+import { POLL_MS } from "./polled.js";
 
 /** The feed of a session; null while none is open. Draws again when entries arrive. */
 export function useFeed(session) {

@@ -1,44 +1,29 @@
 // What waits for a person, across all sessions.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { listWaiting } from "./api.js";
 import { Approval, useCommandSender } from "./approval.js";
 import { ago, count, dateTime } from "./format.js";
+import { usePolled } from "./polled.js";
 import { sessionLink } from "./route.js";
 
-const POLL_MS = 5000;
-
 /** Return `{calls, all, fault, refresh}`: the calls that wait. `calls` is null until the first answer. */
-export function useWaiting() {
+export function useWaiting(changes) {
   const [found, setFound] = useState({ calls: null, all: 0, fault: null });
-  const refresh = useRef(() => {});
-  useEffect(() => {
-    let isOver = false;
-    let timer = null;
-    const load = async () => {
-      clearTimeout(timer);
-      if (!document.hidden) {
-        try {
-          const answer = await listWaiting();
-          if (!isOver) setFound({ ...answer, fault: null });
-        } catch (error) {
-          if (isOver || error.status === 401 || error.status === 403) return;
-          setFound((before) => ({ ...before, fault: error.message }));
-        }
-      }
-      if (!isOver) timer = setTimeout(load, POLL_MS);
-    };
-    refresh.current = load;
-    const onVisible = () => document.hidden || load();
-    document.addEventListener("visibilitychange", onVisible);
-    load();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", onVisible);
-    };
-  }, []);
-  return { ...found, refresh: refresh.current };
+  const load = async (isOver) => {
+    try {
+      const answer = await listWaiting();
+      if (isOver()) return true;
+      setFound({ calls: answer.waiting, all: answer.count, fault: null });
+      if (!answer.isComplete) refresh();
+    } catch (error) {
+      if (isOver() || error.status === 401 || error.status === 403) return true;
+      setFound((before) => ({ ...before, fault: error.message }));
+    }
+    return false;
+  };
+  const refresh = usePolled(load, changes, "waiting");
+  return { ...found, refresh };
 }
 
 const DONE = { approve: "Approved", deny: "Denied" };
@@ -51,7 +36,7 @@ function WaitingCall({ call, access, now, onAnswered }) {
   }, [sent]);
   return html`<li class="waitingcall">
     <header>
-      <h3><a href=${sessionLink(call.session)}>${call.title || call.session}</a></h3>
+      <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
       <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
     </header>
     ${sent

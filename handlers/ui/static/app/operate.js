@@ -8,6 +8,8 @@ import { OPERATIONS } from "./operations.js";
 import { may } from "./rights.js";
 import { go } from "./route.js";
 
+const PREVIEW_MS = 400;
+
 /** The fields of an operation, a button, and what went wrong. */
 function Operation({ operation, context, onClose, onDone }) {
   const fields = operation.fields?.(context) ?? [];
@@ -16,7 +18,26 @@ function Operation({ operation, context, onClose, onDone }) {
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const [key] = useState(newKey);
-  const isReady = fields.every((field) => field.isOptional || String(values[field.name]).trim() !== "") && (!operation.destroys || confirmed === context.session);
+  const [told, setTold] = useState(null); // what would happen
+  const written = JSON.stringify(values);
+  useEffect(() => {
+    if (!operation.preview) return undefined;
+    let isOver = false;
+    setTold(null);
+    const timer = setTimeout(async () => {
+      try {
+        const found = await operation.preview(context, values);
+        if (!isOver) setTold(found);
+      } catch (error) {
+        if (!isOver) setTold({ text: error.message, isBlocked: true });
+      }
+    }, PREVIEW_MS);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [written]);
+  const isReady = !told?.isBlocked && (told !== null || !operation.destroys) && fields.every((field) => field.isOptional || String(values[field.name]).trim() !== "") && (!operation.destroys || confirmed === context.session);
   const submit = async (event) => {
     event.preventDefault();
     if (!isReady || isSending) return;
@@ -33,11 +54,14 @@ function Operation({ operation, context, onClose, onDone }) {
     <form onSubmit=${submit} class="operation">
       <p>${operation.about(context)}</p>
       ${fields.map(
-        (field) => html`<label key=${field.name}>${field.label}${field.isOptional ? " (optional)" : ""}
+        (field) => field.type === "checkbox"
+          ? html`<label key=${field.name} class="check"><input type="checkbox" checked=${values[field.name]} onChange=${(event) => setValues({ ...values, [field.name]: event.currentTarget.checked })} /> ${field.label}</label>`
+          : html`<label key=${field.name}>${field.label}${field.isOptional ? " (optional)" : ""}
           <input type=${field.type ?? "text"} min=${field.min} max=${field.max} maxlength=${field.type === "number" ? undefined : 200} autocomplete="off" value=${values[field.name]}
             onInput=${(event) => setValues({ ...values, [field.name]: event.currentTarget.value })} />
         </label>`,
       )}
+      ${told ? html`<p class="outcome" role="status">${told.text}</p>` : null}
       ${operation.destroys
         ? html`<label class="danger">This cannot be undone. Type <code>${context.session}</code> to confirm.
             <input autocomplete="off" spellcheck=${false} value=${confirmed} onInput=${(event) => setConfirmed(event.currentTarget.value)} />

@@ -36,7 +36,7 @@ export function SessionHeader({ session, head, feed, access, isClosed, isPanelOp
         <span class="where">${session}</span><${CopyId} session=${session} />
         ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
         ${position > 0 ? html`<span class="fact">position ${count(position)}</span>` : null}
-        ${head?.cost ? html`<span class="fact">${money(head.cost)}</span>` : null}
+        ${head?.cost != null ? html`<span class="fact">${money({ total: head.cost })}</span>` : null}
         ${origin ? html`<span class="fact">fork of <a href=${sessionLink(origin.session, "log", origin.position)}>${origin.session} at #${count(origin.position)}</a></span>` : null}
       </p>
     </div>

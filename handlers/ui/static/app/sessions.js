@@ -1,5 +1,5 @@
 // The list of sessions: search, filters, order, and a button for a new session.
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
 import { ago, bytes, count, dateTime, money } from "./format.js";
 import { List, Search } from "./icons.js";
@@ -35,7 +35,7 @@ function SessionRow({ row, isSelected, position, now, props }) {
       <${State} state=${row.state === "idle" ? null : row.state} waiting=${row.waiting} />
       ${row.title ? html`<span class="name">${row.id}</span>` : null}<span class="rest">${facts}</span>
     </span>
-    <span class="cost">${lacks ? html`<span class="lacking">no worker</span>` : row.cost ? money(row.cost) : ""}</span>
+    <span class="cost">${lacks ? html`<span class="lacking">no worker</span>` : row.cost === null || row.cost === undefined ? "" : money({ total: row.cost })}</span>
   </a>`;
 }
 
@@ -47,6 +47,7 @@ function Choice({ label, value, options, onChange }) {
 
 export function Sessions({ list, query, setQuery, selected, position, canWrite, now }) {
   const search = useRef(null);
+  const isSubmitted = useRef(false); // Enter was pressed before the answer came
   const { rows, all, agents } = list;
   const set = (change) => setQuery({ ...query, ...change });
   const openNew = () => go(sessionLink(freshName(rows ?? [], all)));
@@ -61,14 +62,23 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
 
   const isFiltered = query.search !== "" || query.state !== "" || query.agent !== "";
   const shown = [...(rows ?? [])];
-  if (selected && rows && !isFiltered && !rows.some((row) => row.id === selected)) shown.unshift(list.unlisted ?? { id: selected, position: 0, updated: null, sizeBytes: 0 });
+  if (selected && rows && !isFiltered && !rows.some((row) => row.id === selected)) shown.unshift({ id: selected, position: 0, updated: null, sizeBytes: 0 });
   const wanted = query.search.trim();
-  const isNew = wanted !== "" && VALID.test(wanted) && !shown.some((row) => row.id === wanted);
-  const onSubmit = (event) => {
-    event.preventDefault();
+  const isNew = list.isCurrent && wanted !== "" && VALID.test(wanted) && !shown.some((row) => row.id === wanted);
+  const openFirst = () => {
     if (shown.length) go(sessionLink(shown[0].id));
     else if (isNew && canWrite) go(sessionLink(wanted));
   };
+  const onSubmit = (event) => {
+    event.preventDefault();
+    isSubmitted.current = !list.isCurrent;
+    if (list.isCurrent) openFirst();
+  };
+  useEffect(() => {
+    if (!isSubmitted.current || !list.isCurrent) return;
+    isSubmitted.current = false;
+    openFirst();
+  }, [list.isCurrent]);
   return html`<nav class="sessions" aria-label="Sessions">
     <form class="find" role="search" onSubmit=${onSubmit}>
       <span class="field"><${Search} /><input ref=${search} type="search" value=${query.search} onInput=${(event) => set({ search: event.currentTarget.value })} placeholder="Search titles and ids" aria-label="Search sessions" spellcheck=${false} autocomplete="off" maxlength="64" /></span>
@@ -80,7 +90,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
       <${Choice} label="Order" value=${query.sort} options=${Object.entries(SORTS)} onChange=${(sort) => set({ sort })} />
     </div>
     <p class="hidden" role="status">${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>
-    ${list.fault ? html`<p class="fault" role="alert">${list.fault}</p>` : null}
+    ${list.error && list.error.status !== 401 && rows === null ? html`<p class="fault" role="alert">${list.error.message}</p>` : null}
     ${rows === null
       ? html`<p class="hint">Loading…</p>`
       : shown.length === 0

@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getHead, getTurns, getUsage } from "./api.js";
+import { useChanges } from "./changes.js";
 import { Help } from "./help.js";
 import { useFeed, useView } from "./hooks.js";
 import { Inbox, useWaiting } from "./inbox.js";
@@ -37,12 +38,14 @@ export function Shell({ access }) {
   const [query, setQuery] = useState(ALL_SESSIONS);
   const [isHelpOpen, setHelpOpen] = useState(false);
   const [isPanelOpen, setPanelOpen] = useState(false);
-  const list = useSessionList(query);
-  const waiting = useWaiting();
+  const changes = useChanges();
+  const list = useSessionList(query, changes);
+  const waiting = useWaiting(changes);
   const selected = route.session;
   const feed = useFeed(selected);
   const position = feed?.position ?? 0;
-  const asked = useView(selected, position, getHead, HEAD_MS);
+  const listed = list.rows?.find((one) => one.id === selected);
+  const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
   const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const now = Date.now() / 1000;
 
@@ -51,7 +54,7 @@ export function Shell({ access }) {
     if (currentRoute().place === "" && list.rows?.length) go(sessionLink(list.rows[0].id), true);
   }, [selected, list.rows]);
 
-  const head = list.heads?.find((one) => one.id === selected) ?? asked;
+  const head = listed ?? asked;
   const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";

@@ -4,6 +4,7 @@ import { html } from "./html.js";
 import { count } from "./format.js";
 import * as icons from "./icons.js";
 import { LogOut } from "./login.js";
+import { may } from "./rights.js";
 import { getTheme, nextTheme } from "./theme.js";
 import { useShortcut } from "./keys.js";
 
@@ -29,7 +30,7 @@ export function Top({ place, feed, fault, access, waiting, onHelp }) {
     <h1><a href="#/sessions"><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</a></h1>
     <nav class="places" aria-label="Places">
       <a href="#/sessions" aria-current=${isInSessions ? "page" : undefined}><${icons.List} /><span>Sessions</span></a>
-      <a href="#/inbox" aria-current=${here("inbox")}><${icons.Inbox} /><span>Inbox</span>${waiting.all > 0 ? html`<b class="number"><span class="hidden">, </span>${count(waiting.all)}<span class="hidden"> waiting</span></b>` : null}</a>
+      ${may(access, "read.waiting") ? html`<a href="#/inbox" aria-current=${here("inbox")}><${icons.Inbox} /><span>Inbox</span>${waiting.all > 0 ? html`<b class="number"><span class="hidden">, </span>${count(waiting.all)}<span class="hidden"> waiting</span></b>` : null}</a>` : null}
     </nav>
     <span class="spring"></span>
     ${feed || fault ? html`<${Connection} feed=${feed} fault=${fault} />` : null}

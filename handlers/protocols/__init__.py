@@ -1,0 +1,5 @@
+"""Read a session as other protocols show it: as one run after another, with messages that grow.
+
+`RunFold` in `run.py` reads entries and live deltas and returns typed events, which `run_events.py` defines. It is pure.
+Each protocol has a package that encodes these events. The routes are in `handlers/ui`.
+"""

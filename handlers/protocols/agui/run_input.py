@@ -1,0 +1,172 @@
+"""Read the request of a run. Pure."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic.alias_generators import to_camel
+
+from lanebus.bus.errors import BusError, DecodeError
+from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import UserMessage, now_ms
+from lanebus.bus.wire.keys import check_session_id
+
+__all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
+
+_ID_LIMIT = 200
+_BLOCKS = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "document": DocumentBlock}
+
+
+class _Read(BaseModel):
+    """Unknown fields are ignored, as the protocol wants it."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=False)
+
+
+class _Source(_Read):
+    type: Literal["data", "url", "file"]
+    value: str
+    mime_type: str | None = None
+
+
+class _Part(_Read):
+    type: Literal["text", "image", "audio", "video", "document"]
+    text: str | None = None
+    source: _Source | None = None
+
+
+class _Message(_Read):
+    id: Annotated[str, Field(min_length=1)]
+    role: str
+    content: JsonValue = None
+
+
+class _Resume(_Read):
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: JsonValue = None
+
+
+class _Input(_Read):
+    thread_id: str
+    run_id: Annotated[str, Field(min_length=1, max_length=_ID_LIMIT)]
+    protocol_version: str | None = None
+    messages: list[_Message]
+    tools: list[JsonValue] | None = None
+    resume: list[_Resume] | None = None
+
+
+class _Parts(_Read):
+    content: str | list[_Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A user's message that may be new."""
+
+    key: str
+    """idempotency key, made of the client's id of the message"""
+    message: UserMessage
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """An answer to an interrupt."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: JsonValue
+    key: str
+    """idempotency key, made of the ids of the run and the interrupt"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """The request of a run."""
+
+    thread_id: str
+    run_id: str
+    is_current: bool
+    """whether the client speaks version 1.0 or later"""
+    prompts: tuple[Prompt, ...]
+    """the user's messages after the last answer that the client knows, without those whose ids the server made"""
+    answers: tuple[GivenAnswer, ...]
+    known: tuple[str, ...]
+    """ids of all messages that the client shows, in their order"""
+    has_tools: bool
+    """whether the client offers tools of its own"""
+
+
+def read_run_input(body: JsonValue) -> RunInput:
+    """Read a `RunAgentInput`. `state`, `context` and `forwardedProps` are not read.
+
+    Only the user's messages after the last answer can be new: the log is the truth about all before. Publish each of
+    them with its key, which adds nothing if it was published before.
+
+    Raises:
+        DecodeError: the body is no such request. The error names the path of the fault.
+        InvalidSessionId: the thread's id cannot be that of a session.
+    """
+    try:
+        read = _Input.model_validate(body)
+    except ValidationError as error:
+        raise _fault(error) from None
+    newest = list[_Message]()
+    for message in reversed(read.messages):
+        if message.role == "user":
+            newest.append(message)
+        elif message.role in {"assistant", "tool"}:
+            break
+    return RunInput(
+        thread_id=check_session_id(read.thread_id, "threadId"),
+        run_id=read.run_id,
+        is_current=read.protocol_version is not None,
+        prompts=tuple(_prompt(each) for each in reversed(newest) if not each.id.startswith("lanebus-")),
+        answers=tuple(
+            GivenAnswer(each.interrupt_id, each.status, each.payload, _key(read.run_id, each.interrupt_id))
+            for each in read.resume or ()
+        ),
+        known=tuple(each.id for each in read.messages),
+        has_tools=bool(read.tools),
+    )
+
+
+def _prompt(read: _Message) -> Prompt:
+    # The ids of answers have a `#`. A user's message with the id of an answer would take its place.
+    if len(read.id) > _ID_LIMIT or not read.id.isprintable() or "#" in read.id:
+        raise DecodeError("messages.id", f"must be 1 to {_ID_LIMIT} printable characters, without #")
+    try:
+        content = _Parts.model_validate({"content": read.content}).content
+    except ValidationError as error:
+        raise _fault(error, "messages.") from None
+    blocks = (TextBlock(text=content),) if isinstance(content, str) else tuple(map(_block, content))
+    if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
+        raise DecodeError("messages.content", "must not be empty")
+    return Prompt(_key(read.id), UserMessage(content=blocks, id=read.id, timestamp=now_ms()))
+
+
+def _block(part: _Part) -> Block:
+    if part.type == "text":
+        return TextBlock(text=part.text or "")
+    source = part.source
+    if source is None or source.type == "file":
+        raise DecodeError("messages.content.source", "must have the type data or url")
+    try:
+        if source.type == "url":
+            media = MediaRef.from_url(source.value, mime_type=source.mime_type)
+        else:
+            media = MediaRef(kind="data", data=source.value, mime_type=source.mime_type)
+        return _BLOCKS[part.type](media=media)
+    except BusError as error:
+        raise DecodeError("messages.content.source", str(error)) from None
+
+
+def _key(*parts: str) -> str:
+    return f"agui.{sha256(chr(0).join(parts).encode(errors='surrogatepass')).hexdigest()[:32]}"
+
+
+def _fault(error: ValidationError, path: str = "") -> DecodeError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return DecodeError(path + ".".join(map(str, first["loc"])), first["msg"])

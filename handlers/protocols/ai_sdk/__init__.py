@@ -1,0 +1,7 @@
+"""The AI SDK's UI message stream: `useChat` of Vercel's AI SDK as a client of a session.
+
+`chat_request.py` reads what the client posts, `encoder.py` turns the events of a run into the chunks of one message.
+Both are pure. `version.py` says what each version of the client accepts. The routes are in `handlers/ui`.
+
+Source: `ai` 5.0.277, 6.0.322 and 7.0.173, whose clients read these streams in the tests.
+"""

@@ -1,0 +1,152 @@
+"""Read what the AI SDK's chat transport posts: the new message of the user, or answers to approval requests. Pure.
+
+The transport posts all messages that the client has. Only the end of the list is read: the log is the history.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError, InvalidContent
+from lanebus.bus.messages.content import Block, TextBlock, media_block
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import UserMessage
+from lanebus.handlers.json_fields import Object, as_flag, as_list, as_object, as_text, below, made
+from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
+
+__all__ = ("ApprovalAnswer", "ChatRequest", "read_chat_request")
+
+_FIELDS = frozenset({"id", "messages", "trigger", "messageId", "agent"})
+_ID_LIMIT = 150
+"""maximum number of characters of a message's id. A publish key contains it"""
+
+
+class ApprovalAnswer(NamedTuple):
+    """A person's answer to an approval request."""
+
+    approval: ApprovalId
+    is_approved: bool
+    reason: str | None
+
+
+class ChatRequest(NamedTuple):
+    """A posted chat request. It has a message, answers, or both."""
+
+    session: str
+    """id of the chat, which is the id of the session"""
+    agent: str | None
+    """the agent that a new session gets, and an existing one must have; None means any"""
+    message_id: str | None
+    """the client's id of the new message; None if there is none"""
+    message: UserMessage | None
+    """the new message of the user"""
+    answers: tuple[ApprovalAnswer, ...]
+    """answers to approval requests, in the order of their tool calls"""
+
+
+def read_chat_request(body: JsonValue) -> ChatRequest:
+    """Read `{"id": …, "messages": […], "trigger": …, "messageId"?: …, "agent"?: …}`.
+
+    Raises:
+        DecodeError: the body is no chat request, or asks for what a log cannot do; the text says what to do instead.
+    """
+    if not isinstance(body, dict) or not {"id", "messages"} <= body.keys():
+        raise DecodeError("", 'post {"id": <chat>, "messages": […], "trigger": "submit-message"}, as useChat does')
+    if unknown := sorted(body.keys() - _FIELDS):
+        raise DecodeError(unknown[0], f"is unknown: the fields are {', '.join(sorted(_FIELDS))}")
+    _check_trigger(body.get("trigger", "submit-message"))
+    session, agent = as_text(body["id"], "id"), body.get("agent")
+    messages = [as_object(each, f"messages.{at}") for at, each in enumerate(as_list(body["messages"], "messages"))]
+    if not messages:
+        raise DecodeError("messages", "must have a message")
+    answers, last = _answers(messages), len(messages) - 1
+    message_id, message = None, None
+    if messages[last].get("role") == "user":
+        message_id, message = _user_message(messages[last], f"messages.{last}")
+        if body.get("messageId") == message_id:
+            raise DecodeError("messageId", f"a sent message cannot be edited, as a log only grows: {_FORK}")
+    elif not answers:
+        raise DecodeError(
+            f"messages.{last}",
+            "must be a message of the user, or have a tool call whose approval was answered. Results of tools that run "
+            "in the client are not read",
+        )
+    return ChatRequest(session, None if agent is None else as_text(agent, "agent"), message_id, message, answers)
+
+
+_FORK = "fork the session before it, and send to the fork"
+
+
+def _check_trigger(trigger: JsonValue) -> None:
+    if trigger == "regenerate-message":
+        raise DecodeError("trigger", f"an answer cannot be generated again in place, as a log only grows: {_FORK}")
+    if trigger != "submit-message":
+        raise DecodeError("trigger", 'must be "submit-message"')
+
+
+def _answers(messages: Sequence[Object]) -> tuple[ApprovalAnswer, ...]:
+    """Return the answers in the newest message of the assistant."""
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at].get("role") == "assistant":
+            parts = as_list(messages[at].get("parts", []), f"messages.{at}.parts")
+            paths = (f"messages.{at}.parts.{index}" for index in range(len(parts)))
+            found = (_answer(part, path) for part, path in zip(parts, paths, strict=True))
+            return tuple(each for each in found if each is not None)
+    return ()
+
+
+def _answer(part: JsonValue, path: str) -> ApprovalAnswer | None:
+    if not isinstance(part, dict) or part.get("state") != "approval-responded":
+        return None
+    path = below(path, "approval")
+    approval = as_object(part.get("approval"), path)
+    reason = approval.get("reason")
+    return ApprovalAnswer(
+        ApprovalId.read(as_text(approval.get("id"), below(path, "id")), below(path, "id")),
+        as_flag(approval.get("approved"), below(path, "approved")),
+        None if reason is None else _as_utf8(as_text(reason, below(path, "reason")), below(path, "reason")),
+    )
+
+
+def _user_message(message: Object, path: str) -> tuple[str, UserMessage]:
+    message_id = as_text(message.get("id"), below(path, "id"))
+    if not 0 < len(message_id) <= _ID_LIMIT or not message_id.isprintable():
+        raise DecodeError(below(path, "id"), f"must be 1 to {_ID_LIMIT} printable characters")
+    parts = as_list(message.get("parts"), below(path, "parts"))
+    blocks = tuple(_block(part, f"{path}.parts.{at}") for at, part in enumerate(parts))
+    if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
+        raise DecodeError(below(path, "parts"), "must have a text that is not empty, or a file")
+    return message_id, made(UserMessage, {"content": blocks}, path)
+
+
+def _block(part: JsonValue, path: str) -> Block:
+    fields = as_object(part, path)
+    match fields.get("type"):
+        case "text":
+            return TextBlock(text=_as_utf8(as_text(fields.get("text"), below(path, "text")), below(path, "text")))
+        case "file":
+            return _file(fields, path)
+        case other:
+            raise DecodeError(below(path, "type"), f"{other!r} cannot be sent: a user's parts are text and file")
+
+
+def _as_utf8(text: str, path: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DecodeError(path, "must be text that UTF-8 can hold") from None
+    return text
+
+
+def _file(fields: Object, path: str) -> Block:
+    url = as_text(fields.get("url"), below(path, "url"))
+    media_type = as_text(fields.get("mediaType"), below(path, "mediaType"))
+    name = fields.get("filename")
+    try:
+        media = MediaRef.from_url(url, mime_type=media_type)
+        if name is not None:
+            media = made(MediaRef, {**media.model_dump(), "filename": as_text(name, below(path, "filename"))}, path)
+        return media_block(media)
+    except (InvalidContent, ValueError):
+        raise DecodeError(below(path, "url"), "must be a data: URL in base64, or an http or https URL") from None

@@ -1,0 +1,117 @@
+"""The endpoint of AG-UI clients, such as CopilotKit and assistant-ui."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lanebus.bus.errors import DecodeError, WrongAgent
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.keys import check_agent
+from lanebus.handlers.access.request import AccessRequest
+from lanebus.handlers.agent.commands import send
+from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.protocols.agui.interrupts import read_answer
+from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
+from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
+from lanebus.handlers.protocols.agui.view import AguiView
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.frames import Outlet
+from lanebus.handlers.ui.run_frames import run_frames
+from lanebus.handlers.ui.stream import EventStream
+
+__all__ = ("ENDPOINTS",)
+
+_NO_TOOLS = "This server runs the agent's tools itself: send the run without tools of the client."
+_CUT = error_frame("The server ended the stream, and the agent goes on: send the run again.", "lanebus.cut")
+
+
+async def post_run(api: ApiContext, request: Request) -> Response:
+    """Run the agent for an AG-UI client: publish the new messages of a `RunAgentInput`, and stream the run.
+
+    The stream begins with the conversation so far, and ends when the agent rests. A client that lost it sends the same
+    request again: nothing is published twice, and the stream goes on where the agent is. The agent goes on without a
+    client. Approvals are interrupts, which `resume` answers. Tools of the client are refused with a `RUN_ERROR`.
+    """
+    agent = check_agent(str(request.path_params["agent"]))
+    asked = read_run_input(await api.body(request))
+    session = api.bus.session(asked.thread_id)
+    if asked.has_tools:
+        return Response(refused_run(asked, _NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
+    allowed = await _require(api, request, session, agent, asked)
+    head = await session.head()
+    if head.position and head.agent != agent:
+        raise WrongAgent(session.id, agent, head.agent)
+    began = await _publish(session, agent, asked, identified(request.scope).principal.name)
+    head = await session.head()
+    bounds = api.bounds
+    run = AguiRun(
+        asked,
+        lambda: AguiView(messages=bounds.run_messages, size=bounds.run_bytes),
+        counted_after=began or head.position,
+    )
+    first = max(head.position - bounds.run_entries, head.trimmed) + 1
+
+    async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
+        del outlet
+        yield run.started
+        async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
+            async for frame in rest:
+                yield frame
+                del frame
+
+    return EventStream(
+        frames,
+        streams=api.streams,
+        budget=api.budget,
+        bounds=bounds,
+        access=api.gate.stream(request, allowed),
+        first=b"",
+        last=_CUT,
+        is_complete=lambda: run.is_done,
+    )
+
+
+async def _require(
+    api: ApiContext, request: Request, session: Session, agent: str, asked: RunInput
+) -> list[AccessRequest]:
+    """Return the requests that were allowed. A run shows the content of both lanes, so it needs the right to both."""
+    for lane in Lane:
+        await api.gate.require(request, "read.events", session=session.id, agent=agent, lanes=(lane,))
+    if asked.prompts:
+        await api.gate.require(request, "send", session=session.id, agent=agent, lanes=(Lane.LLM,))
+    by = identified(request.scope).principal.name
+    controls = [read_answer(each.interrupt_id, each.status, each.payload, by) for each in asked.answers]
+    for name in sorted({each.KIND for each in controls if each is not None}):
+        action = name.replace("control.", "command.")
+        await api.gate.require(request, action, session=session.id, agent=agent, lanes=(Lane.EXTENSION,))
+    principal = identified(request.scope).principal
+    return [
+        AccessRequest(principal=principal, action="read.events", session=session.id, agent=agent, lane=lane)
+        for lane in Lane
+    ]
+
+
+async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> int:
+    """Publish what is new, once. Return the position of the newest message or command of the request; 0 if none."""
+    began = 0
+    for answer in asked.answers:
+        control = read_answer(answer.interrupt_id, answer.status, answer.payload, by)
+        if control is not None:
+            began = (await send(session, control, key=answer.key)).position
+    for prompt in asked.prompts:
+        message = prompt.message.model_copy(update={"metadata": {BY: by}})
+        try:
+            receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
+        except UnicodeEncodeError:
+            raise DecodeError("messages.content", "must be text that UTF-8 can hold") from None
+        began = max(began, receipt.position)
+    return began
+
+
+ENDPOINTS = (ApiEndpoint(method="POST", path="/agui/{agent}", handler=post_run, is_traced=True),)

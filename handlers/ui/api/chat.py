@@ -1,0 +1,120 @@
+"""Endpoints for clients of the AI SDK: send a message or an approval, and resume the answer."""
+
+from hashlib import sha256
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.control import Approve, Deny
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import Session
+from lanebus.handlers.agent.commands import send
+from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.protocols.ai_sdk.chat_request import ApprovalAnswer, ChatRequest, read_chat_request
+from lanebus.handlers.protocols.ai_sdk.chunk import STREAM_HEADER
+from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
+from lanebus.handlers.protocols.ai_sdk.version import VERSION_HEADER, read_version
+from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_of_loop, run_of_message
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.run_frames import run_frames
+from lanebus.handlers.ui.stream import EventStream
+
+__all__ = ("ENDPOINTS",)
+
+
+async def post_chat(api: ApiContext, request: Request) -> Response:
+    """Publish the new message of the AI SDK's `useChat`, or its answers to approval requests, and stream the answer as
+    UI message chunks.
+
+    A repeated message or answer is not published again; its stream is. If the client disconnects, the agent goes on.
+    """
+    asked = read_chat_request(await api.body(request))
+    version = read_version(request.headers.get(VERSION_HEADER))
+    session = api.bus.session(asked.session)
+    await _require_writing(api, request, asked)
+    await _require_reading(api, request, session)
+    by = identified(request.scope).principal.name
+    position = 0
+    for each in asked.answers:
+        position = await _answer(session, each, by)
+    if asked.message is not None:
+        message = asked.message.model_copy(update={"metadata": {BY: by}})
+        key = f"ai-sdk.{asked.message_id}"
+        position = (await session.publish(message, key=key, wake=True, agent=asked.agent)).position
+    turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
+    if asked.message is not None:
+        place = run_of_message(turns, position)
+        return await _stream(api, request, session, place, MessageStream(place, position, version))
+    newest = asked.answers[-1].approval
+    place = run_of_loop(turns, newest.turn_id.loop_id)
+    if place is None:
+        raise DecodeError("messages", "has the approval of a turn that this chat does not have")
+    shown = max(each.approval.position for each in asked.answers)
+    return await _stream(api, request, session, place, MessageStream(place, position, version, shown=shown))
+
+
+async def resume_chat(api: ApiContext, request: Request) -> Response:
+    """Stream the answer that the agent works on, or that waits for an approval, from its beginning. 204 if there is
+    none. This is the `resume` of the AI SDK's `useChat`.
+    """
+    session = api.session(request)
+    version = read_version(request.headers.get(VERSION_HEADER))
+    await _require_reading(api, request, session)
+    now = await api.folded(lambda: api.views.look(session, TURNS))
+    place = open_run(now.state)
+    if place is None:
+        return Response(status_code=204)
+    return await _stream(api, request, session, place, MessageStream(place, now.position, version))
+
+
+async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest) -> None:
+    if asked.message is not None:
+        await api.gate.require(request, "send", session=asked.session, agent=asked.agent, lanes=(Lane.LLM,))
+    for name in sorted({"approve" if each.is_approved else "deny" for each in asked.answers}):
+        await api.gate.require(request, f"command.{name}", session=asked.session, lanes=(Lane.EXTENSION,))
+
+
+async def _require_reading(api: ApiContext, request: Request, session: Session) -> None:
+    """The stream has content of both lanes, so it needs the right to both."""
+    await api.gate.require(request, "read.events", session=session.id, lanes=Lane)
+
+
+async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
+    """Publish the command for an answer, once. Return its position."""
+    approval = answer.approval
+    key = f"ai-sdk.{sha256(str(approval).encode()).hexdigest()}"
+    about = {"by": by, "turn_id": approval.turn_id, "tool_call_id": approval.tool_call_id}
+    command = (
+        Approve.model_validate({**about, "call_hash": approval.call_hash})
+        if answer.is_approved
+        else Deny.model_validate({**about, "reason": answer.reason})
+    )
+    return (await send(session, command, key=key)).position
+
+
+async def _stream(
+    api: ApiContext, request: Request, session: Session, place: RunPlace, stream: MessageStream
+) -> Response:
+    _, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
+    reply = EventStream(
+        lambda share, _: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
+        streams=api.streams,
+        budget=api.budget,
+        bounds=api.bounds,
+        access=api.gate.stream(request, allowed),
+        first=b"",
+        last=stream.cut_frame,
+        is_complete=lambda: stream.is_done,
+    )
+    reply.headers[STREAM_HEADER[0]] = STREAM_HEADER[1]
+    return reply
+
+
+ENDPOINTS = (
+    ApiEndpoint(method="POST", path="/chat", handler=post_chat, is_traced=True),
+    ApiEndpoint(path="/chat/{session}/stream", handler=resume_chat),
+)

@@ -1,0 +1,296 @@
+"""`@ag-ui/client` 1.0.0 and 0.0.59, unmodified, on a real server and a real worker."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.commands import pause
+from lanebus.handlers.agent.demo import demo_agent
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.tools.subagent import SubAgent
+from lanebus.handlers.agent.tools.tool import tool
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.messages import ThinkingBlock
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
+from tests.support.agent.served_agent import served_agent
+from tests.support.cli.starter import Starter
+from tests.support.node.agui import AguiSeen, agui, dig, types_of
+from tests.support.node.running import referees
+from tests.support.page.serving import serving
+from tests.support.servers.real import RealServer, eventually
+
+__all__ = ("referees",)
+
+VERSIONS = pytest.mark.parametrize("version", [1, 0])
+SAY = {"do": "say", "id": "m1", "content": "hi"}
+SETTLE = {"do": "settle"}
+DISK = ToolCallBlock(id="call-1", name="format_disk", arguments={"disk": "é1"})
+
+
+@tool(approval=True)
+def format_disk(disk: str) -> str:
+    """Format a disk."""
+    return f"{disk} is empty"
+
+
+@tool
+def add(a: int, b: int) -> str:
+    """Add."""
+    return str(a + b)
+
+
+def paused_answer(pause: Pause, text: str) -> list[Step]:
+    """Return an answer that stops after half of its text."""
+    half = len(text) // 2
+    whole = AssistantMessage(content=(TextBlock(text=text),), usage=Usage(input=10, output=2, total_tokens=12))
+    return [Piece("text", text[:half]), pause, Piece("text", text[half:]), whole]
+
+
+def outcome(seen: AguiSeen, run: int = -1) -> JsonValue:
+    return seen.events(run)[-1].get("outcome")
+
+
+def only_grows(seen: AguiSeen, run: int, text: str) -> bool:
+    """Whether each change that a client showed has a beginning of `text`, once."""
+    shown = seen.runs[run]["shown"]
+    assert isinstance(shown, list)
+    return not any(isinstance(each, str) and each.count(text[:4]) > 1 for each in shown)
+
+
+@asynccontextmanager
+async def told(path: Path, pause: Pause) -> AsyncGenerator[None]:
+    """Release a pause when the client has written a file."""
+
+    async def watch() -> None:
+        await eventually(path.exists)
+        pause.over.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@VERSIONS
+async def test_a_message_gets_its_answer(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you.")))) as served:
+        seen = await agui(referees, served, version, "t1", SAY, SETTLE)
+    assert (seen.roles, seen.texts) == (["user", "assistant"], ["hi", "Hello, you."])
+    assert [each["id"] for each in seen.messages] == ["m1", "t1.main.1#0.1"]
+    assert (seen.events()[-1]["type"], outcome(seen)) == ("RUN_FINISHED", {"type": "success"})
+    assert seen.events()[-1]["usage"] == [
+        {
+            **{"inputTokens": 10, "outputTokens": 2, "totalTokens": 12, "reasoningTokens": 0, "cachedInputTokens": 0},
+            **({"cacheWriteInputTokens": 0} if version else {}),
+        }
+    ]
+    assert seen.warnings == []
+
+
+@VERSIONS
+async def test_thinking_tools_and_results_are_shown_in_their_order(referees: Path, version: int) -> None:
+    sums = [ToolCallBlock(id=f"c{n}", name="add", arguments={"a": 1, "b": n}) for n in (1, 2)]
+    thought = AssistantMessage(
+        content=(ThinkingBlock(text="They want sums."), TextBlock(text="Let me add."), *sums), stop_reason="toolUse"
+    )
+    first: list[Step] = [
+        *(Piece("thinking", "They want ", 0), Piece("thinking", "sums.", 0), Piece("text", "Let me add.", 1)),
+        *(Piece("toolCall", '{"a": 1', 2, "add"), Piece("toolCall", ', "b": 1}', 2), thought),
+    ]
+    model = ScriptedModel(first, answer("Two and three."))
+    async with served_agent(AgentLoop(model, tools=[add])) as served:
+        seen = await agui(referees, served, version, "t2", SAY, SETTLE)
+    assert seen.roles == ["user", "reasoning", "assistant", "tool", "tool", "assistant"]
+    assert seen.texts == ["hi", "They want sums.", "Let me add.", "2", "3", "Two and three."]
+    assert [dig(seen.messages[2], "toolCalls", at, "function") for at in (0, 1)] == [
+        {"name": "add", "arguments": f'{{"a": 1, "b": {n}}}'} for n in (1, 2)
+    ]
+    assert [each["toolCallId"] for each in seen.messages[3:5]] == [
+        dig(seen.messages[2], "toolCalls", at, "id") for at in (0, 1)
+    ]
+    assert types_of(seen.events()).count("STEP_STARTED") == 2
+    assert seen.warnings == []
+
+
+@VERSIONS
+@pytest.mark.parametrize("approved", [True, False])
+async def test_an_approval_is_an_interrupt_that_the_next_run_answers(
+    referees: Path, version: int, *, approved: bool
+) -> None:
+    model = ScriptedModel(calls(DISK), answer("Finished."))
+    async with served_agent(AgentLoop(model, tools=[format_disk])) as served:
+        seen = await agui(
+            *(referees, served, version, "t3", SAY),
+            {"do": "answer", "payload": {"approved": approved}},
+            SETTLE,
+        )
+        session = served.bus.session("t3")
+        commands = [e.message async for e in session.read(kinds={"control.*"})]
+    assert len(seen.runs) == 2
+    interrupt = dig(outcome(seen, 0), "interrupts", 0)
+    assert dig(interrupt, "reason") == "tool_call"
+    assert dig(interrupt, "toolCallId") == dig(seen.messages[1], "toolCalls", 0, "id")
+    assert dig(interrupt, "metadata", "lanebus", "arguments") == {"disk": "é1"}
+    assert (outcome(seen), seen.pending) == ({"type": "success"}, [])
+    assert seen.texts[-2] == "é1 is empty" if approved else "denied" in str(seen.texts[-2]).lower()
+    assert seen.texts[-1] == "Finished."
+    (command,) = commands
+    assert isinstance(command, ExtensionMessage)
+    assert command.kind == ("control.approve" if approved else "control.deny")
+    assert dig(command.data, "by")
+    if approved:
+        assert dig(command.data, "callHash") == DISK.call_hash
+
+
+async def test_a_cancelled_interrupt_denies_the_call(referees: Path) -> None:
+    model = ScriptedModel(calls(DISK), answer("Finished."))
+    async with served_agent(AgentLoop(model, tools=[format_disk])) as served:
+        seen = await agui(referees, served, 1, "t3", SAY, {"do": "answer", "status": "cancelled"}, SETTLE)
+    assert "denied" in str(seen.texts[-2]).lower()
+
+
+@VERSIONS
+async def test_an_abort_cancels_the_run_and_keeps_the_text(referees: Path, version: int) -> None:
+    model = ScriptedModel(paused_answer(Pause(), "As I was saying"))
+    async with served_agent(AgentLoop(model)) as served:
+        command = {"do": "post", "path": "/api/sessions/t4/commands", "body": {"command": "abort"}}
+        seen = await agui(referees, served, version, "t4", SAY, {"do": "shows", "text": "As I wa"}, command, SETTLE)
+    assert seen.texts == ["hi", "As I wa"]
+    finished = seen.events()[-1]
+    assert finished["type"] == "RUN_FINISHED"
+    if version == 1:
+        assert finished["outcome"] == {"type": "cancelled"}
+    else:
+        assert finished["result"] == {"cancelled": True}
+
+
+@VERSIONS
+async def test_a_failed_loop_is_a_run_error(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel([RuntimeError("no such model")]))) as served:
+        seen = await agui(referees, served, version, "t5", SAY, SETTLE)
+    assert (seen.events()[-1]["type"], seen.events()[-1]["code"]) == ("RUN_ERROR", "error")
+    assert "no such model" in str(seen.events()[-1]["message"])
+
+
+@VERSIONS
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_reload_in_mid_answer_goes_on_with_the_same_message_and_repeats_nothing(
+    referees: Path, version: int, tmp_path: Path, *, keep: bool
+) -> None:
+    paused, file = Pause(), tmp_path / "reloaded"
+    model = ScriptedModel(answer("First answer."), paused_answer(paused, "Once upon a time."))
+    async with served_agent(AgentLoop(model)) as served, told(file, paused):
+        seen = await agui(
+            *(referees, served, version, "t6", SAY, SETTLE),
+            {"do": "say", "id": "m2", "content": "a tale"},
+            *({"do": "shows", "text": "Once upo"}, {"do": "reload", "keep": keep}),
+            {"do": "run", "runId": "run-2"},
+            *({"do": "gets", "type": "MESSAGES_SNAPSHOT"}, {"do": "signal", "path": str(file)}, SETTLE),
+        )
+    assert seen.texts == ["hi", "First answer.", "a tale", "Once upon a time."]
+    assert only_grows(seen, -1, "Once")
+    (snapshot,) = [event for event in seen.events() if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert "Once upo" in str(snapshot)
+    begun = [event["messageId"] for event in seen.events() if event["type"] == "TEXT_MESSAGE_START"]
+    assert begun == [seen.messages[-1]["id"]]
+    pieces = [event["delta"] for event in seen.events() if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(map(str, pieces)) == "n a time."
+
+
+async def test_a_repeated_request_publishes_nothing_twice(referees: Path) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you.")))) as served:
+        again = {"do": "run", "runId": "run-1"}
+        seen = await agui(referees, served, 1, "t7", SAY, SETTLE, again, SETTLE, {"do": "reload"}, again, SETTLE)
+        users = [e async for e in served.bus.session("t7").read(kinds={"user"})]
+    assert len(users) == 1
+    assert seen.texts == ["hi", "Hello, you."]
+    assert types_of(seen.events()) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
+@VERSIONS
+async def test_the_answer_of_a_killed_worker_gives_way_to_that_of_the_next(
+    referees: Path, version: int, valkey: RealServer, starter: Starter, tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
+    async with valkey.bus() as bus, serving(bus) as served, anyio.create_task_group() as tasks:
+
+        async def take_over() -> None:
+            with starter.running("tests.support.agent.agent_process", valkey.url):
+                await eventually(killed.exists)
+            async with Worker(bus, demo_agent(delay=0), name="heir", heartbeat=1):
+                await anyio.sleep_forever()
+
+        tasks.start_soon(take_over)
+        seen = await agui(
+            *(referees, served, version, "t8"),
+            {"do": "say", "id": "m1", "content": "What can you do?"},
+            *({"do": "shows", "text": '"role":"assistant","content":"'}, {"do": "signal", "path": str(killed)}, SETTLE),
+        )
+        # Clients keep thinking that a snapshot does not have, so that of the lost worker stays until the next reload.
+        assert [role for role in seen.roles if role != "reasoning"] == ["user", "assistant"]
+        begun = [event["messageId"] for event in seen.events() if event["type"] == "TEXT_MESSAGE_START"]
+        assert len(begun) == 2
+        assert seen.messages[-1]["id"] == begun[-1]
+        assert outcome(seen) == {"type": "success"}
+        tasks.cancel_scope.cancel()
+
+
+@VERSIONS
+async def test_a_sub_agent_notes_and_others_messages_are_shown(referees: Path, version: int) -> None:
+    child = AgentLoop(ScriptedModel(answer("The child says yes.")))
+    ask = ToolCallBlock(id="c1", name="helper", arguments={"task": "Ask."})
+    paused = Pause()
+    model = ScriptedModel(calls(ask), paused_answer(paused, "It says yes."), answer("Goodbye."))
+    agent = AgentLoop(model, tools=[SubAgent("helper", child, "Helps.")])
+    async with served_agent(agent) as served, anyio.create_task_group() as tasks:
+
+        async def interfere() -> None:
+            session = served.bus.session("t9")
+            await paused.reached.wait()
+            await session.publish(ExtensionMessage.of("acme.weather", {"sun": True}), wake=False)
+            await session.publish(UserMessage.text("Me too!"))
+            paused.over.set()
+
+        tasks.start_soon(interfere)
+        seen = await agui(referees, served, version, "t9", SAY, SETTLE)
+        found = {str(event["type"]): event for event in seen.events()}
+        assert found["SUBAGENT_STARTED"]["name"] == "helper"
+        assert found["SUBAGENT_STARTED"]["subagentRunId"] == found["SUBAGENT_FINISHED"]["subagentRunId"]
+        assert (found["CUSTOM"]["name"], found["CUSTOM"]["value"]) == ("acme.weather", {"sun": True})
+        assert seen.texts[-3:] == ["It says yes.", "Me too!", "Goodbye."] or seen.texts[-3:] == [
+            *("Me too!", "It says yes.", "Goodbye.")
+        ]
+
+
+@VERSIONS
+async def test_a_paused_session_is_an_interrupt_that_a_resume_ends(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Here I am.")))) as served:
+        await pause(served.bus.session("t10", agent="agent"))
+        seen = await agui(referees, served, version, "t10", SAY, {"do": "answer"}, SETTLE)
+    assert "paused" in str(outcome(seen, 0))
+    assert (seen.texts, outcome(seen)) == (["hi", "Here I am."], {"type": "success"})
+
+
+async def test_a_page_without_the_conversation_gets_it_in_the_order_of_the_log(referees: Path) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("First."), answer("Second.")))) as served:
+        seen = await agui(
+            *(referees, served, 1, "t11", SAY, SETTLE, {"do": "reload", "keep": False}),
+            *({"do": "say", "id": "m2", "content": "and?"}, SETTLE),
+        )
+    assert seen.texts == ["hi", "First.", "and?", "Second."]
+
+
+async def test_tools_of_the_client_are_refused_in_words(referees: Path) -> None:
+    async with served_agent(AgentLoop(ScriptedModel())) as served:
+        offered: list[dict[str, object]] = [{"name": "paint", "description": "Paints.", "parameters": {}}]
+        seen = await agui(referees, served, 1, "t12", {"do": "run", "tools": offered}, SETTLE)
+        assert (await served.bus.session("t12").head()).position == 0
+    assert types_of(seen.events()) == ["RUN_STARTED", "RUN_ERROR"]
+    assert "without tools" in str(seen.events()[-1]["message"])

@@ -1,0 +1,286 @@
+"""The clients of AI SDK 5, 6 and 7, unmodified, with `useChat`'s transport, on a real server and a real worker."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock
+from lanebus.agent import tool
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.tools.tool import ToolContext
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.messages import ThinkingBlock
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
+from tests.support.agent.served_agent import served_agent
+from tests.support.node.chat import Seen, chat, texts
+from tests.support.node.running import referees
+from tests.support.page.serving import serving, temporary_bus
+from tests.support.servers.real import eventually
+
+__all__ = ("referees",)
+
+VERSIONS = pytest.mark.parametrize("version", [5, 6, 7])
+WITH_APPROVALS = pytest.mark.parametrize("version", [6, 7])
+HI: dict[str, JsonValue] = {"do": "send", "text": "hi"}
+SETTLE: dict[str, JsonValue] = {"do": "settle"}
+
+PAY = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@tool(name="pay")
+async def pay_freely(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def shows(text: str) -> dict[str, JsonValue]:
+    return {"do": "shows", "text": text}
+
+
+def signal(path: Path) -> dict[str, JsonValue]:
+    return {"do": "signal", "path": str(path)}
+
+
+async def release(pause: Pause, path: Path) -> None:
+    """Release a pause once the chat has written a file."""
+    await eventually(path.exists)
+    pause.over.set()
+
+
+def states(seen: Seen) -> list[JsonValue]:
+    return [part["state"] for part in seen.parts if part["type"] == "dynamic-tool"]
+
+
+@VERSIONS
+async def test_a_message_gets_its_answer_and_a_second_one_gets_another(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you."), answer("Goodbye.")))) as served:
+        seen = await chat(referees, served, version, "c1", HI, SETTLE, {"do": "send", "text": "bye"}, SETTLE)
+    assert [(each["role"], each["id"]) for each in seen.messages if each["role"] == "assistant"] == [
+        ("assistant", "c1.main.1"),
+        ("assistant", "c1.main.2"),
+    ]
+    assert texts(seen) == ["Goodbye."]
+    assert (seen.status, seen.errors, seen.replies) == ("ready", [], [[200, "v1"], [200, "v1"]])
+    assert seen.finishes[-1]["finishReason"] == "stop"
+    usage = seen.parts[-1]
+    assert (usage["type"], usage["id"]) == ("data-usage", "usage")
+    counts = {
+        "input": 10,
+        "output": 2,
+        "reasoning": 0,
+        "cacheRead": 0,
+        "cacheWrite": 0,
+        "totalTokens": 12,
+        "cost": None,
+    }
+    assert seen.messages[-1]["metadata"] == {
+        "outcome": "finished",
+        "stopReason": "stop",
+        "usage": {**counts, "models": [{"provider": None, "model": None, **counts}]},
+    }
+
+
+@VERSIONS
+async def test_reasoning_tools_their_progress_and_notes_of_the_extension_lane_arrive(
+    referees: Path, version: int
+) -> None:
+    look = ToolCallBlock(id="call-1", name="look", arguments={"at": "x"})
+    fail = ToolCallBlock(id="call-2", name="fail", arguments={})
+
+    async with temporary_bus() as bus:
+
+        @tool(name="look")
+        async def looking(context: ToolContext, at: str) -> dict[str, str]:
+            """Look."""
+            await bus.session(context.session).publish(ExtensionMessage.of("weather", {"rain": True}))
+            return {"seen": at}
+
+        @tool(name="fail")
+        async def failing() -> str:
+            """Fail."""
+            raise ValueError("no such thing")
+
+        thought = AssistantMessage(
+            content=(ThinkingBlock(text="Well, well."), TextBlock(text="I look."), look, fail), stop_reason="toolUse"
+        )
+        first = [
+            Piece("thinking", "Well, "),
+            Piece("thinking", "well."),
+            Piece("text", "I look.", 1),
+            Piece("toolCall", '{"at":', 2, "look"),
+            Piece("toolCall", '"x"}', 2),
+            thought,
+        ]
+        model = ScriptedModel(first, answer("Done."))
+        async with serving(bus) as served, Worker(bus, AgentLoop(model, [looking, failing]), name="w1"):
+            seen = await chat(referees, served, version, "c1", HI, SETTLE)
+    assert (seen.status, seen.errors) == ("ready", [])
+    assert [part["type"] for part in seen.parts] == [
+        *("step-start", "reasoning", "text", "dynamic-tool", "dynamic-tool"),
+        *("step-start", "text", "data-usage"),
+    ]
+    assert (texts(seen, "reasoning"), texts(seen)) == (["Well, well."], ["I look.", "Done."])
+    assert states(seen) == ["output-available", "output-error"]
+    made, failed = seen.parts[3], seen.parts[4]
+    assert (made["toolName"], made["input"], made["output"]) == ("look", {"at": "x"}, {"seen": "x"})
+    assert "no such thing" in str(failed["errorText"])
+    assert [(part["type"], part["data"]) for part in seen.data if part.get("transient")] == [
+        ("data-weather", {"rain": True})
+    ]
+
+
+@WITH_APPROVALS
+async def test_an_approved_call_runs_and_the_same_message_goes_on(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(calls(PAY), answer("Done.")), [pay])) as served:
+        seen = await chat(referees, served, version, "c1", HI, SETTLE, {"do": "answer", "approved": True})
+    assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])
+    assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+    assert [each["finishReason"] for each in seen.finishes] == ["tool-calls", "stop"]
+    assert seen.parts[1]["output"] == "paid 3"
+    assert [part["type"] for part in seen.parts].count("data-usage") == 1
+
+
+@WITH_APPROVALS
+async def test_a_denied_call_is_shown_as_denied(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(calls(PAY), answer("A pity.")), [pay])) as served:
+        no: dict[str, JsonValue] = {"do": "answer", "approved": False, "reason": "too much"}
+        seen = await chat(referees, served, version, "c1", HI, SETTLE, no)
+        denied = [e.message async for e in served.bus.session("c1").read(kinds={"control.deny"})]
+    assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-denied"], ["A pity."])
+    assert [isinstance(each, ExtensionMessage) and each.data for each in denied] == [
+        {
+            "turnId": {"loopId": "c1.main.1", "turnIndex": 0},
+            "toolCallId": "call-1",
+            "reason": "too much",
+            "by": "page",
+        }
+    ]
+
+
+@pytest.mark.parametrize(("version", "is_named"), [(5, True), (5, False), (6, False), (7, False)])
+async def test_a_client_of_no_named_version_approves_by_a_command_and_resumes(
+    referees: Path, version: int, is_named: bool
+) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(calls(PAY), answer("Done.")), [pay])) as served:
+        steps: list[dict[str, JsonValue]] = [HI, SETTLE, {"do": "approval", "command": "approve"}, {"do": "resume"}]
+        seen = await chat(referees, served, version, "c1", *steps, SETTLE, is_named=is_named)
+    assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])
+    assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+
+
+@VERSIONS
+async def test_a_waiting_approval_is_shown_again_after_a_reload(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(calls(PAY), answer("Done.")), [pay])) as served:
+        steps: list[dict[str, JsonValue]] = [HI, SETTLE, {"do": "reload", "keep": "user"}, {"do": "resume"}, SETTLE]
+        seen = await chat(referees, served, version, "c1", *steps)
+    assert (seen.status, seen.errors, seen.replies) == ("ready", [], [[200, "v1"], [200, "v1"]])
+    if version == 5:
+        assert [part["type"] for part in seen.parts] == ["step-start", "dynamic-tool", "data-approval", "data-usage"]
+    else:
+        assert states(seen) == ["approval-requested"]
+
+
+@VERSIONS
+async def test_an_abort_ends_the_message_with_its_text(referees: Path, version: int) -> None:
+    pause = Pause()
+    model = ScriptedModel([Piece("text", "Once upon"), pause, *answer("Once upon a time.")])
+    abort: dict[str, JsonValue] = {"do": "post", "path": "/api/sessions/c1/commands", "body": {"command": "abort"}}
+    async with served_agent(AgentLoop(model)) as served:
+        seen = await chat(referees, served, version, "c1", HI, shows("Once upon"), abort, SETTLE)
+    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon"])
+    assert [part["state"] for part in seen.parts if part["type"] == "text"] == ["done"]
+    about = seen.messages[-1]["metadata"]
+    assert isinstance(about, dict)
+    assert (about["outcome"], about["stopReason"]) == ("aborted", "aborted")
+
+
+@VERSIONS
+async def test_a_failure_reaches_the_application_without_its_secrets(referees: Path, version: int) -> None:
+    fault = ValueError("cannot reach redis://user:hunter2@db/0")
+    async with served_agent(AgentLoop(ScriptedModel([fault]))) as served:
+        seen = await chat(referees, served, version, "c1", HI, SETTLE)
+    assert (seen.status, len(seen.errors)) == ("error", 1)
+    assert "cannot reach" in seen.errors[0]
+    assert "hunter2" not in seen.errors[0]
+
+
+@VERSIONS
+@pytest.mark.parametrize("keep", ["none", "user", "all"])
+async def test_a_page_that_is_reloaded_in_mid_answer_goes_on_with_the_same_message(
+    referees: Path, version: int, keep: str, tmp_path: Path
+) -> None:
+    pause = Pause()
+    model = ScriptedModel(calls(PAY), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
+    steps: list[dict[str, JsonValue]] = [
+        *(HI, shows("Once upon"), {"do": "reload", "keep": keep}, {"do": "resume"}, {"do": "replied", "count": 2}),
+        *(shows("Once upon"), signal(tmp_path / "resumed"), SETTLE),
+    ]
+    async with served_agent(AgentLoop(model, [pay_freely])) as served, anyio.create_task_group() as tasks:
+        tasks.start_soon(release, pause, tmp_path / "resumed")
+        seen = await chat(referees, served, version, "c1", *steps)
+        assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
+        assert [each["id"] for each in seen.messages if each["role"] == "assistant"] == ["c1.main.1"]
+        assert states(seen) == ["output-available"]
+
+
+@VERSIONS
+async def test_there_is_nothing_to_resume_when_the_agent_rests(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served:
+        seen = await chat(
+            referees, served, version, "c1", {"do": "resume"}, SETTLE, HI, SETTLE, {"do": "resume"}, SETTLE
+        )
+    assert [status for status, _ in seen.replies] == [204, 200, 204]
+    assert (seen.status, texts(seen)) == ("ready", ["Hello."])
+
+
+@VERSIONS
+async def test_another_worker_takes_over_in_mid_answer(referees: Path, version: int, tmp_path: Path) -> None:
+    pause = Pause()
+    first = AgentLoop(ScriptedModel([Piece("text", "Once upon "), pause]))
+    second = AgentLoop(ScriptedModel(answer("There was a king.")))
+    async with temporary_bus() as bus, serving(bus) as served, anyio.create_task_group() as tasks:
+
+        async def hand_over() -> None:
+            async with Worker(bus, first, name="w1", drain_seconds=0.05) as worker:
+                await eventually((tmp_path / "shown").exists)
+                worker.stop()
+            tasks.start_soon(Worker(bus, second, name="w2").run)
+
+        tasks.start_soon(hand_over)
+        seen = await chat(referees, served, version, "c1", HI, shows("Once upon"), signal(tmp_path / "shown"), SETTLE)
+        assert (seen.status, seen.errors) == ("ready", [])
+        # Before version 7, a client cannot take back what it has shown.
+        assert texts(seen) == (["There was a king."] if version == 7 else ["Once upon ", "There was a king."])
+        assert [each["id"] for each in seen.messages if each["role"] == "assistant"] == ["c1.main.1"]
+        tasks.cancel_scope.cancel()
+
+
+@VERSIONS
+async def test_an_answer_cannot_be_generated_again_in_place(referees: Path, version: int) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served:
+        seen = await chat(referees, served, version, "c1", HI, SETTLE, {"do": "regenerate"}, SETTLE)
+    assert seen.status == "error"
+    assert "fork the session" in seen.errors[0]
+
+
+@VERSIONS
+async def test_a_client_that_stops_reading_does_not_stop_the_agent(
+    referees: Path, version: int, tmp_path: Path
+) -> None:
+    pause = Pause()
+    model = ScriptedModel([Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
+    async with served_agent(AgentLoop(model)) as served, anyio.create_task_group() as tasks:
+        tasks.start_soon(release, pause, tmp_path / "stopped")
+        steps: list[dict[str, JsonValue]] = [HI, shows("Once upon"), {"do": "stop"}, signal(tmp_path / "stopped")]
+        seen = await chat(referees, served, version, "c1", *steps, SETTLE)
+        await wait_for(served.bus.session("c1"), "assistant stop: Once upon a time.")
+        assert seen.status == "ready"

@@ -1,0 +1,201 @@
+"""The routes of the AI SDK without its client: repeats, refusals, and streams that the server ends."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import httpx2
+import pytest
+from pydantic import JsonValue
+
+from lanebus import ToolCallBlock, UserMessage
+from lanebus.agent import tool
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
+from tests.support.agent.served_agent import served_agent
+from tests.support.page.serving import Served, client_of, serving, temporary_bus
+
+__all__ = ()
+
+
+def said(text: str, id: str, chat: str = "c1", **fields: JsonValue) -> dict[str, JsonValue]:
+    message: JsonValue = {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
+    return {"id": chat, "messages": [message], "trigger": "submit-message", **fields}
+
+
+def chunks(content: bytes) -> list[dict[str, JsonValue]]:
+    lines = [line.removeprefix("data: ") for line in content.decode().split("\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def text(content: bytes) -> str:
+    return "".join(str(each["delta"]) for each in chunks(content) if each["type"] == "text-delta")
+
+
+async def positions(served: Served) -> int:
+    return (await served.bus.session("c1").head()).position
+
+
+async def test_a_repeated_message_is_published_once_and_its_own_answer_is_repeated() -> None:
+    async with (
+        served_agent(AgentLoop(ScriptedModel(answer("First."), answer("Second.")))) as served,
+        client_of(served) as client,
+    ):
+        first = await client.post("/chat", json=said("hi", "m1"))
+        second = await client.post("/chat", json=said("bye", "m2"))
+        before = await positions(served)
+        again = await client.post("/chat", json=said("hi", "m1"))
+        assert (text(first.content), text(second.content), text(again.content)) == ("First.", "Second.", "First.")
+        assert chunks(again.content)[0] == chunks(first.content)[0] == {"type": "start", "messageId": "c1.main.1"}
+        assert await positions(served) == before
+        assert first.headers["content-type"].startswith("text/event-stream")
+        assert (await client.get("/chat/c1/stream")).status_code == 204
+        assert (await client.get("/chat/none/stream")).status_code == 204
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def test_a_repeated_approval_is_published_once_and_the_same_rest_follows() -> None:
+    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+    async with (
+        served_agent(AgentLoop(ScriptedModel(calls(call), answer("Done.")), [pay])) as served,
+        client_of(served) as client,
+    ):
+        client.headers["AI-SDK-Version"] = "6"
+        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
+        request = next(each for each in waits if each["type"] == "tool-approval-request")
+        approval: JsonValue = {"id": request["approvalId"], "approved": True}
+        part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": approval}
+        body: JsonValue = {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}]}
+        rest = await client.post("/chat", json=body)
+        before = await positions(served)
+        again = await client.post("/chat", json=body)
+        assert rest.content == again.content
+        assert text(rest.content) == "Done."
+        assert "tool-input-start" not in {str(each["type"]) for each in chunks(rest.content)}
+        assert await positions(served) == before
+
+
+async def test_an_approval_of_other_arguments_is_refused_and_asked_again() -> None:
+    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+    async with (
+        served_agent(AgentLoop(ScriptedModel(calls(call)), [pay])) as served,
+        client_of(served) as client,
+    ):
+        client.headers["AI-SDK-Version"] = "6"
+        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
+        asked = str(next(each for each in waits if each["type"] == "tool-approval-request")["approvalId"])
+        other = asked.replace(call.call_hash, "0" * 64)
+        part: JsonValue = {
+            "type": "dynamic-tool",
+            "state": "approval-responded",
+            "approval": {"id": other, "approved": True},
+        }
+        body: JsonValue = {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}]}
+        found = chunks((await client.post("/chat", json=body)).content)
+        again = next(each for each in found if each["type"] == "tool-approval-request")
+        assert again["approvalId"] != asked
+        assert "tool-output-available" not in {str(each["type"]) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (said("hi", "m1", trigger="regenerate-message"), 400),
+        (said("hi", "m1", chat="no session!"), 400),
+        (said("", "m1"), 400),
+        ({"id": "c1", "messages": "none"}, 400),
+    ],
+)
+async def test_a_wrong_request_writes_nothing(body: JsonValue, status: int) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        assert (await client.post("/chat", json=body)).status_code == status
+        wrong = await client.post("/chat", json=said("hi", "m1"), headers={"AI-SDK-Version": "4"})
+        assert (wrong.status_code, "from 5" in wrong.text) == (400, True)
+        assert (await client.get("/chat/c1/stream", headers={"AI-SDK-Version": "x"})).status_code == 400
+        assert await positions(served) == 0
+
+
+async def test_a_message_for_a_session_of_another_agent_is_refused() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("c1").publish(UserMessage.text("hi"), agent="billing")
+        assert (await client.post("/chat", json=said("hi", "m1", agent="main"))).status_code == 409
+
+
+async def read_until(reply: httpx2.Response, text: bytes) -> AsyncIterator[bytes]:
+    """Read a stream until it has a text. Return the rest."""
+    stream, received = reply.aiter_raw(), b""
+    with anyio.fail_after(120):
+        while text not in received:
+            received += await anext(stream)
+    return stream
+
+
+@pytest.mark.parametrize("version", ["5", "7"])
+async def test_a_server_that_ends_never_makes_an_answer_look_complete(version: str) -> None:
+    pause, rest, is_cut = Pause(), b"", False
+    model = ScriptedModel([Piece("text", "Once upon "), pause])
+    async with temporary_bus() as bus, Worker(bus, AgentLoop(model), name="w1", drain_seconds=0.05):
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                started, ending, ended = anyio.Event(), anyio.Event(), anyio.Event()
+                found = list[Served]()
+
+                async def serve() -> None:
+                    async with serving(bus) as served:
+                        found.append(served)
+                        started.set()
+                        await ending.wait()
+                    ended.set()
+
+                tasks.start_soon(serve)
+                await started.wait()
+                asked, headers = said("hi", "m1"), {"AI-SDK-Version": version}
+                async with (
+                    client_of(found[0]) as client,
+                    client.stream("POST", "/chat", json=asked, headers=headers) as reply,
+                ):
+                    stream = await read_until(reply, b"Once upon")
+                    ending.set()
+                    try:
+                        async for piece in stream:
+                            rest += piece
+                    except httpx2.TransportError:
+                        is_cut = True
+                await ended.wait()
+    assert b"[DONE]" not in rest
+    assert b"bye" not in rest
+    assert is_cut == (version == "7")
+    assert (b"The connection ended. Resume the answer." in rest) == (version == "5")
+
+
+async def test_a_session_that_rests_only_for_a_worker_can_be_resumed_before_one_takes_it() -> None:
+    bounds = replace(DEFAULT_UI_BOUNDS, heartbeat_seconds=0.05)
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
+        async with client.stream("POST", "/chat", json=said("hi", "m1")) as reply:
+            await read_until(reply, b": hb")
+        async with client.stream("GET", "/chat/c1/stream") as reply:
+            assert reply.status_code == 200
+            async with Worker(bus, AgentLoop(ScriptedModel(answer("Hello."))), name="w1"):
+                with anyio.fail_after(120):
+                    assert text(await reply.aread()) == "Hello."
+                await wait_for(bus.session("c1"), "assistant stop: Hello.")
+
+
+async def test_a_long_answer_larger_than_the_budget_of_small_frames_is_whole() -> None:
+    bounds = replace(DEFAULT_UI_BOUNDS, small_bytes=100, read_bytes=1_000, memory_bytes=4_000, piece_bytes=500)
+    long = "word " * 5_000
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
+        model = ScriptedModel(answer(long), answer("Short."))
+        async with Worker(bus, AgentLoop(model), name="w1"):
+            assert text((await client.post("/chat", json=said("hi", "m1"))).content) == long
+            assert text((await client.post("/chat", json=said("hi", "m1"))).content) == long

@@ -1,0 +1,76 @@
+"""A run as protocols show it: the recorded sessions, told as events."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from lanebus import Envelope
+from lanebus.handlers.protocols.run import RunFold
+from lanebus.handlers.protocols.run_events import (
+    AnswerSettled,
+    RunEvent,
+    RunRested,
+    StepBegun,
+    StepEnded,
+    TextAdded,
+)
+from tests.support.golden.deltas import with_deltas
+from tests.support.golden.sessions import FOLDERS, envelopes, read_session
+
+__all__ = ()
+
+SESSIONS = {folder.name: envelopes(read_session(folder), f"golden-{folder.name}") for folder in FOLDERS}
+
+
+def told(entries: Iterable[Envelope], fold: RunFold | None = None) -> list[RunEvent]:
+    fold = fold or RunFold()
+    return [event for entry in entries for event in fold.add(entry)]
+
+
+def text(events: Iterable[RunEvent], message_id: str) -> str:
+    return "".join(each.text for each in events if isinstance(each, TextAdded) and each.message_id == message_id)
+
+
+def rests(name: str) -> list[RunRested]:
+    return [event for event in told(SESSIONS[name]) if isinstance(event, RunRested)]
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("tools", "finished"),
+        ("retry", "finished"),
+        ("steer", "finished"),
+        ("cut", "finished"),
+        ("abort", "aborted"),
+        ("pause", "paused"),
+        ("approval", "waiting"),
+    ],
+)
+def test_a_recorded_session_rests_once_for_its_reason(name: str, outcome: str) -> None:
+    assert [each.outcome for each in rests(name)] == [outcome]
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_each_step_that_began_ends_before_the_next(name: str) -> None:
+    open_steps = list[object]()
+    for event in told(SESSIONS[name]):
+        match event:
+            case StepBegun(turn_id=turn_id):
+                assert open_steps == []
+                open_steps.append(turn_id)
+            case StepEnded(turn_id=turn_id):
+                assert open_steps.pop() == turn_id
+            case _:
+                pass
+    assert open_steps == []
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_live_pieces_and_settled_text_together_repeat_nothing(name: str, size: int) -> None:
+    whole, live = told(SESSIONS[name]), told(with_deltas(SESSIONS[name], size))
+    for event in live:
+        if isinstance(event, AnswerSettled) and event.message is not None and event.outcome != "superseded":
+            assert not event.is_replaced
+            assert text(live, event.message_id) == event.message.text_content() == text(whole, event.message_id)
