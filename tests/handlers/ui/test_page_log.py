@@ -305,7 +305,7 @@ async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: S
         marked = "CSS.highlights.get('lanebus-find')?.size"
 
         async def is_marked() -> bool:
-            return await page.evaluate(marked) == 1
+            return bool(await page.evaluate(marked) == 1)
 
         with anyio.fail_after(60):
             while not await is_marked():
