@@ -51,6 +51,7 @@ PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
 CHAT, RESUME = "/chat", "/chat/{session}/stream"
+RUN = "/agui/{agent}"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions"}
 READS: dict[str, Cells] = {
@@ -86,6 +87,11 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "say"}, SENDS),
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
+    (RUN, {"do": "say"}, SENDS),
+    (RUN, {"do": "approve"}, ONLY_PAGE),
+    (RUN, {"do": "deny"}, ONLY_PAGE),
+    (RUN, {"do": "resume"}, ONLY_PAGE),
+    (RUN, {"do": "look"}, READS_BOTH_LANES),
 ]
 
 
@@ -168,6 +174,18 @@ def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
 
 
+def run_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
+    """Return what a client of AG-UI posts: a message, the answer to an interrupt, or neither."""
+    call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm_canary(session)})
+    about = "paused/1" if do == "resume" else f"{session}.main.1#0/{call.id}/{call.call_hash}"
+    answer: JsonValue = {"interruptId": about, "status": "resolved", "payload": {"approved": do == "approve"}}
+    said: JsonValue = {"id": f"agui-{who}", "role": "user", "content": "hi"}
+    return {
+        **{"threadId": session, "runId": f"{who}-{do}", "messages": [said] if do == "say" else []},
+        **({} if do in {"say", "look"} else {"resume": [answer]}),
+    }
+
+
 async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body: JsonValue) -> tuple[str, bytes]:
     """Return whether a chat is answered, and its bytes until an entry that is in all of these streams."""
     received = bytearray()
@@ -177,7 +195,7 @@ async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body
         with anyio.fail_after(120):
             async for chunk in reply.aiter_raw():
                 received += chunk
-                if b"data-progress" in received:
+                if b"data-progress" in received or b"MESSAGES_SNAPSHOT" in received:
                     break
     return "answered", bytes(received)
 
@@ -254,15 +272,20 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if state != expected(who, session, allowed):
                         wrong.append(f"{who} GET {path} {session}: {state}")
                 for path, body, allowed in WRITES:
-                    before = (await bus.session(session).head()).position
+                    head = await bus.session(session).head()
+                    before, agent = head.position, head.agent  # the row before handed the session over
                     if path == CHAT:
                         state, content = await chat_stream(client, "POST", path, **chat_body(session, who, body["do"]))
+                    elif path == RUN:
+                        asked = run_body(session, who, body["do"])
+                        state, content = await chat_stream(client, "POST", f"/agui/{agent}", **asked)
                     else:
                         reply = await client.post(path.format(session=session), json=body)
                         state, content = found(reply), reply.content
                     heard[who] += content
                     is_written = (await bus.session(session).head()).position > before
-                    if state != expected(who, session, allowed) or is_written != (state == "answered"):
+                    writes = state == "answered" and body.get("do") != "look"
+                    if state != expected(who, session, allowed) or is_written != writes:
                         wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
     assert wrong == []
     for who in ALL:
