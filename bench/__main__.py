@@ -29,6 +29,8 @@ from bench.replay import replay_growth
 from bench.request import CONTEXT, requests
 from bench.rounds import ROUNDS, Compared, Spread
 from bench.size import MESSAGE_BYTES, NEWEST, SIZES, by_size, entry_bytes
+from bench.sse import fan_out
+from bench.stalled import stalled_clients
 from bench.working import dead_worker, idle_worker, turn_start, turns_a_second
 from lanebus import Bus
 from lanebus.bus.embedded.server import open_server, stop_server
@@ -99,6 +101,20 @@ async def workers(policy: str) -> None:
     await working(policy)
 
 
+async def streams(policy: str) -> None:
+    """Print how fast many SSE subscribers get an entry, and what they cost."""
+    async with _fresh(policy) as (bus, _, data_dir):
+        for what, figure in await fan_out(bus, data_dir):
+            print(f"{what}: {figure.low:,.2f} / {figure.middle:,.2f} / {figure.high:,.2f}")
+
+
+async def stalled(policy: str) -> None:
+    """Print what clients that do not read cost the server, and what others notice."""
+    async with _fresh(policy) as (bus, _, data_dir):
+        for what, figure in await stalled_clients(bus, data_dir):
+            print(f"{what}: {figure.middle:,.2f}")
+
+
 async def against_peers(policy: str) -> None:
     """Print the figures of lanebus beside the figures of other libraries."""
     async with _fresh(policy) as (bus, plain, data_dir), open_server(data_dir) as server:
@@ -167,6 +183,8 @@ if __name__ == "__main__":
     parser.add_argument("--size", action="store_true", help="cost against size instead: sessions of up to a million")
     parser.add_argument("--workers", action="store_true", help="what workers do, and nothing else")
     parser.add_argument("--observed", action="store_true", help="what logs, metrics and tracing add to a publish")
+    parser.add_argument("--sse", action="store_true", help="fan-out to many SSE subscribers, beside Starlette")
+    parser.add_argument("--stalled", action="store_true", help="a minute of 200 SSE clients that do not read")
     parser.add_argument("--peers", action="store_true", help="beside other libraries: pip install --group peers")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
     arguments = parser.parse_args()
@@ -174,6 +192,10 @@ if __name__ == "__main__":
         anyio.run(sizes, arguments.appendfsync, arguments.plot)
     elif arguments.peers:
         anyio.run(against_peers, arguments.appendfsync)
+    elif arguments.sse:
+        anyio.run(streams, arguments.appendfsync)
+    elif arguments.stalled:
+        anyio.run(stalled, arguments.appendfsync)
     elif arguments.observed:
         anyio.run(observed, arguments.appendfsync)
     elif arguments.workers:

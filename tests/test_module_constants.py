@@ -58,6 +58,12 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/access/principal.py:NAME_LIMIT",
             "handlers/access/signed_tokens.py:_KEY_BYTES",
             "handlers/ui/posted.py:KEY_LIMIT",
+            "handlers/protocols/agui/run_input.py:_ID_LIMIT",
+            "handlers/protocols/agui/usage.py:_MOST",
+            "handlers/protocols/ai_sdk/chat_request.py:_ID_LIMIT",
+            "handlers/ui/posted_upkeep.py:_FURTHEST",
+            "handlers/ui/api/upkeep.py:_ID_LIMIT",
+            "handlers/ui/api/upkeep.py:_ID_DIGITS",
             "handlers/agent/command_specs.py:UNKNOWN_POSITION",
             "handlers/verify/entries.py:HIGHEST",
         }
@@ -139,6 +145,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     "a part of a projection's version: another number is another fold": frozenset(
         {
             "handlers/projections/estimates.py:_KEPT",
+            "handlers/projections/timeline.py:_DECISIONS_KEPT",
             "handlers/projections/usage.py:_MISMATCHES_KEPT",
             "handlers/projections/usage.py:_OPEN_KEPT",
         }

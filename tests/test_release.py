@@ -53,6 +53,8 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
     assert {(each["name"], each["licenses"][0]["license"]["id"]) for each in bill["components"]} == {
         ("preact", "MIT"),
         ("htm", "Apache-2.0"),
+        ("marked", "MIT"),
+        ("@speed-highlight/core", "CC0-1.0"),
     }
     description = files[f"{place}/METADATA"].decode()
     links = re.findall(r"\]\(([^)]+)\)", description)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import CursorTrimmed, SessionErased, Unavailable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from lanebus.bus.following.hub import Hub
-    from lanebus.bus.following.subscription import Subscription, SubscriptionOptions
+    from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.log import Log
     from lanebus.bus.previews.previews import Previews
@@ -28,6 +29,11 @@ __all__ = ("Follower",)
 
 class Follower:
     """Delivers the entries of one session after a cursor, in order, with notices in between. Call `run` only once."""
+
+    __slots__ = (
+        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_hub", "_is_closed", "_is_new", "_log"),
+        *("_options", "_previews", "_session"),
+    )
 
     def __init__(
         self,
@@ -40,9 +46,10 @@ class Follower:
         after: Cursor,
         buffer_bytes: int,
         archive: ArchiveReader | None = None,
+        direct: DirectReceiver | None = None,
     ) -> None:
         self._session, self._log, self._hub, self._previews, self._archive = session, log, hub, previews, archive
-        self._options, self._buffer_bytes = options, buffer_bytes
+        self._options, self._buffer_bytes, self._direct = options, buffer_bytes, direct
         self._cursor = after
         self._is_new = not after.delta
         self._is_closed = False
@@ -69,14 +76,11 @@ class Follower:
                                 yield each
                     has_started = True
                     backoff.reset()
+                    if self._direct is not None:
+                        subscription.direct = partial(self._pass, self._direct)
                     while (item := await self._next(subscription)) is not None:
-                        if isinstance(item, Notice):
-                            if (notice := self._accepted(item)) is not None:
-                                yield notice
-                        elif (cursor := item.cursor).is_after(self._cursor):
-                            self._cursor = cursor
-                            if not (self._options.live and self._ended.is_late(item)):
-                                yield item
+                        if (accepted := self._accepted(item)) is not None:
+                            yield accepted
                 finally:
                     subscription.close()
             except Unavailable as error:
@@ -142,7 +146,27 @@ class Follower:
         self._cursor = cursor
         return (Notice("scanned", cursor),)
 
-    def _accepted(self, notice: Notice) -> Notice | None:
+    def _pass(self, direct: DirectReceiver, item: Envelope | Notice) -> bool:
+        """Pass an item of the subscription to the direct receiver. Return False if `run` has to yield it."""
+        try:
+            if not direct.can_receive(item):
+                return False
+        except Exception:  # noqa: BLE001  # `run` yields the item, and its caller meets the error
+            return False
+        if (accepted := self._accepted(item)) is not None:
+            direct.receive(accepted)
+        return True
+
+    def _accepted(self, item: Envelope | Notice) -> Envelope | Notice | None:
+        """Return the item to deliver, or None if it was delivered before or no longer applies."""
+        if isinstance(item, Notice):
+            return self._accepted_notice(item)
+        if not (cursor := item.cursor).is_after(self._cursor):
+            return None
+        self._cursor = cursor
+        return None if self._options.live and self._ended.is_late(item) else item
+
+    def _accepted_notice(self, notice: Notice) -> Notice | None:
         """Return the notice to deliver, or None if it no longer applies.
 
         If this follower's cursor is after that of the notice, the returned notice has the follower's cursor.

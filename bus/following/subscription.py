@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lanebus.bus.errors import check_bounds
 from lanebus.bus.messages.lanes import Lane
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.envelope import Cursor, Envelope
     from lanebus.bus.wire.selection import Selection
 
-__all__ = ("BUFFER_BYTES", "HubBounds", "Sized", "Subscription", "SubscriptionOptions")
+__all__ = ("BUFFER_BYTES", "DirectReceiver", "HubBounds", "Sized", "Subscription", "SubscriptionOptions")
 
 BUFFER_BYTES = 1_048_576
 """Default number of bytes of JSON that are buffered for a slow follower. If there are more, the follower reads the log
@@ -67,8 +66,29 @@ class SubscriptionOptions(NamedTuple):
     """whether to deliver a notice if the session is closed or reopened, regardless of the selected lanes"""
 
 
+class DirectReceiver(Protocol):
+    """Receives items in the hub's task, while the follower waits. This saves waking a task for each follower.
+
+    Both methods are called one after the other, without a pause in between, and never wait.
+    """
+
+    def can_receive(self, item: Envelope | Notice, /) -> bool:
+        """Return whether `receive` will take this item. If not, the follower is woken and yields the item. An error
+        counts as False."""
+        ...
+
+    def receive(self, item: Envelope | Notice, /) -> None:
+        """Take an item. Must not raise."""
+        ...
+
+
 class Subscription:
     """Buffers the entries after `start` that the hub reads for one follower, until the subscription is closed."""
+
+    __slots__ = (
+        *("_buffer", "_buffer_bytes", "_error", "_goal", "_leave", "_notified", "_room", "_scanned", "_waiter"),
+        *("direct", "fell_behind", "is_at_goal", "is_closed", "live_start", "options", "start"),
+    )
 
     def __init__(
         self,
@@ -93,14 +113,16 @@ class Subscription:
         self.is_at_goal = goal <= start.position
         """whether `start` was the end of the session when the subscription began. If False, the hub delivers a
         `caughtUp` notice later, after the entries that existed then"""
+        self.direct: Callable[[Envelope | Notice], bool] | None = None
+        """takes an item while `take` waits, and returns whether it did; None buffers every item"""
         self.fell_behind = False
         """whether the buffer was full and was dropped. The hub then delivers nothing more"""
-        self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
+        self._buffer: list[tuple[Envelope | Notice, int]] = []
         self._room = self._buffer_bytes = buffer_bytes
         self._goal = None if self.is_at_goal else goal
         self._notified = start.position
         self._error: BusError | None = None
-        self._event = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # an event would cost 700 bytes
 
     async def take(self) -> Envelope | Notice | None:
         """Wait for the next envelope or notice and remove it from the buffer. Return None if the buffer was dropped.
@@ -117,9 +139,12 @@ class Subscription:
                 raise self._error
             if self.fell_behind:
                 return None
-            self._event.clear()
-            await self._event.wait()
-        item, size = self._buffer.popleft()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        item, size = self._buffer.pop(0)  # the buffer is short, and an empty deque would cost 600 bytes
         self._room += size
         return item
 
@@ -144,18 +169,18 @@ class Subscription:
         """
         if self.fell_behind:
             return
-        selection, live, is_added = self.options.selection, self.options.live, False
+        selection, live = self.options.selection, self.options.live
         for envelope, size, is_delta in sized:
             if live if is_delta else selection.takes(envelope):
+                self._notified = envelope.position
+                if self._passes(envelope):
+                    continue
                 if size > self._room < self._buffer_bytes:
                     self.drop()
                     return
                 self._room -= size
                 self._buffer.append((envelope, size))
-                is_added = True
-        if is_added:
-            self._notified = self._buffer[-1][0].cursor.position
-            self._event.set()
+                self._wake()
         is_due = end.position - self._notified > self._scanned
         is_caught_up = self._goal is not None and end.position >= self._goal
         if is_due or (is_caught_up and end.position > self._notified):
@@ -167,17 +192,27 @@ class Subscription:
     def notify(self, notice: Notice) -> None:
         """Buffer a notice."""
         if not self.fell_behind:
-            self._buffer.append((notice, 0))
             self._notified = notice.cursor.position
-            self._event.set()
+            if not self._passes(notice):
+                self._buffer.append((notice, 0))
+                self._wake()
+
+    def _passes(self, item: Envelope | Notice) -> bool:
+        """Pass an item on at once, if nothing waits before it. Return whether it was taken."""
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        return is_waiting and not self._buffer and self.direct is not None and self.direct(item)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def fail(self, error: BusError) -> None:
         """End the subscription with an error. `take` raises the error once the buffer is empty."""
         self._error = error
-        self._event.set()
+        self._wake()
 
     def drop(self) -> None:
         """Drop the buffer and end the subscription; the follower reads the log again."""
         self.fell_behind = True
         self._buffer.clear()
-        self._event.set()
+        self._wake()

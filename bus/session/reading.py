@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from lanebus.bus.errors import require_count
 from lanebus.bus.following.follower import Follower
-from lanebus.bus.following.subscription import BUFFER_BYTES, SubscriptionOptions
+from lanebus.bus.following.subscription import BUFFER_BYTES, DirectReceiver, SubscriptionOptions
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
@@ -169,6 +169,7 @@ async def subscribe(
     after: Cursor | str = START,
     live: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
+    direct: DirectReceiver | None = None,
 ) -> AsyncGenerator[Envelope | Notice, None]:
     """Yield every entry after a cursor exactly once, in position order, with notices in between.
 
@@ -193,6 +194,8 @@ async def subscribe(
             that cursor. If the LLM lane is selected, no delta of a message is yielded after the end of the message.
         buffer_bytes: maximum number of bytes of JSON that wait while the caller is busy, 1 MiB by default. A single
             entry may be larger. Live deltas that did not fit are yielded later, joined.
+        direct: receives new items without waking the caller, while the caller waits for the next item. An item that it
+            cannot receive is yielded, and so are all items before it is asked again. None yields every item.
 
     Raises:
         NoLanes: `lanes` is empty.
@@ -209,7 +212,7 @@ async def subscribe(
         Closed: the bus was closed.
     """
     options = SubscriptionOptions(Selection.of(lanes, kinds), live, state=True)
-    async with aclosing(_follow(self.resources, options, after, buffer_bytes)) as items:
+    async with aclosing(_follow(self.resources, options, after, buffer_bytes, direct)) as items:
         async for item in items:
             yield item
 
@@ -226,7 +229,11 @@ async def open_messages(self: HasResources) -> list[OpenMessage]:
 
 
 def _follow(
-    resources: SessionResources, options: SubscriptionOptions, after: Cursor | str, buffer_bytes: int
+    resources: SessionResources,
+    options: SubscriptionOptions,
+    after: Cursor | str,
+    buffer_bytes: int,
+    direct: DirectReceiver | None = None,
 ) -> AsyncGenerator[Envelope | Notice, None]:
     require_count("buffer_bytes", buffer_bytes)
     return Follower(
@@ -235,4 +242,5 @@ def _follow(
         after=Cursor.of(after),
         buffer_bytes=buffer_bytes,
         archive=resources.archive,
+        direct=direct,
     ).run()

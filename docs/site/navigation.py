@@ -26,6 +26,7 @@ MENU: dict[str, dict[str, str]] = {
     "How-to": {
         "Use your own model": "how-to/own-model.md",
         "Write your own loop": "how-to/own-loop.md",
+        "Follow and operate sessions on the page": "how-to/page.md",
         "Approve tool calls in a UI": "how-to/approvals.md",
         "Use the AI SDK's useChat": "how-to/ai-sdk.md",
         "Run several agents": "how-to/several-agents.md",

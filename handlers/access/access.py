@@ -16,7 +16,7 @@ from lanebus.handlers.access.credentials import Credentials, Identified
 from lanebus.handlers.access.errors import HookAnswerInvalid
 from lanebus.handlers.access.principal import ALL, Principal
 from lanebus.handlers.access.rate_limit import RateLimit
-from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
+from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights, decide_by_rights
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import AccessAllowed, AccessEnded, AccessRead, AccessRefused, write_event
 
@@ -177,6 +177,8 @@ class Access:
 
     async def ask(self, request: AccessRequest) -> Decision:
         """Decide one request without an audit line. A hook that fails, or does not answer in time, refuses it."""
+        if not self._is_custom:
+            return decide_by_rights(request)
         try:
             with anyio.move_on_after(self._bounds.decision_seconds):
                 found = cast("object", await self._authorize(request))

@@ -15,6 +15,8 @@ class AccessBounds:
     """requests of one principal, averaged; a principal may have a limit of its own"""
     burst: int = 500
     """maximum number of requests of one principal at once"""
+    streams: int = 300
+    """maximum number of open event streams of one token; a further one is refused with 429"""
     principals: int = 1_024
     """maximum number of principals whose requests are counted; the least recent is forgotten"""
     wrong_per_second: float = 0.2

@@ -25,12 +25,16 @@ ACTIONS = (
     "read",
     *(
         f"read.{what}"
-        for what in ("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage")
+        for what in (
+            *("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage"),
+            *("timeline", "context", "request", "waiting", "forks", "dead_letters"),
+        )
     ),
     "send",
     "command",
     *(f"command.{name}" for name in CONTROLS),
     "hand_over",
+    *("fork", "redrive", "trim", "close", "reopen"),
 )
 """the actions that a principal can have; an action includes those below it"""
 

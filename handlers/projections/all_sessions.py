@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lanebus.bus.groups.activity import Activity
     from lanebus.bus.log.head import SessionHead
 
-__all__ = ("AllProjected", "AllSessionsBounds", "follow_all", "project_all", "rebuild_all")
+__all__ = ("AllProjected", "AllSessionsBounds", "follow_all", "names_all", "project_all", "rebuild_all")
 
 S = TypeVar("S")
 
@@ -160,7 +160,7 @@ async def follow_all(
         looked_at = anyio.current_time()
         try:
             latest = await bus.activity(activity)
-            if looked_at - swept_at >= bounds.sweep_seconds or not _names_all(activity, latest):
+            if looked_at - swept_at >= bounds.sweep_seconds or not names_all(activity, latest):
                 await totals.refresh(range(bus.buckets))
                 swept_at = looked_at
             else:
@@ -173,7 +173,7 @@ async def follow_all(
             yield now
 
 
-def _names_all(before: Activity, latest: Activity) -> bool:
+def names_all(before: Activity, latest: Activity) -> bool:
     """Whether `latest` names every session that was published to since `before`.
 
     After many publishes or a rollback, it does not name all of them.

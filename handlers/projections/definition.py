@@ -24,7 +24,7 @@ __all__ = ("OWN_NAMES", "ProjectionDecorator", "projection")
 S = TypeVar("S")
 E = TypeVar("E")
 
-OWN_NAMES = frozenset({"usage", "turns", "sessions", "status"})
+OWN_NAMES = frozenset({"usage", "turns", "sessions", "status", "timeline"})
 """The names of lanebus's own projections. A user's projection with such a name would overwrite lanebus's states."""
 
 _ABSTRACT: Mapping[object, Callable[[], object]] = {Mapping: dict, Sequence: tuple, AbstractSet: frozenset}
@@ -76,7 +76,7 @@ def projection(
 
     Args:
         name: the name under which the state is stored, `[A-Za-z0-9_.-]{1,64}`. The names of lanebus's own projections
-            are not allowed: usage, turns, sessions, status.
+            are not allowed: usage, turns, sessions, status, timeline.
         version: 1 or more. Raise the version whenever the function or the state's type changes: then the log is folded
             anew.
         initial: the state before the first event. By default the empty state of the annotated type: `int()`, an empty

@@ -9,6 +9,7 @@ from lanebus.bus.session.session import Session, require_session
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import fold, load_stored, start_of
 from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 
@@ -22,15 +23,15 @@ __all__ = ("trim_session",)
 
 S = TypeVar("S")
 
-_VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS)}
+_VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS, TIMELINE)}
 
 
 async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
-    """Trim the entries before a position, and keep the session's usage, turns, summary and status complete.
+    """Trim the entries before a position, and keep the session's usage, turns, summary, status and timeline complete.
 
-    Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS` and `STATUS` are stored as of the last entry
-    before `before`. Stored states of older versions are removed. A stored state of a newer version holds back the trim
-    like any other checkpoint.
+    Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS`, `STATUS` and `TIMELINE` are stored as of the last
+    entry before `before`. Stored states of older versions are removed. A stored state of a newer version holds back
+    the trim like any other checkpoint.
 
     Args:
         session: the session to trim.
@@ -58,6 +59,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
         await _keep(session, TURNS, border)
         await _keep(session, SESSIONS, border)
         await _keep(session, STATUS, border)
+        await _keep(session, TIMELINE, border)
         for holder in await session.checkpoints():
             found = _own(holder)
             if found is not None and found[1] < _VERSIONS[found[0]]:

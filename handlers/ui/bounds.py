@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from lanebus.bus.errors import check_bounds
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
+from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+from lanebus.handlers.ui.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
 
@@ -49,6 +51,8 @@ class UiBounds:
     """longest wait of a request for memory; it is then answered with 503. An event stream waits without limit"""
     small_bytes: int = 65_536
     """Responses and frames up to this size take no part of `memory_bytes`."""
+    shared_bytes: int = 262_144
+    """bytes of frames of new entries that are kept, so that a frame is encoded once for all subscribers"""
     piece_bytes: int = 32_768
     """bytes that are handed over at once. A client that accepts less than this in `send_seconds` is disconnected"""
     read_bytes: int = 1_048_576
@@ -81,6 +85,12 @@ class UiBounds:
     """maximum number of bytes of stored media in one response; larger media are refused"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
+    streamed_sessions: int = 50
+    """maximum number of sessions of one event stream"""
+    changes_seconds: float = 0.5
+    """pause between two readings of the change notices, while a client reads `/api/changes`"""
+    changes_kept: int = 20
+    """number of readings with changes that are kept for slow clients; a slower one is told to list again"""
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""
@@ -94,6 +104,14 @@ class UiBounds:
     """bounds of the connections"""
     views: ViewBounds = DEFAULT_VIEW_BOUNDS
     """bounds of the projection states that are kept in memory, so that a request reads only new entries"""
+    contexts: PastBounds = DEFAULT_PAST_BOUNDS
+    """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
+    index: IndexBounds = DEFAULT_INDEX_BOUNDS
+    """bounds of the index of all sessions, for lists and searches"""
+    letters: int = 100
+    """maximum number of dead letters in one response"""
+    request_bytes: int = 8 * 1_048_576
+    """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS
     """bounds of the access rules: requests of a principal, wrong tokens, and how soon a revocation counts"""
 

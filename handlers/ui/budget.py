@@ -17,12 +17,25 @@ __all__ = ("ByteBudget", "Share")
 class Share:
     """The bytes that one response holds of a `ByteBudget`. Bytes are taken in turn and given back by `keep`."""
 
-    def __init__(self, budget: "ByteBudget", abort: Callable[[], None]) -> None:
+    __slots__ = ("_abort", "_budget", "_is_aborted", "_whole", "blocked_at", "held")
+
+    def __init__(self, budget: "ByteBudget", abort: Callable[[], None], whole: "Share | None" = None) -> None:
         self.held = 0
         """bytes that the response holds"""
         self.blocked_at: float | None = None
         """when the client last accepted data, while a send waits for it; None if no send waits"""
-        self._budget, self._abort, self._is_aborted = budget, abort, False
+        self._budget, self._abort, self._is_aborted, self._whole = budget, abort, False, whole
+
+    @property
+    def is_blocked_since(self) -> float | None:
+        """`blocked_at` of the response. A part is blocked while the response is."""
+        return self.blocked_at if self._whole is None else self._whole.blocked_at
+
+    @asynccontextmanager
+    async def part(self) -> AsyncGenerator["Share"]:
+        """Return a share of its own for a part of the response, for the length of the block."""
+        async with self._budget.share(self.abort, self) as share:
+            yield share
 
     async def take(self, size: int, *, seconds: float | None = None) -> None:
         """Wait until `size` bytes are free, and hold them. Bytes that are held before are given back first, so that two
@@ -87,19 +100,29 @@ class ByteBudget:
         return self._held
 
     @asynccontextmanager
-    async def share(self, abort: Callable[[], None]) -> AsyncGenerator[Share]:
+    async def share(self, abort: Callable[[], None], whole: Share | None = None) -> AsyncGenerator[Share]:
         """Return the share of one response. It is given back at the end of the block.
 
         Args:
             abort: disconnects the client at once. The block must then end soon.
+            whole: the share of the response, if this is a part of it.
         """
-        share = Share(self, abort)
-        self._shares.add(share)
+        share = self.open(abort, whole)
         try:
             yield share
         finally:
-            share.keep(0)
-            self._shares.discard(share)
+            self.close(share)
+
+    def open(self, abort: Callable[[], None], whole: Share | None = None) -> Share:
+        """Return a share like `share`, until `close`. It takes less memory, for responses that last."""
+        share = Share(self, abort, whole)
+        self._shares.add(share)
+        return share
+
+    def close(self, share: Share) -> None:
+        """Give a share back."""
+        share.keep(0)
+        self._shares.discard(share)
 
     async def grant(self, share: Share, size: int) -> None:
         """Wait until it is this response's turn and `size` bytes are free. Used by `Share`."""
@@ -141,7 +164,7 @@ class ByteBudget:
         another client may be blocked for too long."""
         now, missing = anyio.current_time(), self._held + size - self._total
         blocked = sorted(
-            ((share.blocked_at, share) for share in self._shares if share.blocked_at is not None and share.held),
+            ((since, share) for share in self._shares if share.held and (since := share.is_blocked_since) is not None),
             key=lambda pair: pair[0],
         )
         for since, share in blocked:

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import uvicorn
@@ -19,9 +19,9 @@ from uvicorn.server import ServerState
 
 from lanebus.handlers.ui.bounds import HttpBounds
 
-__all__ = ("HttpConnection", "Unambiguous", "abort_of", "protocol_of", "sweep")
+__all__ = ("HttpConnection", "Unambiguous", "abort_of", "chunk_of", "connection_of", "protocol_of", "sweep")
 
-_ABORT = "lanebus.abort"
+_CONNECTION = "lanebus.connection"
 _RESET = struct.pack("ii", 1, 0)  # without this, the kernel keeps unsent data until it has sent them
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n"
@@ -36,12 +36,26 @@ def abort_of(scope: Scope, default: Callable[[], None]) -> Callable[[], None]:
         scope: scope of the request.
         default: what to call instead if another server handles the request.
     """
-    abort: Callable[[], None] = scope.get(_ABORT, default)
-    return abort
+    connection = connection_of(scope)
+    return default if connection is None else connection.abort
+
+
+def connection_of(scope: Scope) -> "HttpConnection | None":
+    """Return the connection of a request; None if another server handles the request."""
+    found: HttpConnection | None = scope.get(_CONNECTION)
+    return found
+
+
+def chunk_of(body: bytes) -> bytes:
+    """Return a part of a body as a chunk of the transfer encoding "chunked"."""
+    return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 class HttpConnection(H11Protocol):
     """A connection with limits. `sweep` enforces the limits on time."""
+
+    # Slots: with more attributes in its dictionary, each connection would take a kilobyte more.
+    __slots__ = ("_bounds", "_inner", "_unsent", "_unsent_since", "_waits_since", "on_lost")
 
     def __init__(
         self,
@@ -56,13 +70,14 @@ class HttpConnection(H11Protocol):
         self._bounds = bounds
         self._waits_since: float | None = None
         self._unsent, self._unsent_since = 0, 0.0
-        inner = cast("ASGIApp", self.app)
+        self.on_lost: Callable[[], None] | None = None
+        """called once when the connection is lost"""
+        self._inner = cast("ASGIApp", self.app)
+        self.app = self._answer
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            scope[_ABORT] = self.abort
-            await inner(scope, receive, send)
-
-        self.app = app
+    def _answer(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        scope[_CONNECTION] = self  # not in a coroutine of its own: it would take memory as long as a stream is open
+        return self._inner(scope, receive, send)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Set the limits of the socket. Refuse the connection if there are too many."""
@@ -98,6 +113,41 @@ class HttpConnection(H11Protocol):
         """Prepare for the next request, whose header has a time limit from its first byte."""
         self._waits_since = None
         super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handle the end of the connection."""
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost during the present request."""
+        return self.cycle.disconnected or self.transport.is_closing()
+
+    @property
+    def can_chunk(self) -> bool:
+        """Whether `write` works: a client of HTTP/1.0 gets no chunks."""
+        return self.conn.their_http_version == b"1.1"
+
+    def is_ready(self) -> bool:
+        """Return whether `write` may be called now: a response without a length has begun, and the client accepts
+        data."""
+        cycle = self.cycle
+        return (
+            not self.flow.write_paused
+            and cycle.response_started
+            and not cycle.response_complete
+            and not self.is_lost
+            and self.can_chunk
+        )
+
+    def write(self, chunk: bytes) -> None:
+        """Send a part of the response that `chunk_of` made, without the costs of an ASGI message.
+
+        A subscriber takes 10 µs less, and all subscribers of a session share the bytes.
+        """
+        self.transport.write(chunk)
 
     def abort(self) -> None:
         """Close the connection at once, and drop unsent data, also that of the kernel."""

@@ -2,7 +2,7 @@
 
 from lanebus.bus.errors import SetupError, Unavailable
 
-__all__ = ("AddressRefused", "PortInUse", "ServeMissing", "ServerBusy")
+__all__ = ("AddressRefused", "PortInUse", "ServeMissing", "ServerBusy", "TooManyStreams")
 
 
 class PortInUse(SetupError):
@@ -34,3 +34,14 @@ class ServerBusy(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("the server already sends as much as it may hold in memory", "try again in a few seconds")
+
+
+class TooManyStreams(Unavailable):
+    """A principal has as many open event streams as it may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"this token has {limit} open event streams, and may have no more",
+            "close a stream, or follow several sessions with one stream of /api/events",
+        )
+        self.limit = limit

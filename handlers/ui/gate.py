@@ -6,10 +6,11 @@ import anyio
 from starlette.requests import Request
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.access.credentials import Identified
-from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.principal import ALL, Principal
 from lanebus.handlers.access.request import AccessRequest
 from lanebus.handlers.ui.auth import address_of, identified
 from lanebus.handlers.ui.replies import AccessDenied
@@ -29,6 +30,21 @@ class StreamAccess:
         """
         self._access, self._known, self._asked = access, known, tuple(asked)
         self._is_open = True
+
+    @property
+    def was_open(self) -> bool:
+        """Whether the right was open when it was last checked. Checking the token costs as much as sending a frame."""
+        return self._is_open
+
+    @property
+    def key(self) -> str:
+        """Names the principal and its token."""
+        return f"{self._known.principal.name} {self._known.principal.token_id}"
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a hook decides, which `wait_ended` asks again and again."""
+        return self._access.has_hook
 
     def is_open(self) -> bool:
         """Return whether the next frame may be sent. The end of the right is logged once."""
@@ -104,12 +120,38 @@ class Gate:
             raise AccessDenied(decisions[0][1].reason)
         return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
 
-    async def may(self, request: Request, action: str, *, session: str | None = None, agent: str | None = None) -> bool:
-        """Return whether the principal may do `action`, and do not log the decision. Use it to filter a list."""
-        asked = AccessRequest(
-            principal=identified(request.scope).principal, action=action, session=session, agent=agent
-        )
-        return (await self._access.ask(asked)).is_allowed
+    async def visible_lanes(
+        self, request: Request, action: str, heads: Iterable[SessionHead]
+    ) -> dict[str, frozenset[Lane]]:
+        """Return the sessions in which the principal may do `action`, each with the lanes in which it may.
+
+        Decisions are not logged. Use it to filter a list.
+        """
+        principal, found = identified(request.scope).principal, dict[str, frozenset[Lane]]()
+        is_same = not self._access.has_hook and principal.sessions == ALL and principal.agents == ALL
+        known: frozenset[Lane] | None = None
+        for index, head in enumerate(heads):
+            if not is_same or not index:  # without patterns or a hook, all sessions have the same answer
+                known = await self._lanes_in(principal, action, head)
+            if known is not None:
+                found[head.session] = known
+        return found
+
+    async def _lanes_in(self, principal: Principal, action: str, head: SessionHead) -> frozenset[Lane] | None:
+        lanes = set[Lane]()
+        for lane in (None, *Lane):
+            asked = AccessRequest(principal=principal, action=action, session=head.session, agent=head.agent, lane=lane)
+            is_allowed = (await self._access.ask(asked)).is_allowed
+            if lane is None and not is_allowed:
+                return None
+            if lane is not None and is_allowed:
+                lanes.add(lane)
+        return frozenset(lanes)
+
+    async def may_list(self, request: Request, session: str) -> bool:
+        """Return whether the principal may see a session in the list of sessions. The decision is not logged."""
+        asked = await self._asked(request, "read.sessions", session, None, (None,))
+        return all([(await self._access.ask(each)).is_allowed for each in asked])
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""

@@ -1,8 +1,8 @@
 """Read stored entries in pieces of bounded size, so that many slow clients do not hold many large pages in memory."""
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sized
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import anyio
 
@@ -17,10 +17,13 @@ from lanebus.handlers.ui.budget import Share
 __all__ = ("History", "HistoryPiece")
 
 
-class HistoryPiece(NamedTuple):
+Rendered = TypeVar("Rendered", bound=Sized)
+
+
+class HistoryPiece(NamedTuple, Generic[Rendered]):
     """Rendered entries of a part of the log."""
 
-    rendered: list[bytes]
+    rendered: list[Rendered]
     """the entries"""
     cursor: Cursor
     """cursor after the last of them"""
@@ -39,11 +42,11 @@ class History:
         after: Cursor,
         until: int | None,
         share: Share,
-        render: Callable[[Envelope], bytes],
+        render: Callable[[Envelope], Rendered],
         *,
         lanes: Collection[Lane] = frozenset(Lane),
         seconds: float | None = None,
-    ) -> AsyncGenerator[HistoryPiece]:
+    ) -> AsyncGenerator[HistoryPiece[Rendered]]:
         """Yield the entries after a cursor, in pieces of about `UiBounds.read_bytes`. A piece has at least one entry,
         or only moves the cursor.
 
@@ -94,9 +97,14 @@ class History:
         return min(max(self._bounds.read_bytes // max(entry_bytes, 1), 1), most)
 
     async def _read(
-        self, session: Session, after: Cursor, until: int, render: Callable[[Envelope], bytes], lanes: Collection[Lane]
-    ) -> HistoryPiece:
-        rendered, size = list[bytes](), 0
+        self,
+        session: Session,
+        after: Cursor,
+        until: int,
+        render: Callable[[Envelope], Rendered],
+        lanes: Collection[Lane],
+    ) -> HistoryPiece[Rendered]:
+        rendered, size = list[Rendered](), 0
         async with aclosing(session.pages(lanes=lanes, after=after, until=until)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:

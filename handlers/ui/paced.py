@@ -1,9 +1,10 @@
 """Send responses in small pieces, as fast as the client accepts them, and hold little of them in memory meanwhile."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
 import anyio
+import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,15 +19,24 @@ __all__ = ("PacedAnswer", "PacedResponse", "PacedWhole", "PieceSender", "cancel_
 class PieceSender:
     """Sends the body of one response in pieces of `UiBounds.piece_bytes`."""
 
-    def __init__(self, send: Send, share: Share, bounds: UiBounds) -> None:
-        self._send, self._share, self._bounds = send, share, bounds
-        self._lock = anyio.Lock()
+    __slots__ = ("_bounds", "_lock", "_send", "_share", "is_within")
+
+    def __init__(self, send: Send, share: Share, bounds: UiBounds, *, lock: anyio.Lock | None = None) -> None:
+        """
+        Args:
+            send: sends a part of the body.
+            share: notes since when the client accepts nothing.
+            bounds: sizes and time limits.
+            lock: held during `send`, if several tasks send; None if only one does.
+        """
+        self._send, self._share, self._bounds, self._lock = send, share, bounds, lock
         self.is_within = False
         """whether only a part of the bytes of the last `send` was sent"""
 
     async def send(self, data: bytes) -> None:
         """Send bytes. If the client accepts no piece for `UiBounds.send_seconds`, disconnect it."""
-        async with self._lock:
+        async with self._lock or nullcontext():
+            await anyio.lowlevel.checkpoint()  # a fast client would keep the other tasks waiting
             self.is_within = True
             for start in range(0, len(data), self._bounds.piece_bytes):
                 self._share.blocked_at = anyio.current_time()
@@ -110,7 +120,8 @@ class PacedAnswer(PacedResponse):
     ) -> None:
         """
         Args:
-            value: returns the value that is sent as JSON. It is called once more if the JSON is large.
+            value: returns the value that is sent as JSON, or its JSON as bytes. It is called once more if the JSON is
+                large.
             closing: event that the server sets when it ends. A client that is still reading then has a short time.
             budget: the memory of the server.
             bounds: sizes and time limits.
@@ -119,13 +130,17 @@ class PacedAnswer(PacedResponse):
         self._value = value
 
     async def _render(self, share: Share) -> AsyncGenerator[bytes]:
-        text = json_bytes(await self._value())
+        text = _rendered(await self._value())
         if (size := len(text)) > self._bounds.small_bytes and not share.take_nowait(size):
             del text
             await share.take(size, seconds=self._bounds.wait_seconds)
-            text = json_bytes(await self._value())
+            text = _rendered(await self._value())
             share.keep(len(text))
         yield text
+
+
+def _rendered(value: object) -> bytes:
+    return value if isinstance(value, bytes) else json_bytes(value)
 
 
 class PacedWhole(PacedResponse):

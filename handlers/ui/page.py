@@ -1,7 +1,9 @@
 """Load the files of the page, and compute their security headers."""
 
 import base64
+import gzip
 import hashlib
+import posixpath
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -19,6 +21,8 @@ _TYPES = {
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_MAIN = re.compile(rb'<script type="module" src="([^"]*)app/main\.js">')
+_IMPORT = re.compile(rb'^(?:import|export)[^"]*"\./([^"]+)"', re.MULTILINE)
 _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
@@ -27,6 +31,8 @@ class Asset(NamedTuple):
 
     content: bytes
     media_type: str
+    zipped: bytes
+    """the content as gzip, made once when the page is loaded"""
 
 
 class PageFiles(NamedTuple):
@@ -42,7 +48,7 @@ class PageFiles(NamedTuple):
 def load_page() -> PageFiles:
     """Read the files of the installed page."""
     assets = dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
-    document = assets["index.html"]
+    document = _asset(_preloading(assets["index.html"].content, assets), _TYPES[".html"])
     return PageFiles(document, assets, _headers(document.content))
 
 
@@ -54,8 +60,31 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
             found += _walk(item, path + "/")
         else:
             suffix = path[path.rfind(".") :] if "." in item.name else ""
-            found.append((path, Asset(item.read_bytes(), _TYPES.get(suffix, "text/plain; charset=utf-8"))))
+            found.append((path, _asset(item.read_bytes(), _TYPES.get(suffix, "text/plain; charset=utf-8"))))
     return found
+
+
+def _asset(content: bytes, media_type: str) -> Asset:
+    return Asset(content, media_type, gzip.compress(content, mtime=0))
+
+
+def _preloading(document: bytes, assets: Mapping[str, Asset]) -> bytes:
+    """Name the modules that the main one imports, so that a browser requests all at once and not level by level."""
+    found, waiting = list[str](), ["main.js"]
+    while waiting:
+        name = waiting.pop()
+        for each in _IMPORT.findall(assets[f"app/{name}"].content):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), each.decode()))
+            if path not in found:
+                found.append(path)
+                waiting.append(path)
+
+    def links(script: re.Match[bytes]) -> bytes:
+        base = script[1].decode()
+        text = "".join(f'<link rel="modulepreload" href="{base}app/{path}">\n' for path in sorted(found))
+        return text.encode() + script[0]
+
+    return _MAIN.sub(links, document)
 
 
 def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
@@ -67,7 +96,7 @@ def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
         f"script-src 'self' {hashes}",
         "style-src 'self'",
         "connect-src 'self'",
-        "img-src 'self' data:",
+        "img-src 'self' data: blob:",
         "frame-ancestors 'none'",
         "base-uri 'none'",
         "form-action 'self'",

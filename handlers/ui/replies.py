@@ -1,7 +1,8 @@
-"""Responses of the API: JSON, and errors named after their class."""
+"""Responses of the API: JSON, and errors as problem details (RFC 9457) that are named after their class."""
 
 import json
 import re
+from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,10 +12,12 @@ from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
+from lanebus.handlers.ui.errors import TooManyStreams
 
-__all__ = ("AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
+__all__ = ("PROBLEM", "AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
+    (TooManyStreams, 429),
     (MessageTooLarge, 413),
     (MessageError, 400),
     (StreamError, 409),
@@ -23,6 +26,9 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (Closed, 503),
 )
 """HTTP status of error classes; the first class that matches is used"""
+
+PROBLEM = "application/problem+json"
+"""content type of errors"""
 
 RAW_SHOWN = 4000
 """maximum number of characters that are shown of an unreadable entry"""
@@ -49,8 +55,23 @@ def json_bytes(value: object) -> bytes:
 
 
 def refuse(status: int, error: str, message: str) -> Response:
-    """Return an error response: `{"error": <name>, "message": <text for people>}`."""
-    return answer({"error": error, "message": message}, status)
+    """Return an error response, in the form of problem details (RFC 9457).
+
+    `type` is always `about:blank`: clients tell errors apart by the member `error`.
+
+    Args:
+        status: HTTP status.
+        error: name of the error, such as `session_closed`.
+        message: text for people, sent as `detail`.
+    """
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": message,
+        "error": error,
+    }
+    return Response(json_bytes(problem), status, media_type=PROBLEM)
 
 
 def answer_error(request: Request, error: Exception) -> Response:

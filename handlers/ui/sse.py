@@ -8,7 +8,7 @@ Source: the WHATWG specification, "server-sent events".
 
 import re
 
-__all__ = ("HEARTBEAT", "encode_frame", "encode_retry")
+__all__ = ("HEARTBEAT", "encode_end", "encode_frame", "encode_lines", "encode_retry")
 
 HEARTBEAT = b": hb\n\n"
 """A comment in the format of server-sent events. Clients ignore it, and sending it detects a dead connection."""
@@ -26,11 +26,17 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
         json_text: a valid JSON text. Line breaks between its tokens become spaces.
         id: the id that the client sends back as `Last-Event-ID`; None or "" keeps the client's previous id.
     """
-    lines = [f"event: {_field(event)}"]
-    if id and (clean := _field(id)):
-        lines.append(f"id: {clean}")
-    lines.append(f"data: {_one_ascii_line(json_text)}")
-    return ("\n".join(lines) + "\n\n").encode("ascii")
+    return encode_lines(event, json_text) + encode_end(id)
+
+
+def encode_lines(event: str, json_text: str) -> bytes:
+    """Encode one event without its end. `encode_end` follows. The arguments are those of `encode_frame`."""
+    return f"event: {_field(event)}\ndata: {_one_ascii_line(json_text)}\n".encode("ascii")
+
+
+def encode_end(id: str | None) -> bytes:
+    """Encode the id of an event and the event's end. None or "" keeps the client's previous id."""
+    return f"id: {clean}\n\n".encode("ascii") if id and (clean := _field(id)) else b"\n"
 
 
 def encode_retry(seconds: float) -> bytes:

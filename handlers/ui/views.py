@@ -1,4 +1,4 @@
-"""Views of a session that the page shows beside the lanes: the agent's status, the turns and the usage."""
+"""Views of a session that the page shows beside the lanes: the agent's status and the usage."""
 
 from collections.abc import Mapping
 
@@ -6,32 +6,10 @@ from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.session.session import Session
 from lanebus.handlers.projections.agent_activity import doing, own_loop, waiting_calls
 from lanebus.handlers.projections.agent_status import STATUS, LoopStatus
-from lanebus.handlers.projections.turns import TURNS, Turn
 from lanebus.handlers.projections.usage import USAGE, summary
 from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
 
-__all__ = ("status_view", "turns_view", "usage_view")
-
-
-async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
-    """Return `{"count": <all turns>, "countedFrom": …, "turns": [<the newest, oldest first>]}`.
-
-    `countedFrom` is the first counted position if earlier entries were trimmed before they were counted, else null.
-
-    Args:
-        views: cached states of the projections.
-        session: the session.
-        limit: maximum number of turns to return.
-
-    Raises:
-        BusError: the log could not be read.
-    """
-    now = await views.look(session, TURNS)
-    turns = now.state.turns
-    first = max(0, len(turns) - limit)
-    shown = [_turn(turn, first + index) for index, turn in enumerate(turns[first:])]
-    return {"count": len(turns), "countedFrom": now.counted_from, "turns": shown}
+__all__ = ("status_view", "usage_view")
 
 
 async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
@@ -86,25 +64,4 @@ def _waiting(call: ToolWaiting) -> Mapping[str, object]:
         "toolCallId": call.tool_call_id,
         "toolName": call.tool_name,
         "why": call.why,
-    }
-
-
-def _turn(turn: Turn, index: int) -> Mapping[str, object]:
-    turn_id = turn.turn_id
-    return {
-        "index": index,
-        "loopId": None if turn_id is None else turn_id.loop_id,
-        "turnIndex": None if turn_id is None else turn_id.turn_index,
-        "status": turn.status,
-        "stopReason": turn.stop_reason,
-        "model": turn.model,
-        "prompts": list(turn.prompts),
-        "message": turn.message,
-        "tools": [
-            {"name": run.name, "isError": run.is_error, "outcome": run.outcome, "result": run.result}
-            for run in turn.tools
-        ],
-        "usage": None if turn.usage is None else {**summary(turn.usage)},
-        "started": turn.started,
-        "ended": turn.ended,
     }

@@ -12,6 +12,7 @@ from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import Projected, Projection, folded, start_of
 from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 
@@ -87,12 +88,13 @@ _FOLDS: Mapping[str, BeginFold] = {
     TURNS.name: fold_of(TURNS),
     SESSIONS.name: fold_of(SESSIONS),
     STATUS.name: fold_of(STATUS),
+    TIMELINE.name: fold_of(TIMELINE),
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
 """names of lanebus's own projections, which `replay` accepts by name"""
 
-PROJECTION_KEYS = frozenset(each.key for each in (USAGE, TURNS, SESSIONS, STATUS))
+PROJECTION_KEYS = frozenset(each.key for each in (USAGE, TURNS, SESSIONS, STATUS, TIMELINE))
 """name and version of each of lanebus's own projections, as `<name>@<version>`"""
 
 

@@ -29,7 +29,7 @@ async def test_connection_breaks_when_no_byte_moves(
     valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
 ) -> None:
     async with proxy(valkey.socket) as way, shortly():
-        connection = await Endpoint(way.url, SOON).connect()
+        connection = await Endpoint(way.url, ConnectionBounds(answer_seconds=0.3)).connect()
         way.hole(requests=requests, answers=answers)
         with pytest.raises(Unavailable, match="no answer within"):
             await connection.call(*command)

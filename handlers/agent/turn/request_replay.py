@@ -1,16 +1,19 @@
 """Rebuild the request of a turn from the log."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from lanebus.bus.errors import CursorTrimmed, MessageError
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.media.resolve import resolve_media
+from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, ToolDefinition, TurnStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
@@ -28,6 +31,12 @@ from lanebus.handlers.providers.registry import PROVIDERS
 __all__ = ("AskedRequest", "read_request", "rebuild_request")
 
 _KINDS = frozenset({RequestDefined.KIND, TurnStarted.KIND, MessageStarted.KIND})
+
+
+class ResolveMedia(Protocol):
+    """Loads the media that messages refer to, as `resolve_media` does."""
+
+    def __call__(self, messages: Sequence[LlmMessage], store: MediaStore, /) -> Awaitable[Mapping[str, MediaRef]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +77,13 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
     return asked.request
 
 
-async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
+async def read_request(session: Session, turn_id: TurnId, *, resolve: ResolveMedia = resolve_media) -> AskedRequest:
     """Return the request like `rebuild_request`, with its definition. Without a definition, the request has no tools.
+
+    Args:
+        session: the session, or a fork of it.
+        turn_id: the turn; in a fork, it may be a turn of the parent.
+        resolve: loads the stored media of the request. The default puts their bytes into the request.
 
     Raises:
         RequestUnknown: no model was called in the turn.
@@ -93,7 +107,7 @@ async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
         visible_context(context, deferred),
         () if definition is None else tuple(map(_spec, definition.tools)),
         DEFAULT_MAX_TOKENS if definition is None else definition.max_tokens,
-        await resolve_media(context.messages, session.media),
+        await resolve(context.messages, session.media),
         None if not events.calls else f"{turn_id}@{events.calls[0].incarnation}",
     )
     return AskedRequest(request, definition)

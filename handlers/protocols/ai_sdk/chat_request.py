@@ -105,7 +105,7 @@ def _answer(part: JsonValue, path: str) -> ApprovalAnswer | None:
     return ApprovalAnswer(
         ApprovalId.read(as_text(approval.get("id"), below(path, "id")), below(path, "id")),
         as_flag(approval.get("approved"), below(path, "approved")),
-        None if reason is None else as_text(reason, below(path, "reason")),
+        None if reason is None else _as_utf8(as_text(reason, below(path, "reason")), below(path, "reason")),
     )
 
 
@@ -124,11 +124,19 @@ def _block(part: JsonValue, path: str) -> Block:
     fields = as_object(part, path)
     match fields.get("type"):
         case "text":
-            return TextBlock(text=as_text(fields.get("text"), below(path, "text")))
+            return TextBlock(text=_as_utf8(as_text(fields.get("text"), below(path, "text")), below(path, "text")))
         case "file":
             return _file(fields, path)
         case other:
             raise DecodeError(below(path, "type"), f"{other!r} cannot be sent: a user's parts are text and file")
+
+
+def _as_utf8(text: str, path: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DecodeError(path, "must be text that UTF-8 can hold") from None
+    return text
 
 
 def _file(fields: Object, path: str) -> Block:

@@ -21,6 +21,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.frames import Outlet
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
 
@@ -56,7 +57,8 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
 
-    async def frames(share: Share) -> AsyncGenerator[bytes]:
+    async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
+        del outlet
         yield run.started
         async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
             async for frame in rest:
@@ -65,11 +67,12 @@ async def post_run(api: ApiContext, request: Request) -> Response:
 
     return EventStream(
         frames,
-        closing=api.closing,
+        streams=api.streams,
         budget=api.budget,
         bounds=bounds,
         access=api.gate.stream(request, allowed),
-        last_frame=_CUT,
+        first=b"",
+        last=_CUT,
         is_complete=lambda: run.is_done,
     )
 

@@ -101,12 +101,13 @@ async def _stream(
 ) -> Response:
     _, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
     reply = EventStream(
-        lambda share: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
-        closing=api.closing,
+        lambda share, _: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
+        streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
         access=api.gate.stream(request, allowed),
-        last_frame=stream.cut_frame,
+        first=b"",
+        last=stream.cut_frame,
         is_complete=lambda: stream.is_done,
     )
     reply.headers[STREAM_HEADER[0]] = STREAM_HEADER[1]

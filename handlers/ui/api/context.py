@@ -12,16 +12,21 @@ from starlette.responses import Response
 from lanebus.bus.bus import Bus
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
+from lanebus.handlers.context.past import PastContexts
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.changes import Changes
 from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
+from lanebus.handlers.ui.session_index import SessionIndex
 
 __all__ = ("ApiContext",)
 
@@ -47,8 +52,11 @@ class ApiContext:
         """
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
         self.gate = Gate(access, bus)
-        self.views = Views(bounds.views)
+        self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
+        self.index = SessionIndex(bus, bounds.index)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
+        self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
+        self.changes = Changes(bus, bounds)
         self._folding = anyio.CapacityLimiter(1)
 
     def session(self, request: Request) -> Session:

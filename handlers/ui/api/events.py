@@ -1,14 +1,41 @@
-"""The event stream of a session."""
+"""The event streams: of one session, of several sessions, and of the list of sessions."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START
+from lanebus.handlers.access.request import AccessRequest
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.errors import InvalidParameter
+from lanebus.handlers.ui.api.parameter import Parameter
 from lanebus.handlers.ui.api.parameters import AFTER, parse_cursor
-from lanebus.handlers.ui.stream import EventStream, session_frames
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.frames import Frame, Outlet, session_frames
+from lanebus.handlers.ui.merged import MergedFrames, parse_cursors
+from lanebus.handlers.ui.stream import EventStream
 
 __all__ = ("ENDPOINTS",)
+
+SESSIONS = Parameter[tuple[str, ...]](
+    name="sessions",
+    description="ids of the sessions, with commas",
+    parse=lambda text: tuple(dict.fromkeys(text.split(","))),
+    default=(),
+    is_required=True,
+)
+CURSORS = Parameter(
+    name="after",
+    description="where to start in each session: `<session>:<cursor>` with commas, or the id of an earlier frame",
+    parse=str,
+    default="",
+)
 
 
 async def events(api: ApiContext, request: Request) -> Response:
@@ -18,12 +45,92 @@ async def events(api: ApiContext, request: Request) -> Response:
     after = parse_cursor(last) if last else AFTER.of(request)
     lanes, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
     return EventStream(
-        lambda share: session_frames(session, after, share, api.history, lanes=lanes, bounds=api.bounds),
-        closing=api.closing,
+        lambda share, outlet: session_frames(
+            *(session, after, share, api.history),
+            outlet=outlet,
+            shared=api.shared_frames,
+            lanes=lanes,
+            bounds=api.bounds,
+        ),
+        streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
         access=api.gate.stream(request, allowed),
     )
 
 
-ENDPOINTS = (ApiEndpoint(path="/api/sessions/{session}/events", handler=events, parameters=(AFTER,)),)
+async def merged_events(api: ApiContext, request: Request) -> Response:
+    """Stream several sessions as server-sent events: the frames of each, with `session` in the data.
+
+    The id of a frame holds the cursors of all sessions. Each session starts after its cursor in `Last-Event-ID`, else
+    in `?after=`, else from its start. 403 if the token may not read one of the sessions.
+    """
+    names, most = SESSIONS.of(request), api.bounds.streamed_sessions
+    if not 0 < len(names) <= most:
+        raise InvalidParameter("sessions", ",".join(names), f"name 1 to {most} sessions, with commas")
+    sessions = {name: api.bus.session(name) for name in names}
+    given = parse_cursors(request.headers.get("last-event-id") or CURSORS.of(request), most)
+    after = {name: cursor for name, cursor in given.items() if name in sessions}
+    lanes, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
+    for name in names:
+        lanes[name], allowed = await api.gate.allowed_lanes(request, "read.events", name)
+        asked += allowed
+    merged = MergedFrames(after)
+
+    def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
+        return session_frames(
+            *(session, after.get(session.id, START), share, api.history),
+            outlet=outlet,
+            shared=api.shared_frames,
+            lanes=lanes[session.id],
+            bounds=api.bounds,
+        )
+
+    return EventStream(
+        lambda share, outlet: merged.run(sessions, part, share, outlet),
+        streams=api.streams,
+        budget=api.budget,
+        bounds=api.bounds,
+        access=api.gate.stream(request, asked),
+        encode=merged.encode,
+    )
+
+
+async def changes(api: ApiContext, request: Request) -> Response:
+    """Stream which sessions have new entries: `changed` frames with `{"sessions": [{"session": …, "position": …}]}`.
+
+    The first frame is `ready`; a client that lists the sessions after it misses nothing. After `missed`, some sessions
+    were not named, and the client lists the sessions again. The frames have no ids. Only sessions that the token may
+    list are named.
+    """
+    principal = await api.gate.require(request, "read.sessions")
+    asked = AccessRequest(principal=principal, action="read.sessions")
+
+    async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
+        del share, outlet
+        is_first = True
+        async with aclosing(api.changes.follow()) as found:
+            async for change in found:
+                if is_first:
+                    yield Frame("", "ready", "{}", None)
+                is_first = False
+                named = [
+                    {"session": session, "position": position}
+                    for session, position in change.positions.items()
+                    if await api.gate.may_list(request, session)
+                ]
+                for at in range(0, len(named), api.bounds.sessions):
+                    yield Frame("", "changed", json.dumps({"sessions": named[at : at + api.bounds.sessions]}), None)
+                if not change.is_complete:
+                    yield Frame("", "missed", "{}", None)
+
+    return EventStream(
+        frames, streams=api.streams, budget=api.budget, bounds=api.bounds, access=api.gate.stream(request, [asked])
+    )
+
+
+ENDPOINTS = (
+    ApiEndpoint(path="/api/sessions/{session}/events", handler=events, parameters=(AFTER,)),
+    ApiEndpoint(path="/api/events", handler=merged_events, parameters=(SESSIONS, CURSORS)),
+    ApiEndpoint(path="/api/changes", handler=changes),
+)

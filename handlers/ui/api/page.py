@@ -13,8 +13,7 @@ __all__ = ("ENDPOINTS",)
 
 async def index(api: ApiContext, request: Request) -> Response:
     """Return the page."""
-    del request
-    return _file(api.page.document)
+    return _file(api.page.document, request)
 
 
 async def static(api: ApiContext, request: Request) -> Response:
@@ -22,17 +21,27 @@ async def static(api: ApiContext, request: Request) -> Response:
     path = str(request.path_params["path"])
     if path not in api.page.assets:
         raise HTTPException(404)
-    return _file(api.page.assets[path])
+    return _file(api.page.assets[path], request)
 
 
 async def favicon(api: ApiContext, request: Request) -> Response:
     """Return the icon for browsers that request it at the root."""
-    del request
-    return _file(api.page.assets["favicon.svg"])
+    return _file(api.page.assets["favicon.svg"], request)
 
 
-def _file(asset: Asset) -> Response:
-    return Response(asset.content, headers={"Content-Type": asset.media_type})
+def _file(asset: Asset, request: Request) -> Response:
+    headers = {"Content-Type": asset.media_type, "Vary": "Accept-Encoding"}
+    if not _takes_gzip(request.headers.get("accept-encoding", "")):
+        return Response(asset.content, headers=headers)
+    return Response(asset.zipped, headers={**headers, "Content-Encoding": "gzip"})
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for each in accepted.split(","):
+        coding, _, quality = each.partition(";")
+        if coding.strip().lower() == "gzip":
+            return quality.replace(" ", "").lower() not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
 
 
 ENDPOINTS = (

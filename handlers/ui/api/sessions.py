@@ -1,6 +1,7 @@
 """What a token allows, and the sessions."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from typing import get_args
 
 from pydantic import JsonValue
 from starlette.requests import Request
@@ -8,12 +9,41 @@ from starlette.responses import Response
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.projections.cards import CardState
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.errors import InvalidParameter
+from lanebus.handlers.ui.api.parameter import Parameter
+from lanebus.handlers.ui.api.parameters import count_parameter, text_parameter
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.replies import answer
+from lanebus.handlers.ui.session_list import SORTS, ListCursor, SessionQuery, Sort, VisibleRow, page_of, waiting_json
 
 __all__ = ("ENDPOINTS",)
+
+_LIMIT = count_parameter("limit", "maximum number; at most 500", least=1)
+_SEARCH = text_parameter("search", "a part of the id or the title, in any case")
+_AGENT = text_parameter("agent", "only sessions of this agent")
+_STATE = text_parameter("state", f"only sessions that are {', '.join(get_args(CardState))}; several with commas")
+_CURSOR = Parameter[ListCursor | None](
+    name="cursor", description="the `cursor` of the page before", parse=ListCursor.parse, default=None
+)
+
+
+def _sort(text: str) -> Sort:
+    if text not in SORTS:
+        raise InvalidParameter("sort", text, f"use one of {', '.join(SORTS)}")
+    return text
+
+
+_SORT = Parameter[Sort](
+    name="sort",
+    description="`activity` (newest first), `created` (newest first), `title`, or `cost` (highest first)",
+    parse=_sort,
+    default="activity",
+    schema={"type": "string", "enum": [*SORTS]},
+)
 
 
 async def access(api: ApiContext, request: Request) -> Response:
@@ -35,20 +65,81 @@ async def access(api: ApiContext, request: Request) -> Response:
 
 
 async def sessions(api: ApiContext, request: Request) -> Response:
-    """Return `{"count": <all>, "sessions": [head, …]}`, most recently active first, at most `UiBounds.sessions`."""
+    """Return `{"count": …, "sessions": […], "cursor": …, "isComplete": …}`: a page of the sessions that match.
+
+    `count` is the number of all that match. `cursor` is null on the last page. A session has a title, its state, cost
+    and waiting calls, or null where the token does not allow the lane or its entries were not read yet. The server
+    reads them for a bounded time in each request: repeat it until `isComplete` is true.
+    """
+    limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
+    states = frozenset((_STATE.of(request) or "").split(",")) - {""}
+    if not states <= {*get_args(CardState)}:
+        raise InvalidParameter("state", ",".join(sorted(states)), f"use of {', '.join(get_args(CardState))}")
+    query = SessionQuery(
+        limit=limit,
+        search=_SEARCH.of(request) or "",
+        agent=_AGENT.of(request),
+        states=states,
+        sort=_SORT.of(request),
+        cursor=_CURSOR.of(request),
+    )
+    if query.cursor is not None and query.cursor.sort != query.sort:
+        raise InvalidParameter("cursor", str(query.cursor), "it is of another `sort`: begin without a cursor")
     await api.gate.require(request, "read.sessions")
 
     async def listed() -> object:
-        heads, served = await api.bus.sessions(), await api.bus.live_workers()
-        heads = [
-            head
-            for head in heads
-            if await api.gate.may(request, "read.sessions", session=head.session, agent=head.agent)
-        ]
-        shown = heads[: api.bounds.sessions]
-        return {"count": len(heads), "sessions": [_head_json(head, served) for head in shown]}
+        served = await api.bus.live_workers()
+        await api.index.refresh(heads_only=not query.needs_entries)
+        lanes = await _lanes(api, request, "read.sessions")
+        page = page_of(_visible(api, lanes), query)
+        unread = [each.row.head.session for each in page.shown if api.index.is_stale(each.row.head.session)]
+        if unread or not query.needs_entries:
+            await api.index.refresh(unread)
+            page = page_of(_visible(api, lanes), query)
+        return {
+            "count": page.count,
+            "sessions": [{**_head_json(shown.row.head, served), **_card_json(shown)} for shown in page.shown],
+            "cursor": None if page.cursor is None else str(page.cursor),
+            "isComplete": api.index.is_read(lanes),
+        }
 
     return api.paced(listed)
+
+
+async def waiting(api: ApiContext, request: Request) -> Response:
+    """Return `{"count": …, "waiting": […], "isComplete": …}`: the calls of all sessions that wait for a person.
+
+    The longest wait comes first. `GET …/call` has the whole call. Repeat the request until `isComplete` is true.
+    """
+    limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
+    await api.gate.require(request, "read.waiting")
+
+    async def listed() -> object:
+        await api.index.refresh()
+        lanes = await _lanes(api, request, "read.waiting")
+        return {**waiting_json(_visible(api, lanes), limit), "isComplete": api.index.is_read(lanes)}
+
+    return api.paced(listed)
+
+
+async def _lanes(api: ApiContext, request: Request, action: str) -> Mapping[str, frozenset[Lane]]:
+    return await api.gate.visible_lanes(request, action, [row.head for row in api.index.rows.values()])
+
+
+def _visible(api: ApiContext, lanes: Mapping[str, frozenset[Lane]]) -> list[VisibleRow]:
+    """Return the sessions that the client may see, with the lanes that it may read of each."""
+    return [VisibleRow(row, lanes[name]) for name, row in api.index.rows.items() if name in lanes]
+
+
+def _card_json(shown: VisibleRow) -> dict[str, JsonValue]:
+    return {
+        "title": shown.title,
+        "state": shown.state,
+        "cost": shown.cost,
+        "turns": shown.row.turns,
+        "waiting": shown.waiting,
+        "isRead": shown.row.is_read,
+    }
 
 
 async def head(api: ApiContext, request: Request) -> Response:
@@ -61,7 +152,7 @@ async def head(api: ApiContext, request: Request) -> Response:
     return answer(_head_json(found, await api.bus.live_workers()))
 
 
-def _head_json(head: SessionHead, served: Container[str]) -> JsonValue:
+def _head_json(head: SessionHead, served: Container[str]) -> dict[str, JsonValue]:
     origin = head.origin
     return {
         "id": head.session,
@@ -81,6 +172,7 @@ def _head_json(head: SessionHead, served: Container[str]) -> JsonValue:
 
 ENDPOINTS = (
     ApiEndpoint(path="/api/access", handler=access),
-    ApiEndpoint(path="/api/sessions", handler=sessions),
+    ApiEndpoint(path="/api/sessions", handler=sessions, parameters=(_LIMIT, _CURSOR, _SEARCH, _AGENT, _STATE, _SORT)),
+    ApiEndpoint(path="/api/waiting", handler=waiting, parameters=(_LIMIT,)),
     ApiEndpoint(path="/api/sessions/{session}", handler=head),
 )

@@ -1,6 +1,6 @@
 """All endpoints of the application."""
 
-from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, views
+from lanebus.handlers.ui.api import agui, chat, commands, entries, events, page, sessions, turns, upkeep, views
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 
 __all__ = ("endpoints",)
@@ -17,4 +17,6 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *agui.ENDPOINTS,
         *chat.ENDPOINTS,
         *views.ENDPOINTS,
+        *turns.ENDPOINTS,
+        *upkeep.ENDPOINTS,
     )

@@ -1,4 +1,4 @@
-"""Projections of a session: the agent's status, a tool call, the turns and the usage."""
+"""Projections of a session: the agent's status, a tool call and the usage."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,7 +8,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
 from lanebus.handlers.ui.call import call_view
-from lanebus.handlers.ui.views import status_view, turns_view, usage_view
+from lanebus.handlers.ui.views import status_view, usage_view
 
 __all__ = ("ENDPOINTS",)
 
@@ -33,13 +33,6 @@ async def call(api: ApiContext, request: Request) -> Response:
     return api.view(lambda: call_view(api.views, session, call_id))
 
 
-async def turns(api: ApiContext, request: Request) -> Response:
-    """Return the newest turns, with their tools and usage."""
-    session = api.session(request)
-    await api.gate.require(request, "read.turns", session=session.id, lanes=Lane)
-    return api.view(lambda: turns_view(api.views, session, api.bounds.turns))
-
-
 async def usage(api: ApiContext, request: Request) -> Response:
     """Return the tokens and the cost of the session."""
     session = api.session(request)
@@ -51,6 +44,5 @@ _SESSION = "/api/sessions/{session}"
 ENDPOINTS = (
     ApiEndpoint(path=f"{_SESSION}/status", handler=status),
     ApiEndpoint(path=f"{_SESSION}/call", handler=call, parameters=(_CALL_ID,)),
-    ApiEndpoint(path=f"{_SESSION}/turns", handler=turns),
     ApiEndpoint(path=f"{_SESSION}/usage", handler=usage),
 )

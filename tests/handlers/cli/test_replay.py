@@ -16,6 +16,7 @@ from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection, project
 from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 from tests.support.cli.command_line import CommandLine, objects
@@ -45,7 +46,7 @@ async def keep(lanebus: CommandLine) -> None:
     """Store the states of all projections, as `lanebus trim` does."""
     async with Bus.open(data_dir=lanebus.data_dir) as bus:
         session = bus.session("s")
-        for projection in (USAGE, TURNS, SESSIONS, STATUS):
+        for projection in (USAGE, TURNS, SESSIONS, STATUS, TIMELINE):
             await project(session, cast("Projection[object]", projection))
 
 
@@ -55,12 +56,12 @@ async def test_every_projection_is_folded_anew_and_none_is_stored(lanebus: Comma
     answer = lanebus("replay", "s")
     assert (answer.code, answer.err) == (0, "")
     replayed = objects(answer.out)
-    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status"]
-    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 4 * [(2, None, None)]
+    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status", "timeline"]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 5 * [(2, None, None)]
     assert total(replayed[0]) == 11
     await keep(lanebus)
     again = objects(lanebus("replay", "s").out)
-    assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 4 * [(2, 2, True)]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 5 * [(2, 2, True)]
     assert [each["state"] for each in again] == [each["state"] for each in replayed]
     assert lanebus("verify", "s").code == 0
 
@@ -104,7 +105,7 @@ async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> Non
     lines = lanebus.at_terminal("replay", "s", columns=60).out.splitlines()
     assert [line.split()[0] for line in lines] == [
         "projection",
-        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS, STATUS)),
+        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS, STATUS, TIMELINE)),
     ]
     assert "agrees at 1" in lines[2]
     assert "none" in lines[1]
@@ -160,7 +161,7 @@ async def test_a_projection_of_ones_own_is_folded_and_compared(lanebus: CommandL
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("lanebus.projections", "use one of usage, turns, sessions, status, or MODULE:ATTRIBUTE"),
+        ("lanebus.projections", "use one of usage, turns, sessions, status, timeline, or MODULE:ATTRIBUTE"),
         (":tokens", "write module:attribute"),
         ("no_such_package:tokens", "there is no module 'no_such_package'"),
         ("no_such_file.py:tokens", "there is no file 'no_such_file.py'"),

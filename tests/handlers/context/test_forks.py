@@ -32,8 +32,8 @@ from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
 from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.frames import session_frames
 from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.stream import session_frames
 from lanebus.messages import Compaction, Publishable, TurnId
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.handlers.projections.test_projection import POSITIONS, histories
@@ -205,11 +205,11 @@ async def test_what_is_left_of_a_fork_whose_parent_was_erased_is_shown() -> None
             ByteBudget().share(lambda: None) as share,
             aclosing(session_frames(child, START, share, History(DEFAULT_UI_BOUNDS))) as found,
         ):
-            while len(frames) < 3:
-                frames.append(await anext(found))
-        assert b"event: gap" in frames[1]
-        assert b'"firstKept": 3' in frames[1]
-        assert b"event: entry" in frames[2]
+            while len(frames) < 2:
+                frames.append((await anext(found)).whole)
+        assert b"event: gap" in frames[0]
+        assert b'"firstKept": 3' in frames[0]
+        assert b"event: entry" in frames[1]
 
 
 # --- agents -------------------------------------------------------------------------------------------------------

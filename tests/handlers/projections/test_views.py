@@ -10,7 +10,8 @@ from lanebus.errors import SessionErased
 from lanebus.handlers.projections.projection import Projected, Projection, look
 from lanebus.handlers.projections.sessions import session_lines
 from lanebus.handlers.projections.views import ViewBounds, Views
-from lanebus.handlers.ui.views import status_view, turns_view, usage_view
+from lanebus.handlers.ui.turn_json import turns_view
+from lanebus.handlers.ui.views import status_view, usage_view
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer
 

@@ -165,7 +165,13 @@ async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> No
         reply = await page.post("/api/sessions/s1/commands", json={"command": "abort"})
         assert (reply.status_code, reply.json()) == (
             403,
-            {"error": "access_refused", "message": "closed for today"},
+            {
+                "type": "about:blank",
+                "title": "Forbidden",
+                "status": 403,
+                "detail": "closed for today",
+                "error": "access_refused",
+            },
         )
         assert (asked[-1].action, asked[-1].lane) == ("command.abort", Lane.EXTENSION)
         assert (await bus.session("s1").head()).position == 1

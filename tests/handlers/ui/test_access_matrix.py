@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
@@ -50,20 +50,26 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
-CHAT, RESUME = "/chat", "/chat/{session}/stream"
-RUN = "/agui/{agent}"
+AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
+MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
 PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
     f"{PATH}/events": READS_A_LANE,
+    MERGED: READS_A_LANE,
     f"{PATH}/status": READS_A_LANE,
     MEDIA: READS_BOTH_LANES,
     CALL: READS_BOTH_LANES,
     f"{PATH}/turns": READS_BOTH_LANES,
+    f"{PATH}/turns/{{turn}}/request": READS_BOTH_LANES,
+    f"{PATH}/timeline": READS_BOTH_LANES,
+    f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
     RESUME: READS_BOTH_LANES,
+    f"{PATH}/forks": READS_A_LANE,
+    f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
@@ -87,11 +93,19 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "say"}, SENDS),
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
-    (RUN, {"do": "say"}, SENDS),
-    (RUN, {"do": "approve"}, ONLY_PAGE),
-    (RUN, {"do": "deny"}, ONLY_PAGE),
-    (RUN, {"do": "resume"}, ONLY_PAGE),
-    (RUN, {"do": "look"}, READS_BOTH_LANES),
+    (AGUI, {"do": "say"}, SENDS),
+    (AGUI, {"do": "approve"}, ONLY_PAGE),
+    (AGUI, {"do": "deny"}, ONLY_PAGE),
+    (AGUI, {"do": "resume"}, ONLY_PAGE),
+    (AGUI, {"do": "look"}, READS_BOTH_LANES),
+]
+
+UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
+    (f"{PATH}/forks", {"position": 1}),
+    (f"{PATH}/redrive", {}),
+    (f"{PATH}/trim", {"before": 1, "dryRun": True}),
+    (f"{PATH}/close", {}),
+    (f"{PATH}/reopen", {}),
 ]
 
 
@@ -112,7 +126,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session) + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -128,6 +142,7 @@ async def fill(bus: Bus, name: str) -> None:
         ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
         ExtensionMessage.of("progress", {"text": extension_canary(name)}),
         UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
+        MessageStarted(turn_id=turn, message_id="m1").as_extension(),
     )
 
 
@@ -179,23 +194,25 @@ def run_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm_canary(session)})
     about = "paused/1" if do == "resume" else f"{session}.main.1#0/{call.id}/{call.call_hash}"
     answer: JsonValue = {"interruptId": about, "status": "resolved", "payload": {"approved": do == "approve"}}
-    said: JsonValue = {"id": f"agui-{who}", "role": "user", "content": "hi"}
+    said: JsonValue = {"id": f"run-by-{who}", "role": "user", "content": "hi"}
     return {
         **{"threadId": session, "runId": f"{who}-{do}", "messages": [said] if do == "say" else []},
         **({} if do in {"say", "look"} else {"resume": [answer]}),
     }
 
 
-async def chat_stream(client: httpx2.AsyncClient, method: str, path: str, **body: JsonValue) -> tuple[str, bytes]:
-    """Return whether a chat is answered, and its bytes until an entry that is in all of these streams."""
+async def chat_stream(
+    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+) -> tuple[str, bytes]:
+    """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
     received = bytearray()
-    async with client.stream(method, path, json=body or None) as reply:
+    async with client.stream(method, path, json=body) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         with anyio.fail_after(120):
             async for chunk in reply.aiter_raw():
                 received += chunk
-                if b"data-progress" in received or b"MESSAGES_SNAPSHOT" in received:
+                if until in received:
                     break
     return "answered", bytes(received)
 
@@ -210,10 +227,29 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_stream(bus: Bus, client: httpx2.AsyncClient, session: str) -> tuple[str, bytes]:
+async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes]:
+    """Return whether the stream of changes is answered, and its bytes until it names the session of the last entry."""
+    received = bytearray()
+    async with client.stream("GET", CHANGES) as reply:
+        if reply.status_code != 200:
+            return found(reply), await reply.aread()
+        is_marked = False
+        with anyio.fail_after(120):
+            async for chunk in reply.aiter_raw():
+                received += chunk
+                if not is_marked and b"event: ready" in received:
+                    is_marked = True
+                    for session in reversed(SESSIONS):  # all principals may read the last one
+                        await bus.session(session).publish(ExtensionMessage.of("mark"))
+                if f'"{SESSIONS[0]}"'.encode() in received:
+                    break
+    return "answered", bytes(received)
+
+
+async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", f"/api/sessions/{session}/events") as reply:
+    async with client.stream("GET", path.format(session=session)) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False
@@ -235,8 +271,9 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     routes = {(each.method, each.path) for each in table}
     assert len(routes) == len(table)
     assert routes == {
-        *(("GET", path) for path in PUBLIC | OF_NO_SESSION | {*READS}),
+        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
         *(("POST", path) for path, _, _ in WRITES),
+        *(("POST", path) for path, _ in UPKEEP),
     }
     assert {*COMMANDS} == {*CONTROLS}
 
@@ -257,12 +294,19 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     listed[who] = {head["id"] for head in answer["sessions"]}, answer["count"]
                 if found(reply) != ("answered" if who in KNOWN else "401"):
                     wrong.append(f"{who} GET {path}: {reply.status_code}")
+            state, content = await read_changes(bus, client)
+            heard[who] += content
+            named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
+            if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
+                wrong.append(f"{who} GET {CHANGES}: {state} {named}")
             for session in SESSIONS:
                 for path, allowed in READS.items():
-                    if path.endswith("/events"):
-                        state, content = await read_stream(bus, client, session)
+                    if "/events" in path:
+                        state, content = await read_stream(bus, client, path, session)
                     elif path == RESUME:
-                        state, content = await chat_stream(client, "GET", path.format(session=session))
+                        state, content = await chat_stream(
+                            client, "GET", path.format(session=session), b"data-progress"
+                        )
                     else:
                         reply = await client.get(address(path, session))
                         state, content = found(reply), reply.content
@@ -272,13 +316,13 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                     if state != expected(who, session, allowed):
                         wrong.append(f"{who} GET {path} {session}: {state}")
                 for path, body, allowed in WRITES:
-                    head = await bus.session(session).head()
-                    before, agent = head.position, head.agent  # the row before handed the session over
+                    before = (await bus.session(session).head()).position
                     if path == CHAT:
-                        state, content = await chat_stream(client, "POST", path, **chat_body(session, who, body["do"]))
-                    elif path == RUN:
-                        asked = run_body(session, who, body["do"])
-                        state, content = await chat_stream(client, "POST", f"/agui/{agent}", **asked)
+                        asked = chat_body(session, who, body["do"])
+                        state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                    elif path == AGUI:
+                        asked, to = run_body(session, who, body["do"]), (await bus.session(session).head()).agent
+                        state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
                     else:
                         reply = await client.post(path.format(session=session), json=body)
                         state, content = found(reply), reply.content
@@ -301,6 +345,22 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
             assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
+async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for session in SESSIONS:
+                for path, body in UPKEEP:
+                    reply = await client.post(path.format(session=session), json=body)
+                    assert (who, path, found(reply)) == (who, path, expected(who, session, ONLY_PAGE))
+        heads = [head.session for head in await bus.sessions()]
+        assert sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS) == [
+            "other",
+            "team-a",
+            "team-b",
+        ]
+
+
+@pytest.mark.slow
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         writer = clients[WRITER]
@@ -322,4 +382,4 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
             ("agent", {"agent": "billing", "by": "the boss"}),
         ):
             reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
-            assert (reply.status_code, "leave it out" in reply.json()["message"]) == (400, True)
+            assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)

@@ -35,10 +35,10 @@ from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
 from lanebus.handlers.ui.errors import AddressRefused, PortInUse
+from lanebus.handlers.ui.frames import session_frames
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.replies import status_of
 from lanebus.handlers.ui.server import serve
-from lanebus.handlers.ui.stream import session_frames
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, said, take_run
 from tests.support.log.groups import works
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
@@ -48,6 +48,7 @@ from tests.support.servers.resp import Resp
 
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PROBLEM = {"type", "title", "status", "detail", "error"}
 SECURITY = {
     "content-security-policy",
     "x-content-type-options",
@@ -91,6 +92,10 @@ async def test_every_response_has_the_security_headers() -> None:
         ]
     assert [reply.status_code for reply in replies] == [200, 200, 404, 200, 400, 400, 405, 415, 400, 403, 401]
     for reply in replies:
+        if reply.status_code >= 400:
+            problem = reply.json()
+            assert reply.headers["content-type"] == "application/problem+json"
+            assert (set(problem), problem["status"]) == (PROBLEM, reply.status_code)
         assert set(reply.headers) >= SECURITY
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
@@ -114,6 +119,14 @@ async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers(
     assert (reply.status_code, reply.json()["error"]) == (500, "internal")
     assert "canary" not in reply.text
     assert set(reply.headers) >= SECURITY
+
+
+async def test_files_of_the_page_are_zipped_for_clients_that_take_it() -> None:
+    async with opened() as client:
+        for accepted, coding in (("gzip, br", "gzip"), ("GZIP;q=0.5", "gzip"), ("gzip; q=0", None), ("br", None)):
+            reply = await client.get("/static/app/main.js", headers={"Accept-Encoding": accepted})
+            assert (reply.headers.get("content-encoding"), reply.headers["vary"]) == (coding, "Accept-Encoding")
+            assert "render(" in reply.text
 
 
 async def test_no_path_leads_outside_the_static_files() -> None:
@@ -433,14 +446,14 @@ async def test_a_slow_client_gets_a_fellbehind_frame_and_loses_nothing() -> None
             budget.share(lambda: None) as share,
             aclosing(session_frames(session, START, share, History(DEFAULT_UI_BOUNDS))) as frames,
         ):
-            said = [await anext(frames) for _ in range(3)]
+            said = [(await anext(frames)).whole for _ in range(2)]
             # One publish: entries that come one by one may be read one by one, and nothing falls behind.
             await session.publish(*[ExtensionMessage.of("big", "x" * 500_000)] * 4)
             head = (await session.head()).cursor
             with anyio.fail_after(SECONDS):
                 while f"id: {head}\n".encode() not in said[-1] or b"event: caughtup" not in said[-1]:
-                    said.append(await anext(frames))
-    names = [re.search(rb"event: (\w+)", frame) for frame in said[1:]]
+                    said.append((await anext(frames)).whole)
+    names = [re.search(rb"event: (\w+)", frame) for frame in said]
     assert [name[1].decode() for name in names if name] == [
         *("entry", "caughtup", "fellbehind", "entry", "entry", "entry", "entry", "caughtup")
     ]
@@ -558,7 +571,6 @@ import sys, anyio
 from pathlib import Path
 from lanebus import Bus
 from lanebus.handlers.ui.server import serve
-from lanebus.handlers.ui.stream import session_frames
 
 async def main():
     async with Bus.open(data_dir=Path(sys.argv[1])) as bus:

@@ -9,15 +9,16 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Approve, Control, parse_control
+from lanebus.bus.messages.control import Approve
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
-from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
+from tests.support.page.commands import next_control
+from tests.support.page.log import HARMFUL
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
 
@@ -51,17 +52,6 @@ async def wait_at(session: Session, *tools: str) -> None:
         AssistantMessage(content=blocks, turn_id=TURN, stop_reason="toolUse"),
         *(ToolWaiting(turn_id=TURN, tool_call_id=block.id, tool_name=block.name).as_extension() for block in blocks),
     )
-
-
-async def next_control(session: Session, after: int) -> tuple[int, Control]:
-    """Return the first command after a position."""
-    with anyio.fail_after(120):
-        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds={"control.*"}):
-            if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
-                control = parse_control(envelope.message)
-                assert control is not None
-                return envelope.position, control
-    raise AssertionError
 
 
 async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
@@ -296,7 +286,8 @@ async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: 
         await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
         hostile = ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta")
         for name in hostile:
-            assert await page.locator(f".control {name}, .rows {name}").count() == 0
+            assert await page.locator(f".control {name}").count() == 0
+        assert await page.locator(f".rows :is({HARMFUL})").count() == 0
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 

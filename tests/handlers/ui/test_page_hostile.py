@@ -12,6 +12,7 @@ from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, UserMessa
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.json_reader import read_delta
+from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus
@@ -109,7 +110,8 @@ async def test_a_delta_with_a_huge_block_is_refused_by_the_codec_and_ignored_by_
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_a_page_that_gets_random_events_shows_the_next_entry(browser: SharedBrowser, count: int) -> None:
     seeded = random.Random(20_261_123)  # noqa: S311  # no secret
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+    patient = UiBounds(wait_seconds=120)  # a request that waits longer for the folds of others is answered with 503
+    async with temporary_bus() as bus, serving(bus, bounds=patient) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await session.publish(UserMessage.text("start"))
         await page.goto(served.url)

@@ -67,7 +67,7 @@ async def test_an_approval_with_a_text_that_is_no_hash_is_answered_with_400_and_
             body = {"command": "approve", **ABOUT, "callHash": wrong}
             reply = await client.post(f"{PATH}/commands", json=body)
             assert (reply.status_code, reply.json()["error"]) == (400, "decode_error")
-            assert "callHash" in reply.json()["message"]
+            assert "callHash" in reply.json()["detail"]
         for call_hash in (None, "0" * 64):
             body = {"command": "approve", **ABOUT, "callHash": call_hash}
             assert (await client.post(f"{PATH}/commands", json=body)).status_code == 201
@@ -109,7 +109,7 @@ async def test_an_unknown_command_is_answered_with_the_commands() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         reply = await client.post(f"{PATH}/commands", json={"command": "stop"})
         assert reply.status_code == 400
-        assert all(name in reply.json()["message"] for name in CONTROLS)
+        assert all(name in reply.json()["detail"] for name in CONTROLS)
 
 
 async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field() -> None:
@@ -129,7 +129,7 @@ async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field
         for given, fault in wrong:
             body = {"command": "approve", "turnId": given, "toolCallId": "c1"}
             reply = await client.post(f"{PATH}/commands", json=body)
-            assert (reply.status_code, reply.json()["message"][: len(fault)]) == (400, fault)
+            assert (reply.status_code, reply.json()["detail"][: len(fault)]) == (400, fault)
         assert (await bus.session("s1").head()).position == 2
 
 
@@ -301,5 +301,5 @@ async def test_a_reserved_key_is_refused_over_http(path: str) -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         reply = await client.post(f"{PATH}/{path}", json={**body, "key": "lanebus:s1.main.1#0.answer"})
         assert (reply.status_code, reply.json()["error"]) == (400, "key_reserved")
-        assert "use a key that does not begin with 'lanebus:'" in reply.json()["message"]
+        assert "use a key that does not begin with 'lanebus:'" in reply.json()["detail"]
         assert (await bus.session("s1").head()).position == 0

@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from anyio.abc import Process
 from lanebus import Bus, ExtensionMessage, Session
 from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
+from tests.support.page.sse_parser import parse
 from tests.support.paths import ROOT
 from tests.support.servers.real import eventually
 
@@ -136,6 +137,51 @@ async def test_clients_that_do_not_read_cost_little_memory_and_are_disconnected(
         assert (await client.get("/api/sessions/big/entries?until=2")).status_code == 200
         for each in stalled:
             each.close()
+
+
+async def unchunked(stream: anyio.abc.ByteStream) -> AsyncGenerator[bytes]:
+    """Yield the chunks of a response."""
+    received = bytearray()
+    while b"\r\n\r\n" not in received:
+        received += await stream.receive()
+    del received[: received.index(b"\r\n\r\n") + 4]
+    while True:
+        while b"\r\n" not in received:
+            received += await stream.receive()
+        start = received.index(b"\r\n") + 2
+        end = start + int(received[: start - 2], 16)
+        while len(received) < end + 2:
+            received += await stream.receive()
+        yield bytes(received[start:end])
+        del received[: end + 2]
+
+
+@pytest.mark.parametrize("path", ["/api/sessions/s/events", "/api/events?sessions=s"])
+async def test_a_client_that_stalls_among_new_entries_gets_each_of_them_once(path: str) -> None:
+    count, size, got = 250, 12_000, bytearray()  # more than the buffers of kernel, server and subscription take
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        client_of(served) as client,
+        client.sse("/api/sessions/s/events") as live,
+        await anyio.connect_tcp("127.0.0.1", served.port) as stalled,
+    ):
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        await stalled.send(head.encode())
+        async with aclosing(unchunked(stalled)) as chunks:
+            with anyio.fail_after(120):
+                while b"event: caughtup" not in got:
+                    got += await anext(chunks)
+                for number in range(count):
+                    await bus.session("s").publish(ExtensionMessage.of("big", f"{number} {'x' * size}"))
+                seen, events = 0, aiter(live)
+                while seen < count:  # the live client is not disturbed
+                    seen += (await anext(events)).event == "entry"
+                while got.count(b"event: entry") < count or not got.endswith(b"\n\n"):
+                    got += await anext(chunks)
+    found = [json.loads(event.data)["position"] for event in parse(bytes(got)) if event.name == "entry"]
+    assert found == [*range(1, count + 1)]
+    assert b"event: fellbehind" in got
 
 
 async def test_sigterm_ends_a_server_whose_clients_do_not_read() -> None:

@@ -10,7 +10,8 @@ from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.json_text import compact
 from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.views import turns_view, usage_view
+from lanebus.handlers.ui.turn_json import turns_view
+from lanebus.handlers.ui.views import usage_view
 from tests.support.agent.agents import fresh_bus
 
 __all__ = ()

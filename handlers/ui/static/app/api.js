@@ -28,7 +28,7 @@ async function read(reply) {
 }
 
 const failed = (reply, body) =>
-  new ApiError(reply.status, body?.error ?? "failed", body?.message ?? `The server answered ${reply.status}.`);
+  new ApiError(reply.status, body?.error ?? "failed", body?.detail ?? `The server answered ${reply.status}.`);
 
 async function request(path, options = {}) {
   const reply = await send(path, options);
@@ -46,7 +46,16 @@ export async function requestStream(path, signal) {
 
 const path = (session, rest = "") => `/api/sessions/${encodeURIComponent(session)}${rest}`;
 
-export const listSessions = async () => (await request("/api/sessions")).sessions;
+const asked = (parameters) => {
+  const known = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return known.length ? `?${new URLSearchParams(known)}` : "";
+};
+
+/** A page of the sessions that match: `{count, sessions, cursor, isComplete}`. */
+export const listSessions = (query) => request(`/api/sessions${asked(query)}`);
+
+/** The calls of all sessions that wait for a person: `{count, waiting, isComplete}`. */
+export const listWaiting = () => request("/api/waiting");
 export const getHead = (session) => request(path(session));
 export const getTurns = (session) => request(path(session, "/turns"));
 export const getStatus = (session) => request(path(session, "/status"));
@@ -66,6 +75,21 @@ export async function getEntries(session, after, until) {
   }
 }
 
+/** Return one answer of entries as `{entries, cursor, more, bytes}`. */
+export async function getEntriesPart(session, after, until, signal) {
+  const reply = await send(path(session, `/entries?after=${after}&until=${until}`), { signal });
+  if (!reply.ok) throw failed(reply, await read(reply));
+  const text = await reply.text();
+  return { ...JSON.parse(text), bytes: text.length };
+}
+
+/** Return stored media of an entry as a Blob. */
+export async function getMedia(session, position, sha256, signal) {
+  const reply = await send(path(session, `/entries/${position}/media/${encodeURIComponent(sha256)}`), { signal });
+  if (!reply.ok) throw failed(reply, await read(reply));
+  return reply.blob();
+}
+
 const post = (session, rest, body) =>
   request(path(session, rest), {
     method: "POST",
@@ -82,6 +106,21 @@ export async function sendCommand(session, command, key) {
   const { positions } = await post(session, "/commands", { ...command, key });
   return positions.at(-1);
 }
+
+/** The dead letters of a session: work that workers gave up. */
+export const getDeadLetters = async (session) => (await request(path(session, "/dead-letters"))).letters;
+
+/** Give the dead letters back to the workers. Return their number. */
+export const redrive = async (session) => (await post(session, "/redrive", {})).letters;
+
+/** Delete the entries before a position, or with `dryRun` only tell what that would delete. */
+export const trim = (session, before, { force = false, dryRun = false } = {}) => post(session, "/trim", { before, force, dryRun });
+
+export const closeSession = (session, reason, key) => post(session, "/close", reason ? { reason, key } : { key });
+export const reopenSession = (session, reason, key) => post(session, "/reopen", reason ? { reason, key } : { key });
+
+/** Hand a session over to another agent. A repeat changes nothing. */
+export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
 
 export function newKey() {
   // Not randomUUID: browsers offer it only on localhost and over HTTPS.

@@ -8,7 +8,7 @@ import { onToken, takeToken } from "./token.js";
 
 function Page() {
   const access = useAccess();
-  if (access === null) return html`<p class="waiting" role="status">Connecting…</p>`;
+  if (access === null) return html`<p class="loading" role="status">Connecting…</p>`;
   if (access.refused) return html`<${Login} fault=${access.refused} isPage />`;
   return html`<${Shell} access=${access} />`;
 }

@@ -1,11 +1,16 @@
 // Draws the content blocks of a message.
-import { useState } from "preact/hooks";
+import { useContext, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { base64Size, bytes, pretty } from "./format.js";
+import { Code, languageOfFile } from "./code.js";
+import { Diff } from "./diff.js";
+import { JsonTree } from "./json_tree.js";
+import { Markdown } from "./markdown.js";
+import { Media } from "./media.js";
+import { OfEntry } from "./of_entry.js";
 
 const MOST_LINES = 24;
 const MOST_CHARACTERS = 2400;
-const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]);
+const STEP = 100_000; // characters that are shown at once of a longer text
 
 function shortened(text) {
   const lines = text.split("\n", MOST_LINES + 1);
@@ -13,31 +18,65 @@ function shortened(text) {
   return short.length < text.length ? short : null;
 }
 
-/** Draws a text. A long text is folded. */
-export function Text({ text, kind = "prose" }) {
-  const [isOpen, setOpen] = useState(false);
+function Body({ text, kind, lang }) {
+  const content = kind === "prose" ? html`<${Markdown} text=${text} />` : html`<${Code} text=${text} lang=${lang} />`;
+  return html`<div class=${`text ${kind}`}>${content}</div>`;
+}
+
+/** Draws a text. A long text is folded, and a very long one is shown in steps. */
+export function Text({ text, kind = "prose", lang = null }) {
+  const [shown, setShown] = useState(0); // characters; 0 while it is folded
   const short = shortened(text);
-  if (short === null) return html`<div class=${`text ${kind}`}>${text}</div>`;
+  if (short === null) return html`<${Body} text=${text} kind=${kind} lang=${lang} />`;
   const lines = text.split("\n").length;
+  const isOpen = shown > 0;
+  const rest = text.length - shown;
   return html`<div class="folded">
-    <div class=${`text ${kind} ${isOpen ? "" : "faded"}`}>${isOpen ? text : short}</div>
-    <button class="quiet" type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
+    <div class=${isOpen ? "" : "faded"}><${Body} text=${isOpen ? text.slice(0, shown) : short} kind=${kind} lang=${lang} /></div>
+    ${isOpen && rest > 0 ? html`<button class="quiet" type="button" onClick=${() => setShown(shown + STEP)}>Show more (${rest} characters)</button>` : null}
+    <button class="quiet" type="button" aria-expanded=${isOpen} onClick=${() => setShown(isOpen ? 0 : STEP)}>
       ${isOpen ? "Show less" : `Show all (${lines > MOST_LINES ? `${lines} lines` : `${text.length} characters`})`}
     </button>
   </div>`;
 }
 
-export function Json({ value }) {
-  return html`<${Text} text=${pretty(value)} kind="code" />`;
+const PRECISE = /\d{16}/; // such numbers change when they are read as JSON
+
+/** Return the object or list that a text is, as a tool may return it; undefined for other texts. */
+function jsonOf(text) {
+  const isLikely = text.length > 40 && text.length < 1_000_000 && /^\s*[[{]/.test(text) && /[\]}]\s*$/.test(text);
+  if (!isLikely || PRECISE.test(text)) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Draws what a tool returned: JSON as a tree, other texts as they are. */
+function ResultText({ text }) {
+  const { isPlain } = useContext(OfEntry);
+  const value = isPlain ? undefined : jsonOf(text);
+  return value === undefined ? html`<${Text} text=${text} kind="code" />` : html`<${JsonTree} value=${value} />`;
+}
+
+/** Draws a title that unfolds to what `children`, a function, draws. */
+function Folded({ className, title, children }) {
+  const [isOpen, setOpen] = useState(false);
+  const toggle = (event) => {
+    event.preventDefault(); // the state says whether it is open
+    setOpen(!isOpen);
+  };
+  const draw = Array.isArray(children) ? children.find((one) => typeof one === "function") : children;
+  return html`<details class=${className} open=${isOpen}><summary onClick=${toggle}>${title}</summary>${isOpen ? draw() : null}</details>`;
 }
 
 function Thinking({ block }) {
   const text = block.thinking ?? "";
   if (!text.trim()) return html`<div class="note">thinking, hidden by the provider</div>`;
-  return html`<details class="thinking">
-    <summary><span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0]}</span></summary>
-    <${Text} text=${text} />
-  </details>`;
+  return html`<${Folded} className="thinking" title=${html`<span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0].slice(0, 200)}</span>`}>
+    ${() => html`<${Text} text=${text} />`}
+  </${Folded}>`;
 }
 
 export function ToolCall({ name, id, remote, children }) {
@@ -50,34 +89,29 @@ export function ToolCall({ name, id, remote, children }) {
   </div>`;
 }
 
+const PATHS = ["path", "file_path", "filePath", "filename", "file"];
+const PAIRS = [["old_str", "new_str"], ["old_string", "new_string"], ["oldText", "newText"], ["before", "after"]];
+const LANGS = { command: "bash", cmd: "bash", script: "bash", sql: "sql", python: "py" };
+
 function Arguments({ block }) {
   const value = block.arguments;
   if (block.argumentsRaw) return html`<${Text} text=${block.argumentsRaw} kind="code" />`;
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return html`<${Json} value=${value} />`;
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return html`<${JsonTree} value=${value ?? null} />`;
   const pairs = Object.entries(value);
   if (pairs.length === 0) return html`<div class="note">no arguments</div>`;
+  const path = PATHS.map((name) => value[name]).find((one) => typeof one === "string");
+  const lang = path === undefined ? null : languageOfFile(path);
+  const change = PAIRS.find((names) => names.every((name) => Object.hasOwn(value, name) && typeof value[name] === "string" && value[name].length < STEP));
+  const shown = change ? pairs.filter(([key]) => !change.includes(key)) : pairs;
   return html`<dl class="arguments">
-    ${pairs.map(
-      ([key, item]) => html`<div key=${key}>
+    ${shown.map(
+      ([key, item]) => html`<div key=${`a${key}`}>
         <dt>${key}</dt>
-        <dd>${typeof item === "string" ? html`<${Text} text=${item} kind="code" />` : html`<${Json} value=${item} />`}</dd>
+        <dd>${typeof item === "string" ? html`<${Text} text=${item} kind="code" lang=${Object.hasOwn(LANGS, key) ? LANGS[key] : PATHS.includes(key) ? null : lang} />` : html`<${JsonTree} value=${item} />`}</dd>
       </div>`,
     )}
+    ${change ? html`<div class="change"><dt>${change.join(" → ")}</dt><dd><${Diff} before=${value[change[0]]} after=${value[change[1]]} /></dd></div>` : null}
   </dl>`;
-}
-
-/** Describes media. A picture is drawn only if the message contains its bytes: nothing is fetched. */
-function Media({ block }) {
-  const media = block.media ?? { kind: "data", data: block.data, mimeType: block.mimeType };
-  if (block.type === "image" && media.data && PICTURES.has(media.mimeType)) {
-    return html`<img class="picture" src=${`data:${media.mimeType};base64,${media.data}`} alt=${block.altText ?? "image"} />`;
-  }
-  const size = media.sizeBytes ?? (media.data ? base64Size(media.data) : null);
-  const facts = [media.mimeType ?? block.mimeType, media.filename, size === null ? null : bytes(size), media.url, media.fileId, media.sha256];
-  return html`<div class="media">
-    <span class="label">${block.type}</span>${facts.filter(Boolean).map((fact) => html`<code>${String(fact).slice(0, 200)}</code>`)}
-    ${block.text || block.transcript ? html`<${Text} text=${block.text ?? block.transcript} />` : null}
-  </div>`;
 }
 
 function Annotation({ block }) {
@@ -100,7 +134,7 @@ function Block({ block }) {
       return html`<div class=${`result ${block.isError ? "bad" : ""}`}>
         <div class="callhead"><span class="label">result</span><code class="id">${block.toolCallId}</code></div>
         <${Blocks} blocks=${block.content ?? []} />
-        ${block.structured === undefined ? null : html`<${Json} value=${block.structured} />`}
+        ${block.structured === undefined ? null : html`<${JsonTree} value=${block.structured} />`}
       </div>`;
     case "image":
     case "audio":
@@ -113,14 +147,14 @@ function Block({ block }) {
     case "error":
       return html`<div class="failure"><${Text} text=${block.code ? `${block.code}: ${block.message}` : block.message} /></div>`;
     default:
-      return html`<details class="raw"><summary>block of an unknown type</summary><${Json} value=${block.raw ?? block} /></details>`;
+      return html`<${Folded} className="raw" title="block of an unknown type">${() => html`<${JsonTree} value=${block.raw ?? block} isOpen />`}</${Folded}>`;
   }
 }
 
 export function Blocks({ blocks, kind }) {
   return blocks.map((block, index) =>
     kind === "code" && block.type === "text"
-      ? html`<${Text} key=${index} text=${block.text} kind="code" />`
+      ? html`<${ResultText} key=${index} text=${block.text} />`
       : html`<${Block} key=${index} block=${block} />`,
   );
 }

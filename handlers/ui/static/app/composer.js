@@ -2,8 +2,10 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, sendMessage } from "./api.js";
+import { useShortcut } from "./keys.js";
+import { may } from "./rights.js";
 
-export function Composer({ session, isClosed, isBusy, commandSender }) {
+export function Composer({ session, access, isClosed, isBusy, commandSender }) {
   const [text, setText] = useState("");
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
@@ -19,6 +21,8 @@ export function Composer({ session, isClosed, isBusy, commandSender }) {
   useLayoutEffect(() => {
     if (!isSending) box.current.focus({ preventScroll: true });
   }, [isSending, session]);
+
+  useShortcut("m", "Session", "Write a message", () => box.current.focus());
 
   const send = async () => {
     if (isSending || isClosed || !text.trim()) return;
@@ -64,7 +68,7 @@ export function Composer({ session, isClosed, isBusy, commandSender }) {
       <textarea ref=${box} rows="1" value=${text} disabled=${isSending || isClosed} aria-label="Message to the agent"
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown}></textarea>
-      ${isBusy
+      ${isBusy && may(access, "command.steer")
         ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`
         : null}
       <button type="submit" disabled=${isSending || isClosed || !text.trim()}>${isSending ? "Sending…" : "Send"}</button>

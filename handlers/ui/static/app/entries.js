@@ -1,8 +1,16 @@
 // Draws one entry in its lane: the LLM lane on the left, the extension lane on the right.
 import { Component } from "preact";
+import { useState } from "preact/hooks";
 import { html } from "./html.js";
-import { Blocks, Json, Text, ToolCall } from "./blocks.js";
-import { count, dateTime, money, pretty, time, tokens } from "./format.js";
+import { Blocks, Text, ToolCall } from "./blocks.js";
+import { ExtensionEntry, TurnRow } from "./events.js";
+import { dateTime, money, pretty, time, tokens } from "./format.js";
+import { JsonTree } from "./json_tree.js";
+import { Markdown } from "./markdown.js";
+import { OfEntry } from "./of_entry.js";
+import { RawEntry } from "./raw_entry.js";
+import { sessionLink } from "./route.js";
+import { timeOf } from "./rows.js";
 
 const ROLES = {
   user: "user",
@@ -51,6 +59,7 @@ function Unreadable({ message }) {
 }
 
 function LlmEntry({ entry }) {
+  const [isRaw, setRaw] = useState(false);
   const message = entry.message;
   if (message.role === "unreadable") return html`<${Unreadable} message=${message} />`;
   const isFailed = message.isError || message.stopReason === "error" || message.stopReason === "aborted";
@@ -59,119 +68,74 @@ function LlmEntry({ entry }) {
     <header>
       <span class="role">${ROLES[message.role] ?? message.role}</span>
       ${facts.map((fact) => html`<span class="fact">${fact}</span>`)}
-      <time title=${dateTime(entry.time)}>${time(entry.time)}</time>
+      <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>
+      <button class="rawswitch" type="button" aria-pressed=${isRaw} title="The entry as JSON" onClick=${() => setRaw(!isRaw)}>{ }</button>
     </header>
+    ${isRaw ? html`<${RawEntry} entry=${entry} isOpen />` : null}
     ${message.role === "context"
       ? html`<div class="steer">${(CONTEXT[message.kind] ?? ((it) => pretty(it)))(message)}</div>
           ${message.summary ? html`<${Text} text=${message.summary} />` : null}`
       : html`<${Blocks} blocks=${message.content ?? []} kind=${message.role === "toolResult" ? "code" : undefined} />`}
     ${message.role === "toolResult" && message.structured !== undefined && !(message.content ?? []).length
-      ? html`<${Json} value=${message.structured} />`
+      ? html`<${JsonTree} value=${message.structured} />`
       : null}
     ${message.error_message ? html`<div class="failure"><${Text} text=${message.error_message} /></div>` : null}
     ${message.role === "assistant" ? html`<${Spent} message=${message} />` : null}
   </article>`;
 }
 
-/** Describes an agent's event in a few words. Returns null for other events, which show their data. */
-function describe(kind, data) {
-  const at = (position) => (position ? ` → #${position}` : "");
-  const turn = data?.turnId ? `turn ${data.turnId.turnIndex}` : "";
-  switch (kind) {
-    case "agent.started":
-      return [data.agent, data.continuation === "initial" ? "" : data.continuation, data.loopId].filter(Boolean).join(" · ");
-    case "agent.ended":
-      return `${data.stopReason} · ${count(data.turns)} ${data.turns === 1 ? "turn" : "turns"}${data.rejection ? ` · ${data.rejection}` : ""}`;
-    case "agent.turn.started":
-      return `${turn} · ${data.trigger ?? "user"}`;
-    case "agent.turn.ended":
-      return `${turn} · ${data.stopReason}${at(data.message)}`;
-    case "agent.message.started":
-      return turn;
-    case "agent.message.ended":
-      return `${turn}${at(data.position)}`;
-    case "agent.tool.started":
-    case "agent.tool.updated":
-      return data.toolName;
-    case "agent.tool.ended":
-      return `${data.toolName}${data.isError ? ` · ${data.outcome ?? "failed"}` : ""}${at(data.position)}`;
-    case "agent.progress":
-      return `${data.toolName}: ${data.text}`;
-    case "agent.input.rejected":
-      return data.reason;
-    case "agent.tool.waiting":
-      return `${data.toolName} · ${data.why === "unknown" ? "result unknown" : "waits for approval"}`;
-    case "agent.control.answered":
-      return `#${data.control} ${data.outcome}${data.reason ? ` · ${data.reason}` : ""}`;
-    case "agent.session.linked":
-      return `${data.parent} → ${data.child} · ${data.agent}`;
-    case "control.steer":
-      return [`#${data.position}`, data.when, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
-    case "control.abort":
-    case "control.pause":
-    case "control.handoff":
-    case "control.resume":
-    case "control.approve":
-    case "control.deny":
-      return [data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
-    default:
-      return null;
-  }
-}
+const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "access"];
 
-function ExtensionEntry({ entry }) {
-  if (entry.message.role === "unreadable") return html`<${Unreadable} message=${entry.message} />`;
-  const { kind, data } = entry.message;
-  let words = null;
-  try {
-    words = describe(kind, data);
-    if (words !== null) words = String(words);
-  } catch {
-    // The data do not fit the kind: they are shown as JSON.
-  }
-  const isAgent = kind.startsWith("agent.");
-  const isBad = kind === "agent.input.rejected" || (kind === "agent.control.answered" && data?.outcome === "refused") || (kind === "agent.tool.ended" && data?.isError === true);
-  const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
-  const when = html`<time title=${dateTime(entry.time)}>${time(entry.time)}</time>`;
-  if (data === null) return html`<div class=${`event ${isAgent ? "agent" : ""}`}><div class="line">${name}${when}</div></div>`;
-  const line = JSON.stringify(data);
-  return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBad ? "bad" : ""}`}>
-    <summary class="line" title=${kind}>${name}<span class=${words === null ? "data" : "words"}>${(words ?? line).slice(0, 400)}</span>${when}</summary>
-    <${Text} text=${JSON.stringify(data, null, 2)} kind="code" />
-  </details>`;
-}
-
-/** A row of the grid. A row is drawn once, because an entry never changes. An entry that cannot be drawn is shown as JSON. */
+/**
+ * A row of the grid. It is drawn again only if something about it changed, as an entry never does. An entry that cannot
+ * be drawn is shown as JSON.
+ */
 export class Row extends Component {
   static getDerivedStateFromError() {
     return { isBroken: true };
   }
 
   shouldComponentUpdate(next, state) {
-    return next.entry !== this.props.entry || state.isBroken !== this.state.isBroken;
+    return DRAWN.some((name) => next[name] !== this.props[name]) || state.isBroken !== this.state.isBroken;
   }
 
-  render({ entry }, { isBroken }) {
+  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, access, session, toggle }, { isBroken }) {
+    const isLlm = entry.lane === "llm";
+    const { position } = entry;
+    const link = html`<div class="spine"><a href=${sessionLink(session, "log", position)} title=${`Link to entry ${position}, by ${entry.producer}`}><span>${String(position)}</span></a></div>`;
+    const title = day === null ? null : html`<p class="day">${day}</p>`;
     if (isBroken) {
-      return html`<li class="row broken" data-position=${entry.position}>
+      return html`<li class="row broken" data-position=${position}>
+        ${title}
         <div class="cell left"></div>
-        <div class="spine"><span>${String(entry.position)}</span></div>
+        ${link}
         <div class="cell right"><article class="message bad" aria-label="malformed entry">
           <header><span class="role">malformed</span></header>
-          <div class="text code">${JSON.stringify(entry.message).slice(0, 4000)}</div>
+          <div class="text code">${shortJson(entry.message)}</div>
         </article></div>
       </li>`;
     }
-    if (entry.gap) {
-      return html`<li class="row gap"><p>Entries before #${entry.gap.firstKept} were trimmed and cannot be shown.</p></li>`;
-    }
-    const isLlm = entry.lane === "llm";
-    return html`<li class=${`row ${isLlm ? "llm" : "extension"}`} data-position=${entry.position}>
+    const around = { session, position, access, isPlain, isLive };
+    const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
+    return html`<${OfEntry.Provider} value=${around}><li class=${`row ${isLlm ? "llm" : "extension"} ${isTarget ? "target" : ""}`} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
+      ${title}
       <div class="cell left">${isLlm ? html`<${LlmEntry} entry=${entry} />` : null}</div>
-      <div class="spine" title=${`position ${entry.position}, by ${entry.producer}`}><span>${entry.position}</span></div>
-      <div class="cell right">${isLlm ? null : html`<${ExtensionEntry} entry=${entry} />`}</div>
-    </li>`;
+      ${link}
+      <div class="cell right">${events}${isLlm || !isOpen ? null : html`<${AnyEvent} entry=${entry} />`}</div>
+    </li></${OfEntry.Provider}>`;
   }
+}
+
+function shortJson(value) {
+  try {
+    return JSON.stringify(value).slice(0, 4000);
+  } catch {
+    return "The entry is nested too deeply to be shown.";
+  }
+}
+
+function AnyEvent({ entry }) {
+  return entry.message.role === "unreadable" ? html`<${Unreadable} message=${entry.message} />` : html`<${ExtensionEntry} entry=${entry} />`;
 }
 
 /** Draws the message that a model is writing, until the complete message replaces it. */
@@ -186,6 +150,8 @@ export class PreviewRow extends Component {
   }
 }
 
+const MOST_LIVE = 8000; // characters shown of a block that is being written; it is shown as a whole at its end
+
 function Preview({ preview }) {
   return html`<li class="row llm preview" data-message=${preview.id}>
     <div class="cell left">
@@ -196,9 +162,9 @@ function Preview({ preview }) {
         </header>
         ${preview.blocks.map((block, index) => {
           if (!block) return null;
-          if (block.kind === "thinking") return html`<div class="thinking live" key=${index}><span class="label">thinking</span><div class="text prose">${block.text}</div></div>`;
-          if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${block.text}</div></${ToolCall}>`;
-          return html`<div class="text prose" key=${index}>${block.text}</div>`;
+          if (block.kind === "thinking") return html`<div class="thinking live" key=${index}><span class="label">thinking</span><div class="text prose">${block.text.slice(-MOST_LIVE)}</div></div>`;
+          if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${block.text.slice(-MOST_LIVE)}</div></${ToolCall}>`;
+          return html`<div class="text prose" key=${index}><${Markdown} text=${block.text.slice(-MOST_LIVE)} /></div>`;
         })}
         ${preview.cut ? html`<div class="failure">${preview.cut}</div>` : html`<span class="caret" aria-hidden="true"></span>`}
       </article>

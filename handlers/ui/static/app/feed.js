@@ -1,11 +1,12 @@
-// Follows one session: loads the newest entries, receives new ones, and resumes after a lost connection.
-import { eventsPath, getEntries, getHead } from "./api.js";
+// Follows one session: receives new entries, loads the pages of older ones that are shown, and resumes after a lost
+// connection.
+import { eventsPath, getEntriesPart, getHead } from "./api.js";
 import { EventStream } from "./event_stream.js";
+import { PAGE, Pages, pageOf, startOf } from "./pages.js";
 import { Previews } from "./previews.js";
 
-export const WINDOW = 300; // entries loaded at first, and with each "Load earlier"
-const MOST = 1500; // most rows kept while following the end; older rows can be loaded again
-const PAGE = 1000; // most entries in one response
+const FEW = 60; // if the newest page has fewer entries, the page before it is loaded too
+const REQUESTS = 3; // pages requested at the same time
 const RETRY_MS = 2000;
 const HIDDEN_MS = 20_000; // after this time, a hidden tab closes its stream: a browser allows six streams to one server
 
@@ -19,11 +20,10 @@ export class Feed {
     this.hasCaughtUp = false; // all entries that existed at the start are loaded
     this.isClosed = null; // whether the session accepts no more messages; null until known
     this.error = null;
-    this.entries = []; // in the order of positions; an item with `gap` stands for trimmed entries
-    this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
+    this.pages = new Pages();
     this.floor = 0; // last trimmed position: no earlier entry exists
+    this.end = 0; // newest position
     this.isFollowing = true; // the end is shown; false while the user reads older rows
-    this.isLoadingEarlier = false;
     this.previews = new Previews();
     this.version = 0;
     this.#onChange = onChange;
@@ -40,6 +40,10 @@ export class Feed {
   #hiddenTimer = null;
   #drawn = false;
   #isOver = false;
+  #from = 0; // position after which the stream began
+  #wanted = []; // pages to have, the most urgent first
+  #requests = new Map(); // by page: the AbortController of its request
+  #tail = { version: -1, entries: [] };
 
   get position() {
     return this.#cursor?.[0] ?? 0;
@@ -47,34 +51,91 @@ export class Feed {
 
   close() {
     this.#isOver = true;
+    for (const request of this.#requests.values()) request.abort();
     this.#disconnect();
     clearTimeout(this.#hiddenTimer);
     document.removeEventListener("visibilitychange", this.#onVisibility);
   }
 
-  /** Load the entries between position `from` and the first loaded entry. */
-  async loadEarlier(from = this.first - WINDOW) {
-    if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
-    this.isLoadingEarlier = true;
-    this.isFollowing = false;
-    this.#draw();
-    try {
-      while (this.first > Math.max(this.floor, from)) {
-        const start = Math.max(this.floor, from, this.first - PAGE);
-        const found = await getEntries(this.session, start, this.first);
-        if (this.#isOver) return;
-        this.entries = [...found, ...this.entries];
-        this.first = start;
+  /** The newest entries, in order, without a gap. */
+  get entries() {
+    if (this.#tail.version !== this.version) {
+      const found = [];
+      for (let page = pageOf(this.end); this.pages.entries(page); page -= 1) found.unshift(this.pages.entries(page));
+      this.#tail = { version: this.version, entries: found.flat() };
+    }
+    return this.#tail.entries;
+  }
+
+  /** Load the pages that are shown, the most urgent first. Requests for others are given up. */
+  want(pages) {
+    this.#wanted = pages.filter((page) => page >= pageOf(this.floor + 1) && page <= pageOf(this.end));
+    for (const [page, request] of this.#requests) {
+      if (!this.#wanted.includes(page)) {
+        this.#requests.delete(page);
+        request.abort();
       }
-      this.error = null;
+    }
+    this.#loadWanted();
+  }
+
+  /** Whether all entries of a page are here. */
+  has(page) {
+    return this.pages.isLoaded(page, this.end) || (!this.hasCaughtUp && page >= pageOf(this.#from + 1));
+  }
+
+  #loadWanted() {
+    if (this.#isOver || this.#cursor === null) return;
+    for (const page of this.#wanted) {
+      if (this.#requests.size >= REQUESTS) return;
+      if (!this.has(page) && !this.#requests.has(page)) this.#load(page);
+    }
+  }
+
+  async #load(page) {
+    const request = new AbortController();
+    this.#requests.set(page, request);
+    const isCurrent = () => !this.#isOver && this.#requests.get(page) === request;
+    try {
+      const until = Math.min(startOf(page + 1), this.end);
+      const found = [];
+      let bytes = 0;
+      for (let after = Math.max(startOf(page), this.floor); ; ) {
+        const answer = await getEntriesPart(this.session, after, until, request.signal);
+        found.push(...answer.entries.filter((entry) => entry.delta === 0)); // a foreign client may write other ids
+        bytes += answer.bytes;
+        if (!answer.more || answer.cursor === after || parseInt(answer.cursor, 10) >= until) break;
+        after = answer.cursor;
+      }
+      if (!isCurrent()) return;
+      this.#requests.delete(page);
+      this.pages.put(page, found, until, bytes);
+      this.#keep();
+      if (this.state === "live") this.error = null;
+      this.#draw();
+      this.#loadWanted();
+    } catch (error) {
+      if (!isCurrent()) return;
+      this.#requests.delete(page);
+      if (error.error === "cursor_trimmed") await this.#raiseFloor();
+      else this.error = error.message;
+      this.#draw();
+      if (error.status !== 401 && error.status !== 403) setTimeout(() => this.#loadWanted(), RETRY_MS);
+    }
+  }
+
+  /** Ask where the log begins now: its first entries were trimmed. */
+  async #raiseFloor() {
+    try {
+      this.floor = Math.max(this.floor, (await getHead(this.session)).trimmed);
     } catch (error) {
       this.error = error.message;
-      // The missing entries were trimmed, so no earlier entries can be loaded.
-      if (error.error === "cursor_trimmed") this.floor = this.first;
-    } finally {
-      this.isLoadingEarlier = false;
-      this.#draw();
     }
+  }
+
+  #keep() {
+    const last = pageOf(this.end);
+    this.pages.use([...this.#wanted, last - 1, last]);
   }
 
   async #start() {
@@ -82,8 +143,10 @@ export class Feed {
       const head = await getHead(this.session);
       if (this.#isOver) return;
       this.floor = head.trimmed;
-      this.first = Math.max(this.floor, head.position - WINDOW);
-      this.#cursor = [this.first, 0];
+      this.end = head.position;
+      const newest = startOf(pageOf(Math.max(head.position, 1)));
+      this.#from = Math.max(this.floor, head.position - newest < FEW ? newest - PAGE : newest, 0);
+      this.#cursor = [this.#from, 0];
       this.#resumeAt = this.#cursor.join("-");
       this.#connect();
     } catch (error) {
@@ -102,7 +165,7 @@ export class Feed {
       event: (name, data, id) => {
         if (!isCurrent()) return;
         try {
-          this.#receive(name, JSON.parse(data));
+          this.#receive(name, JSON.parse(data), data.length);
         } catch (error) {
           // One malformed event must not end the view of a session. The next events are handled.
           console.warn("lanebus: an event could not be handled", error);
@@ -122,16 +185,18 @@ export class Feed {
     this.#source = source;
   }
 
-  #receive(name, data) {
+  #receive(name, data, bytes) {
     switch (name) {
       case "entry":
-        return this.#addEntry(data);
+        return this.#addEntry(data, bytes);
       case "delta":
         return this.#addDelta(data);
       case "gap":
         return this.#addGap(data);
       case "caughtup":
         this.hasCaughtUp = true;
+        this.pages.settle(this.position, this.end);
+        this.#loadWanted();
         return this.#set("live");
       case "fellbehind":
         return this.#set("behind");
@@ -171,7 +236,10 @@ export class Feed {
   /** Load everything again: the log lost its end, so loaded entries may not exist any more. */
   #restart() {
     this.#disconnect();
-    this.entries = [];
+    for (const request of this.#requests.values()) request.abort();
+    this.#requests.clear();
+    this.pages.clear();
+    this.end = 0;
     this.previews = new Previews();
     this.#cursor = null;
     this.#resumeAt = null;
@@ -181,10 +249,13 @@ export class Feed {
     this.#timer = setTimeout(() => this.#start(), RETRY_MS);
   }
 
-  #addEntry(entry) {
-    if (entry.position <= this.#cursor[0]) return; // received before the reconnect
+  #addEntry(entry, bytes) {
+    const before = this.#cursor[0];
+    if (entry.position <= before) return; // received before the reconnect
     this.#cursor = [entry.position, 0];
-    this.entries.push(entry);
+    this.end = Math.max(this.end, entry.position);
+    this.pages.add(entry, before, bytes, this.floor);
+    if (pageOf(entry.position) > pageOf(before)) this.#keep();
     this.previews.settle(entry.message);
     this.#draw();
   }
@@ -200,7 +271,8 @@ export class Feed {
 
   #addGap(gap) {
     this.#cursor = [Math.max(this.#cursor[0], gap.firstKept - 1), 0];
-    this.entries.push({ position: gap.firstKept - 1, gap });
+    this.floor = Math.max(this.floor, gap.firstKept - 1);
+    this.end = Math.max(this.end, this.floor);
     this.#draw();
   }
 
@@ -231,10 +303,6 @@ export class Feed {
     const draw = () => {
       this.#drawn = false;
       if (this.#isOver) return;
-      if (this.isFollowing && this.entries.length > MOST) {
-        this.entries = this.entries.slice(-(MOST / 2));
-        this.first = this.entries[0].position - 1;
-      }
       this.version += 1;
       this.#onChange();
     };

@@ -49,3 +49,11 @@ export function pretty(value) {
 
 /** Return the decoded size of base64 text, in bytes. */
 export const base64Size = (text) => Math.floor((text.length * 3) / 4);
+
+/** Format a duration in seconds. */
+export function seconds(took) {
+  if (took < 1) return `${Math.max(0, Math.round(took * 1000))} ms`;
+  if (took < 60) return `${took.toFixed(1)} s`;
+  const rounded = Math.round(took);
+  return took < 3600 ? `${Math.floor(rounded / 60)} min ${rounded % 60} s` : `${Math.floor(rounded / 3600)} h ${Math.floor((rounded % 3600) / 60)} min`;
+}

@@ -1,44 +1,8 @@
-// What the parts of the page share: the list of sessions, the feed of one session, views of it, and the rights.
+// What the parts of the page share: the feed of one session, views of it, and the rights.
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
-import { getAccess, listSessions } from "./api.js";
+import { getAccess } from "./api.js";
 import { Feed } from "./feed.js";
-
-export const POLL_MS = 2500;
-
-/** The heads of all sessions, polled while the tab is visible. */
-export function useHeads() {
-  const [heads, setHeads] = useState(null);
-  const [fault, setFault] = useState(null);
-  useEffect(() => {
-    let isOver = false;
-    let timer = null;
-    const load = async () => {
-      clearTimeout(timer);
-      if (!document.hidden) {
-        try {
-          const found = await listSessions();
-          if (isOver) return;
-          setHeads(found);
-          setFault(null);
-        } catch (error) {
-          if (isOver) return;
-          setFault(error);
-          if (error.status === 401) return; // asking again cannot help, and counts as another wrong token
-        }
-      }
-      if (!isOver) timer = setTimeout(load, POLL_MS);
-    };
-    const onVisible = () => document.hidden || load();
-    document.addEventListener("visibilitychange", onVisible);
-    load();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", onVisible);
-    };
-  }, []);
-  return [heads, fault];
-}
+import { POLL_MS } from "./polled.js";
 
 /** The feed of a session; null while none is open. Draws again when entries arrive. */
 export function useFeed(session) {

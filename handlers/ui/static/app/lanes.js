@@ -1,103 +1,288 @@
-// Draws the two lanes side by side, one row per position. Follows the end until the user scrolls up.
-import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
+// Draws the two lanes side by side, one row per position. Only the rows in view are in the document. Follows the end
+// until the user scrolls up.
+import { Component, createRef } from "preact";
 import { html } from "./html.js";
 import { PreviewRow, Row } from "./entries.js";
 import { count } from "./format.js";
+import { LaneBar } from "./lane_bar.js";
+import { Layout } from "./layout.js";
+import { pageOf } from "./pages.js";
+import { rowsOf } from "./rows.js";
+import { keptChoice, keepChoice } from "./log_choice.js";
 
 const NEAR_END = 48; // pixels
+const MARGIN = 500; // pixels drawn above and below the view
+const NEW_ROWS = 14; // rows drawn for the first time in one frame: more would take longer than a frame
 
-export function Lanes({ feed, version }) {
-  const box = useRef(null);
-  const list = useRef(null);
-  const view = useRef({ top: 0, distance: 0, anchor: null });
-  const [seen, setSeen] = useState(null); // the newest position at the time when the user scrolled away from the end; null while the end is shown
+export class Lanes extends Component {
+  box = createRef();
+  list = createRef();
+  layout = new Layout();
+  #drawn = []; // the rows in the document
+  #shown = new Map(); // the same, by position
+  #pages = []; // numbers of the pages in view and near it
+  #anchor = null; // the row that stays in place while heights change: its position, and its distance from the top
+  #expected = 0; // scroll position that this code has set
+  #route = null; // the place that was last shown
+  #target = null; // position of the entry that a link names
+  #isFresh = false; // whether the target was reached just now
+  #made = null; // what the rows were made from
+  #sizes = null;
+  #watched = new Set();
+  #isQueued = false;
+  #seen = null; // the newest position at the time when the user left the end
 
-  const [, redraw] = useReducer((number) => number + 1, 0);
+  constructor(props) {
+    super(props);
+    this.state = { ...keptChoice(), open: new Set() };
+    // The user comes back from another view.
+    this.#anchor = props.feed.anchor ?? null;
+    if (this.#anchor === null) props.feed.isFollowing = true;
+  }
 
-  const toEnd = () => {
+  // --- what is shown ------------------------------------------------------------------------------------------
+
+  choose = (change) => {
+    this.layout.forget();
+    this.setState(change);
+    keepChoice({ ...this.state, ...change });
+  };
+
+  toggle = (key) => {
+    const open = new Set(this.state.open);
+    if (!open.delete(key)) open.add(key);
+    // The user looks at the row of the turn: it stays in place.
+    this.#leaveEnd();
+    this.setState({ open });
+  };
+
+  /** Scroll to an entry, and unfold its turn. */
+  show(position) {
+    const { feed } = this.props;
+    feed.isFollowing = false;
+    this.#seen ??= feed.position;
+    this.#target = position;
+    this.#isFresh = true;
+    this.#anchor = { position, offset: Math.round((this.box.current?.clientHeight ?? 600) / 4) };
+  }
+
+  toEnd = () => {
+    const { feed, route, setPosition } = this.props;
     feed.isFollowing = true;
-    setSeen(null);
-    redraw();
-    box.current.scrollTop = box.current.scrollHeight;
+    this.#seen = null;
+    this.#anchor = null;
+    this.#target = null;
+    feed.anchor = null;
+    this.forceUpdate();
+    if (route.at !== null) setPosition(null);
   };
 
-  const onScroll = () => {
-    const { scrollTop, scrollHeight, clientHeight } = box.current;
-    const distance = scrollHeight - scrollTop - clientHeight;
-    const isUp = scrollTop < view.current.top - 1;
-    const wasAway = view.current.distance >= NEAR_END;
-    view.current.top = scrollTop;
-    view.current.distance = distance;
-    if (distance < NEAR_END) {
-      // Follow again when the user scrolls to the end, but not when rows inserted above move the view there.
-      if (wasAway && !feed.isFollowing) toEnd();
-    } else if (isUp || !feed.isFollowing) {
-      // Only the user scrolls up; rows that change their height do not.
-      feed.isFollowing = false;
-      setSeen((old) => old ?? feed.position);
-    }
-  };
+  #leaveEnd() {
+    const { feed } = this.props;
+    if (!feed.isFollowing) return;
+    this.#anchor = this.#anchorAt(this.#expected);
+    feed.isFollowing = false;
+    this.#seen = feed.position;
+  }
 
-  const loadEarlier = () => {
-    const row = list.current.querySelector("[data-position]");
-    if (row) view.current.anchor = { position: row.dataset.position, top: row.getBoundingClientRect().top };
-    setSeen((old) => old ?? feed.position);
-    feed.loadEarlier();
-  };
-
-  useLayoutEffect(() => {
-    if (feed.isFollowing) {
-      box.current.scrollTop = box.current.scrollHeight;
-      return;
+  #rows() {
+    const { feed } = this.props;
+    const { lane, isAll, open } = this.state;
+    const made = [feed.version, lane, isAll, open];
+    if (this.#made?.every((one, index) => one === made[index])) return;
+    this.#made = made;
+    let { rows, folds } = rowsOf(feed.pages, feed.floor, this.state);
+    const found = this.#target === null ? undefined : feed.pages.at(this.#target);
+    if (found && !rows.get(pageOf(found.position)).some((row) => row.position === found.position)) {
+      // The entry that a link names is hidden.
+      const fold = folds.get(found.position);
+      if (fold) this.state.open = new Set(open).add(fold.key);
+      if (lane !== "both" && found.lane !== lane) this.state.lane = "both";
+      ({ rows } = rowsOf(feed.pages, feed.floor, this.state));
+      this.#made = [feed.version, this.state.lane, isAll, this.state.open];
     }
-    const anchor = view.current.anchor;
-    if (anchor && !feed.isLoadingEarlier) {
-      // Keep the row that the user reads in its place while earlier rows appear above it.
-      const hold = () => {
-        const row = list.current?.querySelector(`[data-position="${anchor.position}"]`);
-        if (row) box.current.scrollTop += row.getBoundingClientRect().top - anchor.top;
-      };
-      hold();
-      requestAnimationFrame(hold);
-      view.current.anchor = null;
-    }
-  }, [version]);
+    this.layout.set(feed.floor, feed.end, rows);
+  }
 
-  useEffect(() => {
-    // Rows get their true height when they come into view, which moves the end.
-    const observer = new ResizeObserver(() => {
-      if (feed.isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
+  /** Choose the rows to draw: those in view first. */
+  #plan() {
+    const { layout } = this;
+    const { feed } = this.props;
+    const height = this.box.current?.clientHeight ?? 800;
+    const top = feed.isFollowing ? layout.height - height : this.#anchor ? layout.top(this.#anchor.position) - this.#anchor.offset : 0;
+    const near = layout.between(top - MARGIN, top + height + MARGIN);
+    const inView = layout.between(top, top + height);
+    this.#pages = [...new Set([...inView.pages, ...near.pages])];
+    this.isMissing = inView.pages.some((page) => !feed.has(page));
+    let rows = layout.connected(near.rows, inView.rows[0]);
+    const isNew = (row) => !this.#shown.has(row.position);
+    this.isPartial = false;
+    if (rows.filter(isNew).length > NEW_ROWS) {
+      this.isPartial = true;
+      rows = layout.connected(inView.rows, inView.rows[0]);
+      if (feed.isFollowing) rows.reverse();
+      let left = NEW_ROWS;
+      const end = rows.findIndex((row) => isNew(row) && left-- === 0);
+      if (end >= 0) rows = rows.slice(0, end);
+      if (feed.isFollowing) rows.reverse();
+    }
+    this.#drawn = rows;
+  }
+
+  // --- where it is shown --------------------------------------------------------------------------------------
+
+  #anchorAt(scrolled) {
+    const y = scrolled - this.list.current.offsetTop;
+    const row = this.layout.between(y, y + 1).rows[0];
+    const position = row?.position ?? this.layout.positionAt(y);
+    return { position, offset: this.layout.top(position) - y };
+  }
+
+  /** Measure the drawn rows, and scroll so that the row that the user reads stays where it is. */
+  #place(isResized = false) {
+    const [box, list] = [this.box.current, this.list.current];
+    if (!box || !list) return;
+    if (isResized) this.#notice();
+    this.#space();
+    const found = [];
+    for (let index = 0; index < this.#drawn.length; index += 1) {
+      const row = list.children[index];
+      if (row) found.push([this.#drawn[index], row.getBoundingClientRect().height]);
+    }
+    if (this.layout.measure(found)) this.#space();
+    const { feed } = this.props;
+    const wanted = feed.isFollowing
+      ? box.scrollHeight
+      : this.#anchor
+        ? Math.max(0, list.offsetTop + this.layout.top(this.#anchor.position) - this.#anchor.offset)
+        : box.scrollTop;
+    if (Math.abs(box.scrollTop - wanted) >= 1) box.scrollTop = wanted;
+    this.#expected = box.scrollTop;
+    if (!feed.isFollowing && Math.abs(this.#expected - wanted) > 2 && feed.pages.at(this.#anchor.position)) this.#anchor = this.#anchorAt(this.#expected);
+    this.#shown = new Map(this.#drawn.map((row) => [row.position, row]));
+    this.#watch(list);
+    feed.want(this.#pages);
+    if (this.#isFresh && this.#shown.has(this.#target)) this.#flash();
+    const isShort = !this.isPartial && this.#isUncovered(box, list);
+    if (this.isPartial || isShort) this.#queue();
+  }
+
+  /** Whether there are rows in view that are not drawn. */
+  #isUncovered(box, list) {
+    const y = this.#expected - list.offsetTop;
+    return this.layout.between(y, y + box.clientHeight).rows.some((row) => !this.#shown.has(row.position));
+  }
+
+  #space() {
+    const rows = this.#drawn;
+    const { layout } = this;
+    const above = rows.length ? layout.top(rows[0].position) : 0;
+    const last = rows.at(-1);
+    const below = rows.length ? layout.height - layout.top(last.position) - layout.heightOfRow(last) : layout.height;
+    const style = this.list.current.style;
+    style.paddingTop = `${above}px`;
+    style.paddingBottom = `${Math.max(below, 0)}px`;
+  }
+
+  #watch(list) {
+    const now = new Set(list.children);
+    for (const row of this.#watched) if (!now.has(row)) this.#sizes.unobserve(row);
+    for (const row of now) if (!this.#watched.has(row)) this.#sizes.observe(row);
+    this.#watched = now;
+  }
+
+  #flash() {
+    this.#isFresh = false;
+    const row = this.list.current.querySelector(`[data-position="${this.#target}"]`);
+    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) row?.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
+  }
+
+  #queue() {
+    if (this.#isQueued) return;
+    this.#isQueued = true;
+    requestAnimationFrame(() => {
+      this.#isQueued = false;
+      if (this.box.current) this.forceUpdate();
     });
-    observer.observe(list.current);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
+  }
 
-  const previews = feed.previews.list();
-  const fresh = seen === null ? 0 : feed.position - seen;
-  return html`<div class="lanes">
-    <div class="laneheads" aria-hidden="true">
-      <div class="llm"><b>LLM lane</b><span>what the model sees</span></div>
-      <div class="spine">#</div>
-      <div class="extension"><b>Extension lane</b><span>never reaches the model</span></div>
-    </div>
-    <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Both lanes, by position">
-      ${feed.first > feed.floor
-        ? html`<div class="earlier"><button type="button" disabled=${feed.isLoadingEarlier} onClick=${loadEarlier}>
-            ${feed.isLoadingEarlier ? "Loading…" : `Load earlier (${count(feed.first - feed.floor)} more)`}
-          </button></div>`
-        : null}
-      ${feed.floor > 0 && feed.first === feed.floor ? html`<p class="floor">Entries up to #${feed.floor} were trimmed.</p>` : null}
-      <ol class="rows" ref=${list}>
-        ${feed.entries.map((entry) => html`<${Row} key=${entry.gap ? `gap${entry.position}` : entry.position} entry=${entry} />`)}
-        ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}
-      </ol>
-      ${feed.entries.length === 0 && previews.length === 0 ? html`<${Nothing} feed=${feed} />` : null}
-    </div>
-    ${feed.isFollowing
-      ? null
-      : html`<button class="toend" type="button" onClick=${toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "Go to newest ↓"}</button>`}
-  </div>`;
+  /** Note where the user scrolled to. Return whether the user did. */
+  #notice() {
+    const { feed } = this.props;
+    const { scrollTop, scrollHeight, clientHeight } = this.box.current;
+    if (Math.abs(scrollTop - this.#expected) < 2) return false; // this code scrolled
+    const isDown = scrollTop > this.#expected;
+    const isNearEnd = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    this.#expected = scrollTop;
+    if (isNearEnd && (isDown || feed.isFollowing)) {
+      feed.isFollowing = true;
+      this.#seen = null;
+      this.#anchor = null;
+    } else {
+      feed.isFollowing = false;
+      this.#seen ??= feed.position;
+      this.#anchor = this.#anchorAt(scrollTop);
+    }
+    return true;
+  }
+
+  onScroll = () => {
+    if (this.#notice()) this.forceUpdate();
+  };
+
+  // --- the component ------------------------------------------------------------------------------------------
+
+  componentDidMount() {
+    this.#sizes = new ResizeObserver(() => this.#place(true));
+    this.#sizes.observe(this.box.current);
+    this.#place();
+  }
+
+  componentDidUpdate() {
+    this.#place();
+  }
+
+  componentWillUnmount() {
+    this.#sizes.disconnect();
+    this.props.feed.anchor = this.#anchor;
+  }
+
+  render({ feed, session, access, route }, { lane, isAll, isPlain }) {
+    if (route !== this.#route) {
+      this.#route = route;
+      if (route.at !== null) this.show(route.at);
+    }
+    if (this.box.current) this.#notice(); // before rows change: afterwards the browser may have moved the view
+    this.#rows();
+    this.#plan();
+    const previews = lane === "extension" ? [] : feed.previews.list();
+    const fresh = this.#seen === null ? 0 : feed.position - this.#seen;
+    const isEmpty = feed.end <= feed.floor && previews.length === 0;
+    return html`<div class="lanes" data-lane=${lane}>
+      <${LaneBar} lane=${lane} isAll=${isAll} isPlain=${isPlain} choose=${this.choose} />
+      <div class="laneheads" aria-hidden="true">
+        <div class="llm"><b>LLM lane</b><span>what the model sees</span></div>
+        <div class="spine">#</div>
+        <div class="extension"><b>Extension lane</b><span>never reaches the model</span></div>
+      </div>
+      <div class="scroll" ref=${this.box} onScroll=${this.onScroll} tabindex="0" role="region" aria-label="Both lanes, by position">
+        ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
+        <ol class="rows" ref=${this.list}>
+          ${this.#drawn.map(
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isPlain=${isPlain} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
+          )}
+        </ol>
+        <ol class="speaking" aria-live="off">
+          ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}
+        </ol>
+        ${isEmpty ? html`<${Nothing} feed=${feed} />` : null}
+      </div>
+      ${this.isMissing ? html`<p class="loading" role="status">Loading…</p>` : null}
+      ${feed.isFollowing
+        ? null
+        : html`<button class="toend" type="button" onClick=${this.toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "Go to newest ↓"}</button>`}
+    </div>`;
+  }
 }
 
 function Nothing({ feed }) {

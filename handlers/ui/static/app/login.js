@@ -1,6 +1,7 @@
 // Asks for a token, and forgets it.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
+import { Leave } from "./icons.js";
 import { getToken, setToken } from "./token.js";
 
 /** Return the token in a text: the text itself, or what follows `#token=` in a URL. */
@@ -32,5 +33,5 @@ export function Login({ fault = null, isPage = false }) {
 /** Forgets the token of this tab. Nothing to forget if a proxy names the user. */
 export function LogOut({ name }) {
   if (getToken() === null) return null;
-  return html`<button type="button" class="quiet logout" title=${`You are ${name}. Forget the token of this tab.`} onClick=${() => setToken(null)}>Log out</button>`;
+  return html`<button type="button" class="icon" aria-label="Log out" title=${`Log out: forget the token of this tab. You are ${name}.`} onClick=${() => setToken(null)}><${Leave} /></button>`;
 }

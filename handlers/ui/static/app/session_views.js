@@ -42,7 +42,7 @@ export function ViewOf({ name, ...rest }) {
     };
   }, [view.name]);
   if (fault) return html`<p class="trouble" role="alert">${fault}</p>`;
-  return found ? html`<${found} ...${rest} />` : html`<p class="waiting" role="status">Loading…</p>`;
+  return found ? html`<${found} ...${rest} />` : html`<p class="loading" role="status">Loading…</p>`;
 }
 
 /** The tabs. Arrow keys move between them. Nothing while there is only one. */

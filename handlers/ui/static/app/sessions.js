@@ -1,63 +1,103 @@
-// The list of sessions, and the form for a new one.
-import { useState } from "preact/hooks";
+// The list of sessions: search, filters, order, and a button for a new session.
+import { useEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
-import { ago, bytes, count, dateTime } from "./format.js";
+import { ago, bytes, count, dateTime, money } from "./format.js";
+import { List, Search } from "./icons.js";
+import { useShortcut } from "./keys.js";
+import { go, sessionLink } from "./route.js";
+import { STATES, State, needsWorker } from "./states.js";
+import { VirtualList } from "./virtual_list.js";
 
 const VALID = /^[A-Za-z0-9_-]{1,64}$/;
-const ACTIVE_SECONDS = 10;
+const ROW_REM = 3.5;
+const SORTS = { activity: "Recent", created: "Newest", title: "Title", cost: "Cost" };
 
-/** Whether a message to the session would wait, because no live worker serves its agent. */
-export const needsWorker = (head) => head?.hasWorker === false && !head.isClosed;
-
-function freshName(taken) {
+/** Return an unused name. With more sessions than are loaded, a random one: their names are not known. */
+function freshName(rows, all) {
+  const taken = new Set(rows.map((row) => row.id));
+  if (all > rows.length) return `chat-${Math.random().toString(36).slice(2, 10)}`;
   for (let number = taken.size + 1; ; number += 1) {
     if (!taken.has(`chat-${number}`)) return `chat-${number}`;
   }
 }
 
-export function Sessions({ heads, selected, position, onSelect, now }) {
-  const [name, setName] = useState("");
-  const [fault, setFault] = useState(null);
-  const known = new Set((heads ?? []).map((head) => head.id));
+const entries = (number) => (number === 1 ? "1 entry" : `${count(number)} entries`);
 
-  const open = (event) => {
-    event.preventDefault();
-    const id = name.trim() || freshName(known);
-    if (!VALID.test(id)) {
-      setFault("Use letters, digits, - and _, at most 64 characters.");
-      return;
-    }
-    setFault(null);
-    setName("");
-    onSelect(id);
+function SessionRow({ row, isSelected, position, now, props }) {
+  const length = isSelected ? Math.max(row.position, position) : row.position; // the log is newer than the list
+  const lacks = needsWorker(row);
+  const facts = [row.agent, row.origin ? `fork of ${row.origin.session}` : null, entries(length)].filter(Boolean).join(" · ");
+  const title = [row.id, facts, row.updated ? `${dateTime(row.updated)}, ${bytes(row.sizeBytes)}` : "no entries yet", lacks ? `no worker serves ${row.agent}` : null].filter(Boolean).join("\n");
+  return html`<a ...${props} class="session" href=${sessionLink(row.id)} aria-current=${isSelected ? "page" : undefined} title=${title}>
+    <span class=${row.title ? "title" : "title name"}>${row.title || row.id}</span>
+    <span class="when">${row.updated ? ago(row.updated, now) : "new"}</span>
+    <span class="facts">
+      <${State} state=${row.state === "idle" ? null : row.state} waiting=${row.waiting} />
+      ${row.title ? html`<span class="name">${row.id}</span>` : null}<span class="rest">${facts}</span>
+    </span>
+    <span class="cost">${lacks ? html`<span class="lacking">no worker</span>` : row.cost === null || row.cost === undefined ? "" : money({ total: row.cost })}</span>
+  </a>`;
+}
+
+function Choice({ label, value, options, onChange }) {
+  return html`<select aria-label=${label} value=${value} onChange=${(event) => onChange(event.currentTarget.value)}>
+    ${options.map(([name, text]) => html`<option key=${name} value=${name} selected=${name === value}>${text}</option>`)}
+  </select>`;
+}
+
+export function Sessions({ list, query, setQuery, selected, position, canWrite, now }) {
+  const search = useRef(null);
+  const isSubmitted = useRef(false); // Enter was pressed before the answer came
+  const { rows, all, agents } = list;
+  const set = (change) => setQuery({ ...query, ...change });
+  const openNew = () => go(sessionLink(freshName(rows ?? [], all)));
+  const move = (step) => {
+    if (!rows?.length) return;
+    const at = rows.findIndex((row) => row.id === selected);
+    go(sessionLink(rows[Math.max(0, Math.min(rows.length - 1, at + step))].id));
   };
+  useShortcut("g s", "Sessions", "Search the sessions", () => search.current?.focus());
+  useShortcut("j", "Sessions", "Next session", () => move(1));
+  useShortcut("k", "Sessions", "Previous session", () => move(-1));
 
-  const rows = [...(heads ?? [])];
-  if (selected && heads && !known.has(selected)) rows.unshift({ id: selected, position: 0, updated: null, sizeBytes: 0 });
-  // The lanes are newer than the list, which is polled.
-  const length = (head) => (head.id === selected ? Math.max(head.position, position) : head.position);
+  const isFiltered = query.search !== "" || query.state !== "" || query.agent !== "";
+  const shown = [...(rows ?? [])];
+  if (selected && rows && !isFiltered && !rows.some((row) => row.id === selected)) shown.unshift({ id: selected, position: 0, updated: null, sizeBytes: 0 });
+  const wanted = query.search.trim();
+  const isNew = list.isCurrent && wanted !== "" && VALID.test(wanted) && !shown.some((row) => row.id === wanted);
+  const openFirst = () => {
+    if (shown.length) go(sessionLink(shown[0].id));
+    else if (isNew && canWrite) go(sessionLink(wanted));
+  };
+  const onSubmit = (event) => {
+    event.preventDefault();
+    isSubmitted.current = !list.isCurrent;
+    if (list.isCurrent) openFirst();
+  };
+  useEffect(() => {
+    if (!isSubmitted.current || !list.isCurrent) return;
+    isSubmitted.current = false;
+    openFirst();
+  }, [list.isCurrent]);
   return html`<nav class="sessions" aria-label="Sessions">
-    <form class="new" onSubmit=${open}>
-      <input value=${name} onInput=${(event) => setName(event.currentTarget.value)} placeholder="New session…" aria-label="Name of a new session" aria-invalid=${fault !== null} spellcheck=${false} autocomplete="off" maxlength="64" />
-      <button type="submit" title="Open a new session; without a name, one is chosen">+<span class="hidden"> New session</span></button>
+    <form class="find" role="search" onSubmit=${onSubmit}>
+      <span class="field"><${Search} /><input ref=${search} type="search" value=${query.search} onInput=${(event) => set({ search: event.currentTarget.value })} placeholder="Search titles and ids" aria-label="Search sessions" spellcheck=${false} autocomplete="off" maxlength="64" /></span>
+      ${canWrite ? html`<button type="button" class="plus" title="Open a new session" onClick=${openNew}>+<span class="hidden"> New session</span></button>` : null}
     </form>
-    ${fault ? html`<p class="fault" role="alert">${fault}</p>` : null}
-    ${heads === null
-      ? null
-      : rows.length === 0
-        ? html`<p class="hint">No sessions yet. Name one above, or press + and write a message.</p>`
-        : html`<ul>
-            ${rows.map(
-              (head) => html`<li key=${head.id}>
-                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${head.agent} · ${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "no entries yet"}>
-                  <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
-                  <span class="name">${head.id}</span>
-                  <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>
-                  ${needsWorker(head) ? html`<span class="lacking">no worker serves this agent</span>` : null}
-                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.agent ? ` · ${head.agent}` : ""}${head.isClosed ? " · closed" : ""}${head.origin ? ` · fork of ${head.origin.session} at ${head.origin.position}` : ""}</span>
-                </button>
-              </li>`,
-            )}
-          </ul>`}
+    <div class="filters">
+      <${Choice} label="State" value=${query.state} options=${[["", "All states"], ...Object.entries(STATES)]} onChange=${(state) => set({ state })} />
+      ${agents.length > 1 || query.agent ? html`<${Choice} label="Agent" value=${query.agent} options=${[["", "All agents"], ...agents.map((name) => [name, name])]} onChange=${(agent) => set({ agent })} />` : null}
+      <${Choice} label="Order" value=${query.sort} options=${Object.entries(SORTS)} onChange=${(sort) => set({ sort })} />
+    </div>
+    <p class="hidden" role="status">${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>
+    ${list.error && list.error.status !== 401 && rows === null ? html`<p class="fault" role="alert">${list.error.message}</p>` : null}
+    ${rows === null
+      ? html`<p class="hint">Loading…</p>`
+      : shown.length === 0
+        ? html`<p class="hint">${isFiltered ? "No session matches." : canWrite ? "No sessions yet. Press + and write a message." : "No sessions yet."}</p>`
+        : html`<${VirtualList} items=${shown} selected=${selected} rowHeight=${ROW_REM} label="Sessions" onEnd=${list.more}
+            draw=${(row, props) => html`<${SessionRow} row=${row} isSelected=${row.id === selected} position=${position} now=${now} props=${props} />`} />`}
+    ${isNew && canWrite && rows !== null ? html`<button type="button" class="quiet" onClick=${() => go(sessionLink(wanted))}>Open ${wanted} as a new session</button>` : null}
+    <p class="total"><${List} /> ${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>
   </nav>`;
 }

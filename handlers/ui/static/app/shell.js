@@ -1,17 +1,25 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
-import { useCallback, useEffect } from "preact/hooks";
+import { useCallback, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { getTurns, getUsage } from "./api.js";
-import { count } from "./format.js";
-import { useFeed, useHeads, useView } from "./hooks.js";
-import { Login, LogOut } from "./login.js";
-import { seesBothLanes } from "./rights.js";
+import { getHead, getTurns, getUsage } from "./api.js";
+import { useChanges } from "./changes.js";
+import { Help } from "./help.js";
+import { useFeed, useView } from "./hooks.js";
+import { Inbox, useWaiting } from "./inbox.js";
+import { useShortcut } from "./keys.js";
+import { Login } from "./login.js";
+import { may, seesBothLanes } from "./rights.js";
 import { currentRoute, go, sessionLink, useRoute } from "./route.js";
+import { SessionHeader } from "./session_header.js";
+import { ALL_SESSIONS, useSessionList } from "./session_list.js";
 import { SessionPage, showEntryOf } from "./session_page.js";
-import { Sessions, needsWorker } from "./sessions.js";
+import { VIEWS } from "./session_views.js";
+import { Sessions } from "./sessions.js";
+import { Top } from "./top.js";
 import { Turns } from "./turns.js";
 
 const TURNS_MS = 350;
+const HEAD_MS = 500;
 const NO_TURNS = { count: 0, turns: [], usage: null };
 
 const getTurnsAndUsage = async (session) => {
@@ -19,56 +27,74 @@ const getTurnsAndUsage = async (session) => {
   return { ...turns, usage };
 };
 
-function Connection({ feed, fault }) {
-  const state = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
-  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state === "behind" ? "catching up" : state}</span>`;
+/** A shortcut for each tab, which draws nothing. */
+function TabShortcut({ view, number, route }) {
+  useShortcut(String(number), "Session", `Show: ${view.label}`, () => route.session && go(sessionLink(route.session, view.name, route.at)));
+  return null;
 }
 
 export function Shell({ access }) {
   const route = useRoute();
-  const [heads, fault] = useHeads();
+  const [query, setQuery] = useState(ALL_SESSIONS);
+  const [isHelpOpen, setHelpOpen] = useState(false);
+  const [isPanelOpen, setPanelOpen] = useState(false);
+  const changes = useChanges();
+  const list = useSessionList(query, changes);
+  const waiting = useWaiting(changes);
   const selected = route.session;
   const feed = useFeed(selected);
-  const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, feed?.position ?? 0, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
+  const position = feed?.position ?? 0;
+  const listed = list.rows?.find((one) => one.id === selected);
+  const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
+  const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const now = Date.now() / 1000;
 
   useEffect(() => {
     // Read the place from the URL: the user may have selected a session since the page was last drawn.
-    if (currentRoute().place === "" && heads?.length) go(sessionLink(heads[0].id), true);
-    document.title = selected ? `${selected} · lanebus` : "lanebus";
-  }, [selected, heads]);
+    if (currentRoute().place === "" && list.rows?.length) go(sessionLink(list.rows[0].id), true);
+  }, [selected, list.rows]);
+
+  const head = listed ?? asked;
+  const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
+  useEffect(() => {
+    document.title = title ? `${title} · lanebus` : "lanebus";
+  }, [title]);
+
+  useShortcut("?", "Everywhere", "Show this sheet", () => setHelpOpen(true));
+  useShortcut("g i", "Everywhere", "Inbox", () => go("#/inbox"));
 
   const showTurn = useCallback(
     (turn) => {
-      const position = turn.message ?? turn.prompts[0];
-      if (position) showEntryOf(selected)(position);
+      const at = turn.message ?? turn.prompts[0];
+      if (at) showEntryOf(selected)(at);
+      setPanelOpen(false);
     },
     [selected],
   );
 
-  const head = heads?.find((one) => one.id === selected);
-  // The feed is newer than the polled heads.
-  const isClosed = feed?.isClosed ?? head?.isClosed === true;
+  const fault = list.error;
+  const isClosed = feed?.isClosed ?? head?.isClosed === true; // the feed is newer than the list
   const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
-  return html`<div class="page">
-    <header class="top">
-      <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
-      ${selected ? html`<span class="where">${selected}</span>` : null}
-      ${feed && feed.position > 0 ? html`<span class="fact">position ${count(feed.position)}</span>` : null}
-      ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
-      ${isClosed ? html`<span class="fact closed">closed</span>` : null}
-      <span class="spring"></span>
-      <${Connection} feed=${feed} fault=${fault} />
-      <${LogOut} name=${access.name} />
-    </header>
-    <${Sessions} heads=${heads} selected=${selected} position=${feed?.position ?? 0} onSelect=${(session) => go(sessionLink(session))} now=${now} />
-    <main>
+  const skip = (event) => {
+    event.preventDefault(); // the hash is the place
+    document.getElementById("main").focus();
+  };
+  return html`<div class="page" data-place=${selected ? "session" : route.place || "sessions"}>
+    <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+    <${Top} place=${route.place} feed=${feed} fault=${fault} access=${access} waiting=${waiting} onHelp=${() => setHelpOpen(true)} />
+    <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} position=${position} canWrite=${may(access, "send")} now=${now} />
+    <main id="main" tabindex="-1">
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
       ${fault?.status === 401 ? html`<${Login} />` : null}
-      ${selected === null
-        ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here side by side, live.</p></div>`
-        : html`<${SessionPage} route=${route} feed=${feed} access=${access} isClosed=${isClosed} />`}
+      ${selected !== null
+        ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} />
+            <${SessionPage} route=${route} feed=${feed} access=${access} isClosed=${isClosed} />`
+        : route.place === "inbox"
+          ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
+          : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
-    <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
+    ${selected !== null ? html`<${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
+    ${selected !== null ? VIEWS.map((view, index) => (VIEWS.length > 1 ? html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />` : null)) : null}
+    ${isHelpOpen ? html`<${Help} onClose=${() => setHelpOpen(false)} />` : null}
   </div>`;
 }

@@ -43,9 +43,9 @@ function Turn({ turn, onShow }) {
 }
 
 /** Draws the newest 200 turns, newest first. */
-export function Turns({ count: all, turns, usage, onShow }) {
-  return html`<aside class="turns" aria-label="Turns and cost" tabindex="0">
-    <h2>Turns</h2>
+export function Turns({ count: all, turns, usage, onShow, isOpen, onClose }) {
+  return html`<aside class=${`turns ${isOpen ? "open" : ""}`} id="panel" aria-label="Turns and cost" tabindex="0">
+    <header><h2>Turns</h2><button type="button" class="icon close" aria-label="Close turns" onClick=${onClose}>✕</button></header>
     ${usage ? html`<${Totals} usage=${usage} turns=${all} />` : null}
     ${turns.length === 0
       ? html`<p class="hint">A turn is one model call with its tools. Each one appears here with its tokens and cost.</p>`

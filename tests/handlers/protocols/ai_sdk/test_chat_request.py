@@ -69,6 +69,7 @@ def test_an_answered_approval_is_read_with_or_without_a_message(is_approved: boo
         (body(user(TEXT), messageId="m1"), "messageId", "cannot be edited"),
         (body(user()), "messages.0.parts", "not empty"),
         (body(user({"type": "text", "text": " "})), "messages.0.parts", "not empty"),
+        (body(user({"type": "text", "text": "\ud800"})), "messages.0.parts.0.text", "UTF-8"),
         (body(user(TEXT, id="")), "messages.0.id", "printable"),
         (body(user({"type": "data-x"})), "messages.0.parts.0.type", "text and file"),
         (

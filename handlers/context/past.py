@@ -1,0 +1,139 @@
+"""Contexts at past positions, kept so that a reader who goes back and forth in a session folds few entries again."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    LogRolledBack,
+    NoSuchPosition,
+    SessionErased,
+    check_bounds,
+    require_count,
+)
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.context.fold import Context, evolve
+
+__all__ = ("DEFAULT_PAST_BOUNDS", "PastBounds", "PastContexts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastBounds:
+    """Bounds of a `PastContexts` cache. The least recently used session is dropped first."""
+
+    sessions: int = 16
+    """maximum number of sessions in the cache"""
+    size_bytes: int = 32 * 1_048_576
+    """maximum size of the messages of all sessions in the cache, as JSON. A larger session is not kept"""
+    contexts: int = 64
+    """maximum number of contexts of one session"""
+    every: int = 256
+    """number of entries of the LLM lane between two contexts that a long fold keeps"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+DEFAULT_PAST_BOUNDS = PastBounds()
+
+
+class _Step(NamedTuple):
+    """A context, and the cursor up to which both lanes have no entry that is not in it."""
+
+    cursor: Cursor
+    context: Context
+
+
+@dataclass(slots=True)
+class _Known:
+    size_bytes: int
+    steps: list[_Step] = field(default_factory=list[_Step])
+    """by position"""
+
+    def before(self, position: int) -> _Step | None:
+        """Return the last step up to a position."""
+        return next((step for step in reversed(self.steps) if step.cursor.position <= position), None)
+
+    def keep(self, new: Sequence[_Step], most: int) -> None:
+        """Add steps. Beyond `most`, drop every other step, but keep the last."""
+        by_position = {step.cursor.position: step for step in (*self.steps, *new)}
+        self.steps = [by_position[position] for position in sorted(by_position)]
+        while len(self.steps) > most:
+            self.steps = self.steps[-1::-2][::-1]
+
+
+class PastContexts:
+    """A cache of contexts of one bus's sessions. Contexts share their entries, so a further one costs little memory.
+
+    Args:
+        bounds: bounds on the cache.
+    """
+
+    def __init__(self, bounds: PastBounds = DEFAULT_PAST_BOUNDS) -> None:
+        self._bounds = bounds
+        self._sessions: OrderedDict[str, _Known] = OrderedDict()
+
+    async def at(self, session: Session, position: int | None = None) -> Context:
+        """Return the session's context after the entry at a position of either lane.
+
+        If the call is cancelled, the cache is unchanged.
+
+        Args:
+            session: the session to read.
+            position: the position; None means the end.
+
+        Raises:
+            NoSuchPosition: `position` is after the session's last position.
+            SessionErased: the session was erased.
+            StreamError: entries are missing.
+            Unavailable: the server or the archive cannot be reached.
+        """
+        require_count("position", position, is_optional=True)
+        head = await session.head()
+        if head.is_erased:
+            self._sessions.pop(session.id, None)
+            raise SessionErased(session.id)
+        if position is not None and position > head.position:
+            raise NoSuchPosition(session.id, position, head.position)
+        until = head.position if position is None else position
+        known = self._sessions.get(session.id) or _Known(head.size_bytes)
+        start = known.before(until)
+        try:
+            steps = await self._fold(session, start, until)
+        except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
+            if start is None:
+                raise
+            known, start = _Known(head.size_bytes), None
+            steps = await self._fold(session, start, until)
+        known.size_bytes = head.size_bytes
+        known.keep(steps, self._bounds.contexts)
+        self._sessions[session.id] = known
+        self._sessions.move_to_end(session.id)
+        self._shrink()
+        return steps[-1].context
+
+    async def _fold(self, session: Session, start: _Step | None, until: int) -> list[_Step]:
+        """Return contexts up to `until`, the last of them at `until`."""
+        cursor, context = start or _Step(START, Context(session.id))
+        steps, count = list[_Step](), 0
+        async with aclosing(session.pages(lanes={Lane.LLM}, after=cursor, until=until)) as pages:
+            async for page in pages:
+                for envelope in page.envelopes:
+                    context, cursor, count = evolve(context, envelope), envelope.cursor, count + 1
+                    if count % self._bounds.every == 0:
+                        steps.append(_Step(cursor, context))
+                if page.cursor.is_after(cursor):
+                    cursor = page.cursor
+        return [*steps, _Step(cursor, context)]
+
+    def _shrink(self) -> None:
+        while len(self._sessions) > self._bounds.sessions or (
+            self._sessions and sum(each.size_bytes for each in self._sessions.values()) > self._bounds.size_bytes
+        ):
+            self._sessions.popitem(last=False)

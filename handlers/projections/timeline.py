@@ -1,0 +1,253 @@
+"""Fold the timeline of a session: when each loop, turn, model call, tool call and wait for a person began and ended.
+
+The state has the `TURNS` of the session, and the positions and times that `TURNS` leaves out, but no text of messages.
+Times are seconds UTC by the server's clock. Imported entries have the times of their authors, if they have any, so an
+imported session does not look as if it had happened during the import.
+
+The log does not say when the first piece of an answer arrived: pieces are live deltas, which are not kept.
+"""
+
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.control import Approve, Deny, parse_control
+from lanebus.bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    CompactionEnded,
+    CompactionFailed,
+    CompactionStarted,
+    ControlAnswered,
+    MessageStarted,
+    SessionLinked,
+    ToolEnded,
+    ToolStarted,
+    ToolWaiting,
+    TurnEnded,
+    parse_event,
+)
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.projections.definition import projection
+from lanebus.handlers.projections.timeline_state import (
+    CallMark,
+    CompactionMark,
+    LoopMark,
+    OpenDecision,
+    TimelineState,
+    ToolMark,
+    TurnMark,
+    WaitMark,
+    change_marks,
+    change_tool,
+)
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.turns_state import changed, find_turn
+
+__all__ = ("TIMELINE", "TimelineState")
+
+_DECISIONS_KEPT = 256
+
+
+def _evolve(state: TimelineState, envelope: Envelope) -> TimelineState:
+    own = _in_own_time(envelope)
+    turns = TURNS.evolve(state.turns, own)
+    if turns is not state.turns:
+        state = _grown(changed(state, turns=turns), own.position)
+    match own.message:
+        case AssistantMessage() as message:
+            state = _on_answer(state, message, own)
+        case ExtensionMessage() as message if message.is_control:
+            state = _on_command(state, message, own)
+        case ExtensionMessage() as message:
+            event = _event(message)
+            state = state if event is None else _on_event(state, event, own)
+        case LlmMessage(turn_id=TurnId() as turn_id):
+            state = _touched(state, turn_id, own.position)
+        case _:
+            pass
+    return changed(state, said=own.time) if own.is_imported and isinstance(own.message, LlmMessage) else state
+
+
+def _in_own_time(envelope: Envelope) -> Envelope:
+    """Return an imported entry with the time of its author, if it has one. Other entries are returned as they are."""
+    if not envelope.is_imported:
+        return envelope
+    moment: object = None
+    match envelope.message:
+        case LlmMessage(timestamp=timestamp):
+            moment = timestamp
+        case ExtensionMessage(data=dict() as data):
+            moment = data.get("timestamp")
+        case _:
+            pass
+    is_time = isinstance(moment, int) and not isinstance(moment, bool) and moment > 0
+    return envelope._replace(time=moment / 1000) if is_time else envelope  # type: ignore[operator]  # checked above
+
+
+def _grown(state: TimelineState, position: int) -> TimelineState:
+    """Add marks for the turns and loops that `TURNS` has just added."""
+    turns, loops = state.turns.turn_chunks, state.turns.loop_chunks
+    if len(turns) > len(state.marks):
+        new = (TurnMark(position=position, last=position) for _ in range(len(turns) - len(state.marks)))
+        state = changed(state, marks=state.marks.appended(*new))
+    if len(loops) > len(state.loops):
+        begun = (LoopMark(position=position) for _ in range(len(loops) - len(state.loops)))
+        state = changed(state, loops=state.loops.appended(*begun))
+    return state
+
+
+def _touched(state: TimelineState, turn_id: TurnId, position: int) -> TimelineState:
+    """Count one more entry of a turn."""
+    index = find_turn(state.turns, turn_id)
+    return state if index is None else _counted(state, index, position)
+
+
+def _counted(state: TimelineState, index: int, position: int) -> TimelineState:
+    return change_marks(state, index, last=position, entries=state.marks[index].entries + 1)
+
+
+def _on_answer(state: TimelineState, message: AssistantMessage, envelope: Envelope) -> TimelineState:
+    index = len(state.marks) - 1 if message.turn_id is None else find_turn(state.turns, message.turn_id)
+    if index is None:
+        return state
+    calls = state.marks[index].calls
+    ends = {"ended": envelope.time, "answer": envelope.position, "stop_reason": message.stop_reason}
+    if calls and calls[-1].answer is None:
+        calls = (*calls[:-1], changed(calls[-1], **ends))
+    else:
+        began = min(state.said, envelope.time) if envelope.is_imported and state.said is not None else envelope.time
+        known = CallMark(position=envelope.position, started=began, message_id=message.id)
+        calls = (*calls, changed(known, **ends))
+    return change_marks(_counted(state, index, envelope.position), index, calls=calls)
+
+
+def _on_command(state: TimelineState, message: ExtensionMessage, envelope: Envelope) -> TimelineState:
+    try:
+        control = parse_control(message)
+    except MessageError:
+        return state
+    if envelope.is_imported or not isinstance(control, Approve | Deny):
+        return state
+    state = _touched(state, control.turn_id, envelope.position)
+    decision = OpenDecision(
+        decision="approve" if isinstance(control, Approve) else "deny",
+        tool_call_id=control.tool_call_id,
+        by=control.by,
+    )
+    decisions = {**state.decisions, str(envelope.position): decision}
+    if len(decisions) > _DECISIONS_KEPT:
+        del decisions[next(iter(decisions))]
+    return changed(state, decisions=decisions)
+
+
+def _on_event(state: TimelineState, event: AgentEvent, envelope: Envelope) -> TimelineState:
+    position, time = envelope.position, envelope.time
+    match event:
+        case AgentEnded(loop_id=loop_id):
+            place = state.turns.loop_places.get(loop_id)
+            if place is None:
+                return state
+            return changed(state, loops=state.loops.replaced(place, changed(state.loops[place], ended_at=position)))
+        case CompactionStarted(loop_id=loop_id, estimated_tokens=tokens):
+            mark = CompactionMark(loop_id=loop_id, position=position, started=time, tokens_before=tokens)
+            return changed(state, compactions=state.compactions.appended(mark))
+        case CompactionEnded():
+            return _end_compaction(state, envelope, status="completed", tokens_after=event.estimated_tokens_after)
+        case CompactionFailed():
+            return _end_compaction(state, envelope, status="failed")
+        case ControlAnswered():
+            return _decided(state, event, time)
+        case SessionLinked() if event.parent != envelope.session:
+            return state  # the link to the session's own parent names a turn of the parent
+        case _:
+            turn_id: object = getattr(event, "turn_id", None)
+            index = find_turn(state.turns, turn_id) if isinstance(turn_id, TurnId) else None
+            return state if index is None else _in_turn(_counted(state, index, position), index, event, envelope)
+
+
+def _in_turn(state: TimelineState, index: int, event: AgentEvent, envelope: Envelope) -> TimelineState:
+    position, time = envelope.position, envelope.time
+    match event:
+        case MessageStarted(message_id=message_id):
+            calls = state.marks[index].calls
+            if calls and calls[-1].answer is None:  # its worker was lost, and this one calls the model again
+                calls = (*calls[:-1], changed(calls[-1], ended=calls[-1].ended or time))
+            call = CallMark(position=position, started=time, message_id=message_id)
+            return change_marks(state, index, calls=(*calls, call))
+        case TurnEnded():
+            return change_marks(state, index, ended_at=position)
+        case ToolStarted(tool_call_id=call_id):
+
+            def start(tool: ToolMark) -> ToolMark:
+                attempts = event.attempt or tool.attempts + 1
+                return changed(_over(tool, time), position=tool.position or position, attempts=attempts)
+
+            return change_tool(state, index, call_id, start)
+        case ToolEnded(tool_call_id=call_id):
+            return change_tool(state, index, call_id, lambda tool: changed(_over(tool, time), ended_at=position))
+        case ToolWaiting(tool_call_id=call_id, why=why):
+            wait = WaitMark(position=position, since=time, why=why)
+
+            def ask(tool: ToolMark) -> ToolMark:
+                return changed(tool, waits=(*_over(tool, time).waits, wait))
+
+            return change_tool(state, index, call_id, ask)
+        case SessionLinked(tool_call_id=call_id, child=child, agent=agent):
+            return change_tool(state, index, call_id, lambda tool: changed(tool, child=child, child_agent=agent))
+        case _:
+            return state
+
+
+def _over(tool: ToolMark, time: float, **changes: object) -> ToolMark:
+    """Return the call with its last wait ended, if it still waits."""
+    if not tool.waits or tool.waits[-1].until is not None:
+        return tool
+    return changed(tool, waits=(*tool.waits[:-1], changed(tool.waits[-1], until=time, **changes)))
+
+
+def _decided(state: TimelineState, event: ControlAnswered, time: float) -> TimelineState:
+    decision = state.decisions.get(str(event.control))
+    if decision is None:
+        return state
+    rest = {position: each for position, each in state.decisions.items() if position != str(event.control)}
+    state = changed(state, decisions=rest)
+    if event.outcome != "applied":
+        return state
+    index = _waiting_turn(state, decision.tool_call_id)
+    if index is None:
+        return state
+    return change_tool(
+        state,
+        index,
+        decision.tool_call_id,
+        lambda tool: _over(tool, time, decision=decision.decision, command=event.control, by=decision.by),
+    )
+
+
+def _waiting_turn(state: TimelineState, call_id: str) -> int | None:
+    """Return the index of the newest turn in which this call waits; None if it waits in none."""
+    for back, mark in enumerate(reversed(state.marks)):
+        for tool in mark.tools:
+            if tool.id == call_id and tool.waits and tool.waits[-1].until is None:
+                return len(state.marks) - 1 - back
+    return None
+
+
+def _end_compaction(state: TimelineState, envelope: Envelope, **changes: object) -> TimelineState:
+    last = len(state.compactions) - 1
+    if last < 0 or state.compactions[last].ended is not None:
+        return state
+    mark = changed(state.compactions[last], ended=envelope.time, ended_at=envelope.position, **changes)
+    return changed(state, compactions=state.compactions.replaced(last, mark))
+
+
+def _event(message: ExtensionMessage) -> AgentEvent | None:
+    try:
+        return parse_event(message)
+    except MessageError:
+        return None
+
+
+TIMELINE = projection("timeline", version=1, forked=TimelineState())(_evolve)
+"""The timeline of a session. For a fork, the state contains only the fork's own turns and loops."""

@@ -1,0 +1,189 @@
+"""Forks and the upkeep of a session: dead letters, trims, closing and reopening."""
+
+import hashlib
+import secrets
+from contextlib import aclosing
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lanebus.bus.errors import SessionClosed, SessionErased
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.projections.retention import trim_session
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.posted_upkeep import read_empty, read_fork, read_reason, read_trim
+from lanebus.handlers.ui.replies import answer
+
+__all__ = ("ENDPOINTS",)
+
+_ID_LIMIT = 64
+_ID_DIGITS = 12
+
+
+async def forks(api: ApiContext, request: Request) -> Response:
+    """Return `{"origin": {"session": …, "position": …}, "forks": […]}`: where a session was forked from, and its forks.
+
+    `origin` is null if the session is no fork. Forks that the token does not allow are left out.
+    """
+    session = api.session(request)
+    await api.gate.require(request, "read.forks", session=session.id)
+
+    async def listed() -> object:
+        head, holders = await session.head(), await session.checkpoints()
+        if head.is_erased:
+            raise SessionErased(session.id)
+        names = sorted(name[2:] for name in holders if name.startswith("f:"))
+        heads = [each for each in await api.bus.log.heads(names) if not each.is_erased]
+        visible = await api.gate.visible_lanes(request, "read.forks", heads)
+        return {
+            "origin": head.origin and {"session": head.origin.session, "position": head.origin.position},
+            "forks": [
+                {
+                    "session": each.session,
+                    "position": each.origin.position,
+                    "agent": each.agent,
+                    "last": each.position,
+                }
+                for each in heads
+                if each.origin is not None and each.session in visible
+            ],
+        }
+
+    return api.paced(listed)
+
+
+async def post_fork(api: ApiContext, request: Request) -> Response:
+    """Fork a session with `{"position"?: …, "id"?: …, "agent"?: …, "key"?: …}`. 201 with the fork's `session`.
+
+    The fork shares the entries up to `position`; without it, all. The token must also allow the session that is made.
+    Without `id`, its id begins with that of the session. A repeat with the same `id` or `key` is answered with 200.
+    """
+    session, posted = api.session(request), read_fork(await api.body(request))
+    await api.gate.require(request, "fork", session=session.id, lanes=Lane)
+    name = posted.id or _fork_id(session.id, posted.key)
+    head = await session.head()
+    agent = posted.agent or head.agent
+    await api.gate.require(request, "fork", session=name, agent=agent or None, lanes=Lane)
+    is_new = (await api.bus.session(name).head()).origin is None
+    fork = await session.fork(posted.position, id=name, agent=posted.agent)
+    origin = (await fork.head()).origin
+    shared = 0 if origin is None else origin.position
+    return answer({"session": fork.id, "parent": session.id, "position": shared}, 201 if is_new else 200)
+
+
+async def dead_letters(api: ApiContext, request: Request) -> Response:
+    """Return `{"letters": [{"id", "group", "position", "attempts", "time", "reason"}, …]}`: work that workers gave up.
+
+    At most `UiBounds.letters` are returned.
+    """
+    session = api.session(request)
+    await api.gate.require(request, "read.dead_letters", session=session.id, lanes=Lane)
+
+    async def listed() -> object:
+        found: list[JsonValue] = []
+        for group in await api.bus.groups():
+            async with aclosing(api.bus.dead_letters(group).read(session.id)) as letters:
+                async for letter in letters:
+                    if len(found) == api.bounds.letters:
+                        return {"letters": found}
+                    found.append(
+                        {
+                            "id": letter.id,
+                            "group": group,
+                            "position": letter.position,
+                            "attempts": letter.attempts,
+                            "time": letter.time,
+                            "reason": letter.reason,
+                        }
+                    )
+        return {"letters": found}
+
+    return api.paced(listed)
+
+
+async def post_redrive(api: ApiContext, request: Request) -> Response:
+    """Give the dead letters of a session back to the workers, with `{}`. The answer is `{"letters": <number>}`.
+
+    Nothing is appended to the session, and a repeat is harmless.
+    """
+    session = api.session(request)
+    read_empty(await api.body(request))
+    await api.gate.require(request, "redrive", session=session.id)
+    letters = [await api.bus.dead_letters(group).redrive_all(session.id) for group in await api.bus.groups()]
+    return answer({"letters": sum(letters)})
+
+
+async def post_trim(api: ApiContext, request: Request) -> Response:
+    """Delete the entries before a position with `{"before": …, "force"?: …, "dryRun"?: …}`.
+
+    The answer has `entries`, `sizeBytes`, `firstKept`, and the `holders` that still need these entries. 409 if there
+    are holders, unless `force` is true. With `dryRun`, nothing is deleted.
+    """
+    session, posted = api.session(request), read_trim(await api.body(request))
+    await api.gate.require(request, "trim", session=session.id, lanes=Lane)
+    trimmed = await trim_session(session, posted.before, force=posted.force, dry_run=posted.is_dry_run)
+    return answer(
+        {
+            "entries": trimmed.entries,
+            "sizeBytes": trimmed.size_bytes,
+            "firstKept": trimmed.first_kept,
+            "holders": dict(trimmed.holders),
+            "isDryRun": posted.is_dry_run,
+        }
+    )
+
+
+async def post_close(api: ApiContext, request: Request) -> Response:
+    """Close a session with `{"reason"?: …, "key"?: …}`: it takes no more messages. 201 with the event's position.
+
+    If the session is closed already, nothing is published, and the status is 200.
+    """
+    session, posted = api.session(request), read_reason(await api.body(request))
+    await api.gate.require(request, "close", session=session.id, lanes=(Lane.EXTENSION,))
+    try:
+        return _published(await session.close(reason=posted.reason, key=posted.key))
+    except SessionClosed:
+        return _published(None)
+
+
+async def post_reopen(api: ApiContext, request: Request) -> Response:
+    """Reopen a closed session with `{"reason"?: …, "key"?: …}`. 201 with the event's position.
+
+    If the session is open, nothing is published, and the status is 200.
+    """
+    session, posted = api.session(request), read_reason(await api.body(request))
+    await api.gate.require(request, "reopen", session=session.id, lanes=(Lane.EXTENSION,))
+    head = await session.head()
+    if head.is_erased:
+        raise SessionErased(session.id)
+    return _published(await session.reopen(reason=posted.reason, key=posted.key) if head.is_closed else None)
+
+
+def _published(receipt: Receipt | None) -> Response:
+    """Return the answer to a change of state; None means that the session was in the state already."""
+    if receipt is None:
+        return answer({"positions": [], "duplicate": True})
+    return answer(
+        {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}, 200 if receipt.is_duplicate else 201
+    )
+
+
+def _fork_id(session: str, key: str | None) -> str:
+    """Return the id of a fork: the session's id, so that the same patterns of a token match it, and digits."""
+    drawn = secrets.token_hex(_ID_DIGITS) if key is None else hashlib.sha256(f"{session} {key}".encode()).hexdigest()
+    return f"{session[: _ID_LIMIT - _ID_DIGITS - 1]}-{drawn[:_ID_DIGITS]}"
+
+
+_SESSION = "/api/sessions/{session}"
+ENDPOINTS = (
+    ApiEndpoint(path=f"{_SESSION}/forks", handler=forks),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/forks", handler=post_fork),
+    ApiEndpoint(path=f"{_SESSION}/dead-letters", handler=dead_letters),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/redrive", handler=post_redrive),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/trim", handler=post_trim),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/close", handler=post_close, is_traced=True),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/reopen", handler=post_reopen, is_traced=True),
+)

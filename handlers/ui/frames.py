@@ -1,0 +1,233 @@
+"""The frames of one session for one subscriber: stored entries, new entries, live deltas and notices.
+
+A frame of a new entry is encoded once, and shared by all subscribers of the process.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from lanebus.bus.error_text import without_secrets
+from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.reading import ALL_LANES
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.bus.wire.notice import Notice
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.connections import chunk_of
+from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.replies import envelope_json
+from lanebus.handlers.ui.sse import encode_end, encode_lines
+
+__all__ = ("Frame", "Outlet", "SharedFrames", "session_frames")
+
+
+class Frame:
+    """One event of a session. Subscribers share the object, and the bytes of its HTTP chunk."""
+
+    __slots__ = ("_chunk", "cursor", "event", "lines", "session")
+
+    def __init__(self, session: str, event: str, json_text: str, cursor: Cursor | None) -> None:
+        """
+        Args:
+            session: id of the session.
+            event: the event's name.
+            json_text: its data.
+            cursor: the place of a client that has received the frame; None if the frame does not move it.
+        """
+        self.session, self.event, self.cursor = session, event, cursor
+        self.lines = encode_lines(event, json_text)
+        self._chunk = b""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def whole(self) -> bytes:
+        """The frame on the stream of one session. Its id is the cursor."""
+        return self.lines + encode_end(None if self.cursor is None else str(self.cursor))
+
+    @property
+    def named_lines(self) -> bytes:
+        """`lines`, whose data begins with the session's id. The frames of notices have the id anyway."""
+        if self.event not in {"entry", "delta"}:
+            return self.lines
+        return self.lines.replace(b"data: {", b'data: {"session":"%b",' % self.session.encode("ascii"), 1)
+
+    @property
+    def chunk(self) -> bytes:
+        """`whole` as an HTTP chunk, made once."""
+        if not self._chunk:
+            self._chunk = chunk_of(self.whole)
+        return self._chunk
+
+
+class Outlet(Protocol):
+    """Where the frames of a subscriber go."""
+
+    def is_ready(self) -> bool:
+        """Return whether `write` may be called now: the client accepts data, and may still read."""
+        ...
+
+    def write(self, frame: Frame) -> None:
+        """Hand a frame over at once. The caller has just asked `is_ready`."""
+        ...
+
+
+class SharedFrames:
+    """The frames of the newest entries and deltas. One object serves all subscribers of a server."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Keep frames of at most `limit_bytes` in total; the oldest is dropped first."""
+        self._limit, self._held = limit_bytes, 0
+        self._frames: dict[int, tuple[Envelope, Frame]] = {}
+
+    @property
+    def held(self) -> int:
+        """Bytes of the frames that are kept."""
+        return self._held
+
+    def of(self, session: str, item: Envelope | Notice) -> Frame:
+        """Return the frame of an envelope or a notice. The hub passes the same envelope to all subscriptions."""
+        if isinstance(item, Notice):
+            return _frame(session, item.kind.lower(), {"session": session}, item.cursor)
+        found = self._frames.get(id(item))  # an envelope that is kept is alive, so no other one has its id
+        if found is not None:
+            return found[1]
+        frame = _envelope_frame(item)
+        self._frames[id(item)] = item, frame
+        self._held += len(frame)
+        while self._held > self._limit:
+            self._held -= len(self._frames.pop(next(iter(self._frames)))[1])
+        return frame
+
+
+class _Direct:
+    """Writes new items to the client in the hub's task, while the subscriber's own task waits."""
+
+    __slots__ = ("_most", "_outlet", "_session", "_shared", "cursor")
+
+    def __init__(self, session: str, outlet: Outlet, shared: SharedFrames, most: int) -> None:
+        self._session, self._outlet, self._shared, self._most = session, outlet, shared, most
+        self.cursor = START
+        """cursor of the last item that was written"""
+
+    def can_receive(self, item: Envelope | Notice) -> bool:
+        return self._outlet.is_ready() and len(self._shared.of(self._session, item)) <= self._most
+
+    def receive(self, item: Envelope | Notice) -> None:
+        self.cursor = item.cursor
+        self._outlet.write(self._shared.of(self._session, item))
+
+
+async def session_frames(
+    session: Session,
+    after: Cursor,
+    share: Share,
+    history: History,
+    *,
+    outlet: Outlet | None = None,
+    shared: SharedFrames | None = None,
+    lanes: Collection[Lane] = ALL_LANES,
+    bounds: UiBounds = DEFAULT_UI_BOUNDS,
+) -> AsyncGenerator[Frame]:
+    """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
+
+    New frames that the client accepts at once go to `outlet` instead, while the caller waits for the next frame.
+
+    entry        an envelope of a lane
+    delta        a live delta: a piece of the message that a model is writing. With `isSnapshot`, it holds all text of
+                 its block up to this frame's cursor, and replaces what the client has of the block.
+    gap          entries after the cursor were trimmed. `firstKept` is the position of the next entry, which follows.
+    caughtup     all stored entries were sent; new entries follow
+    fellbehind   the client was slow and is switched back to reading the log; nothing is lost
+    closed       the session accepts no more messages, and all its entries were sent; the stream stays open
+    reopened     the session accepts messages again
+    rolledback   the log lost its last entries: those after position `found` may not exist any more. The stream ends.
+                 The client starts again, or drops these entries and continues after this frame's id.
+    failed       the bus failed. The stream ends, and the client reconnects.
+
+    Args:
+        session: the session.
+        after: the cursor after which to start.
+        share: holds the memory of the frames that were read and not sent.
+        history: reads the stored entries.
+        outlet: where new frames go, if they can be written at once; None means that all are yielded.
+        shared: the frames that subscribers share; None shares none.
+        lanes: lanes to send. Live deltas belong to the LLM lane.
+        bounds: sizes.
+    """
+    shared = shared or SharedFrames(0)
+    while True:
+        most = min(bounds.small_bytes, bounds.piece_bytes)
+        direct = None if outlet is None else _Direct(session.id, outlet, shared, most)
+        try:
+            stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes)
+            async with aclosing(stored) as pieces:
+                async for rendered, cursor in pieces:
+                    rendered.reverse()
+                    while rendered:
+                        yield rendered.pop()  # nothing keeps a frame that was sent
+                    after = cursor
+            share.keep(0)
+            items = session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes, direct=direct)
+            async with aclosing(items):
+                async for item in items:
+                    after = item.cursor
+                    frame = shared.of(session.id, item)
+                    if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
+                        del frame
+                        await share.take(size)
+                        frame = shared.of(session.id, item)
+                    yield frame
+                    del frame
+                    share.keep(0)
+                    if isinstance(item, Notice) and item.kind == "fellBehind":
+                        break  # read the stored entries again, in small pieces
+                else:
+                    return
+        except CursorTrimmed as gap:
+            # A frame and not an HTTP status: on any status but 200, browsers do not reconnect.
+            seen = max(after, direct.cursor, key=_place) if direct is not None else after
+            missing: JsonValue = {"session": session.id, "after": str(seen), "firstKept": gap.first_kept}
+            after = await _cursor_at(session, max(gap.first_kept - 1, seen.position))
+            yield _frame(session.id, "gap", missing, after)
+        except LogRolledBack as lost:
+            rollback: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
+            yield _frame(session.id, "rolledback", rollback, await _cursor_at(session, lost.found))
+            return
+        except BusError as error:
+            yield _frame(session.id, "failed", {"session": session.id, "message": without_secrets(str(error))}, None)
+            return
+
+
+def _place(cursor: Cursor) -> tuple[int, int]:
+    return cursor.position, cursor.delta
+
+
+def _envelope_frame(envelope: Envelope) -> Frame:
+    # A foreign client may have written an id such as 7-5 into a lane.
+    is_delta = envelope.delta or isinstance(envelope.message, Delta)
+    return Frame(envelope.session, "delta" if is_delta else "entry", envelope_json(envelope), envelope.cursor)
+
+
+def _frame(session: str, event: str, data: JsonValue, cursor: Cursor | None) -> Frame:
+    return Frame(session, event, json.dumps(data), cursor)
+
+
+async def _cursor_at(session: Session, position: int) -> Cursor:
+    """Return the cursor after a position of the present log.
+
+    The cursor names no incarnation if the server does not answer, or if the head no longer knows the incarnation of
+    `position`. Readers accept such a cursor unchecked.
+    """
+    try:
+        return (await session.head()).cursor_at(position)
+    except BusError:
+        return Cursor(position)

@@ -1,0 +1,217 @@
+"""What a model saw: the request of a session at a position, and the recorded request of a turn.
+
+Stored media stand in a request as a short text in place of their bytes, so that looking back in a session with pictures
+does not load them each time.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+
+from starlette.exceptions import HTTPException
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.media.resolve import media_of
+from lanebus.bus.media.store import MediaStore
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.context_entry import Compaction
+from lanebus.bus.messages.events import RequestDefined
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS
+from lanebus.handlers.agent.turn.request_replay import read_request
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.past import PastContexts
+from lanebus.handlers.projections.definition import projection
+from lanebus.handlers.projections.views import Views
+from lanebus.handlers.providers.common.request import ProviderRequest
+from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.ui.replies import json_bytes
+
+__all__ = ("RequestTooLarge", "check_provider", "context_json", "turn_request_json")
+
+
+class RequestTooLarge(HTTPException):
+    """A request is larger than the server sends."""
+
+    def __init__(self) -> None:
+        super().__init__(413, "Request too large")
+
+
+class _Placed(Frozen):
+    position: int
+    event: RequestDefined
+
+
+@projection("lanebus.definitions", version=1, lanes={Lane.EXTENSION}, kinds={RequestDefined.KIND})
+def _definitions(known: tuple[_Placed, ...], event: RequestDefined, envelope: Envelope) -> tuple[_Placed, ...]:
+    return (*known, _Placed(position=envelope.position, event=event))
+
+
+def check_provider(name: str | None) -> str | None:
+    """Return the name of a provider's API; None if `name` is None.
+
+    Raises:
+        DecodeError: there is no such provider.
+    """
+    if name is not None and name not in PROVIDERS:
+        raise DecodeError("provider", f"must be one of {', '.join(PROVIDERS)}")
+    return name
+
+
+async def context_json(
+    views: Views,
+    contexts: PastContexts,
+    session: Session,
+    *,
+    position: int | None,
+    provider: str | None,
+    model: str | None,
+    most_bytes: int,
+) -> bytes:
+    """Return the request that a model would get at a position, and the entries that its messages come from.
+
+    Tools and options are those of the newest request before the position.
+
+    Args:
+        views: cached states of the projections.
+        contexts: cached contexts.
+        session: the session.
+        position: last position that the model would see; None means the end.
+        provider: name of an API; None means that of the session's requests, else "anthropic".
+        model: the model; None means that of the session at the position.
+        most_bytes: maximum size of the answer.
+
+    Raises:
+        RequestTooLarge: the answer is larger.
+        NoModel: the session names no model at the position, and no model is given.
+        NoSuchPosition: the session does not have the position.
+        BusError: the log could not be read.
+    """
+    until = (await session.head()).position if position is None else position
+    context = await contexts.at(session, until)
+    defined = await _definition(views, session, until)
+    own = defined.api if defined is not None and defined.api in PROVIDERS else None
+    name = provider or own or "anthropic"
+    tools = (
+        ()
+        if defined is None
+        else tuple(ToolSpec(each.name, each.description, each.input_schema) for each in defined.tools)
+    )
+    form = PROVIDERS[name].to_request(
+        context,
+        model=model or context.model or (defined and defined.model),
+        max_tokens=DEFAULT_MAX_TOKENS if defined is None else defined.max_tokens,
+        tools=tools,
+        media=_placeholders(context.messages),
+    )
+    place: dict[str, object] = {
+        "position": until,
+        "provider": name,
+        "model": model or context.model or (defined and defined.model),
+        "system": [_part(index, each, {}) for index, each in enumerate(context.system)],
+        "messages": _parts(context),
+    }
+    return _rendered(place, form, context.messages, most_bytes)
+
+
+async def turn_request_json(session: Session, turn: str, *, provider: str | None, most_bytes: int) -> bytes:
+    """Return the request that led to a turn's answer.
+
+    With `isExact`, it is the body that the model's adapter sent. Otherwise the log does not name the adapter, or
+    another `provider` was wanted, and the body is what that provider would have got.
+
+    Args:
+        session: the session.
+        turn: id of the turn, such as `support-42.main.3#0` or `main.3#0`.
+        provider: name of an API; None means that of the turn.
+        most_bytes: maximum size of the answer.
+
+    Raises:
+        RequestTooLarge: the answer is larger.
+        RequestUnknown: no model was called in the turn.
+        RequestDamaged: the recorded tools and options do not match their hash.
+        DecodeError: `turn` is no turn id.
+        BusError: the log could not be read.
+    """
+    turn_id = TurnId.from_text(turn, session.id)
+    asked = await read_request(session, turn_id, resolve=_resolve_placeholders)
+    definition, request = asked.definition, asked.request
+    own = None if definition is None else definition.api
+    form = asked.form() if provider in {None, own} else None
+    is_exact = form is not None
+    name = own if is_exact else provider or "anthropic"
+    model = request.context.model if definition is None else definition.model
+    if form is None:
+        form = PROVIDERS[name or ""].to_request(
+            request.context, model=model, max_tokens=request.max_tokens, tools=request.tools, media=request.media
+        )
+    place: dict[str, object] = {
+        "turnId": str(turn_id),
+        "isExact": is_exact,
+        "hasDefinition": definition is not None,
+        "position": request.context.position,
+        "provider": name,
+        "model": model,
+        "system": [_part(index, each, {}) for index, each in enumerate(request.context.system)],
+        "messages": _parts(request.context),
+    }
+    return _rendered(place, form, request.context.messages, most_bytes)
+
+
+async def _definition(views: Views, session: Session, until: int) -> RequestDefined | None:
+    """Return the newest definition of requests up to a position."""
+    known = (await views.look(session, _definitions)).state
+    return next((each.event for each in reversed(known) if each.position <= until), None)
+
+
+def _parts(context: Context) -> list[Mapping[str, object]]:
+    """Return the messages of a context, each with the position of its entry; null if it was made of several."""
+    positions = {id(entry.message): entry.position for entry in context.path}
+    summary = context.path[0] if context.path and isinstance(context.path[0].message, Compaction) else None
+    parts = [_part(index, message, positions) for index, message in enumerate(context.messages)]
+    if summary is not None and parts and parts[0]["position"] is None:
+        parts[0] = {**parts[0], "position": summary.position}
+    return parts
+
+
+def _part(index: int, message: LlmMessage, positions: Mapping[int, int]) -> Mapping[str, object]:
+    return {"index": index, "role": getattr(message, "role", ""), "position": positions.get(id(message))}
+
+
+async def _resolve_placeholders(messages: Sequence[LlmMessage], store: MediaStore) -> Mapping[str, MediaRef]:
+    del store
+    return _placeholders(messages)
+
+
+def _placeholders(messages: Iterable[LlmMessage]) -> dict[str, MediaRef]:
+    """Return inline media that stand for stored media: their bytes are a text that names the stored ones."""
+    return {
+        address: MediaRef(kind="data", data=_encoded(address), mime_type=media.mime_type)
+        for message in messages
+        for media in media_of(message)
+        if (address := media.address) is not None
+    }
+
+
+def _text_of(address: str) -> str:
+    return f"stored media {address}"
+
+
+def _encoded(address: str) -> str:
+    return base64.b64encode(_text_of(address).encode()).decode("ascii")
+
+
+def _rendered(
+    place: Mapping[str, object], form: ProviderRequest, messages: Iterable[LlmMessage], most_bytes: int
+) -> bytes:
+    data = json_bytes({**place, "warnings": list(form.warnings), "request": form.body})
+    for address in _placeholders(messages):
+        data = data.replace(_encoded(address).encode(), json_bytes(_text_of(address))[1:-1])
+    if len(data) > most_bytes:
+        raise RequestTooLarge
+    return data

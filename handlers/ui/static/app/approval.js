@@ -1,0 +1,99 @@
+// A tool call that waits for a person: the whole call, with buttons to approve and to deny it.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { getCall, newKey, sendCommand } from "./api.js";
+import { visible } from "./format.js";
+import { may } from "./rights.js";
+
+export const WHY = {
+  approval: "needs your approval to run",
+  unknown: "was started, but its result is unknown. Run it again?",
+};
+
+const RETRY_MS = 2500;
+
+/** Request the whole call: what is approved must be seen. Null until it is loaded. */
+function useCall(session, call, canSee) {
+  const [found, setFound] = useState(null);
+  const of = `${call.turnId?.loopId}#${call.turnId?.turnIndex} ${call.toolCallId}`;
+  useEffect(() => {
+    if (!canSee) return undefined;
+    let isOver = false;
+    let timer = null;
+    const load = async () => {
+      try {
+        const answer = await getCall(session, call.toolCallId);
+        if (!isOver) setFound({ of, answer });
+      } catch (error) {
+        if (!isOver) setFound({ of, fault: error.message });
+        if (!isOver && error.status !== 401 && error.status !== 403) timer = setTimeout(load, RETRY_MS);
+      }
+    };
+    load();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [session, of, canSee]);
+  return found?.of === of ? found : null;
+}
+
+/** Sends commands one at a time. A failed command is retried with the same key, so it is added only once. */
+export function useCommandSender(session) {
+  const [sent, setSent] = useState(null);
+  const [isSending, setSending] = useState(false);
+  const [fault, setFault] = useState(null);
+  const attempt = useRef(null);
+  const send = async (command) => {
+    if (isSending) return false;
+    const text = JSON.stringify(command);
+    if (attempt.current?.text !== text) attempt.current = { text, key: newKey() };
+    setSending(true);
+    setFault(null);
+    try {
+      const position = await sendCommand(session, command, attempt.current.key);
+      attempt.current = null;
+      setSent({ name: command.command, position });
+      return true;
+    } catch (error) {
+      setFault(error.message);
+      return false;
+    } finally {
+      setSending(false);
+    }
+  };
+  return { send, sent, isSending, fault };
+}
+
+export function Approval({ session, call, access, commandSender, isOpen = true }) {
+  const [reason, setReason] = useState("");
+  const canApprove = isOpen && may(access, "command.approve");
+  const canDeny = isOpen && may(access, "command.deny");
+  const canSee = may(access, "read.call") && access.lanes.includes("llm");
+  const found = useCall(session, call, canSee);
+  const whole = found?.answer ?? null;
+  const about = { turnId: call.turnId, toolCallId: call.toolCallId };
+  const approve = () => commandSender.send({ command: "approve", ...about, callHash: whole.callHash });
+  const deny = () => commandSender.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
+  const name = visible(whole?.toolName ?? call.toolName);
+  // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
+  return html`<li class="ask">
+    <p><code class="tool">${name}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p>
+    <div>
+      ${!canSee
+        ? null
+        : whole === null
+          ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
+          : html`<div class="text code whole" tabindex="0" role="region" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
+    </div>
+    ${canApprove || canDeny
+      ? html`<div class="answers">
+          ${canApprove ? html`<button type="button" class="yes" disabled=${commandSender.isSending || whole === null} onClick=${approve}>Approve</button>` : null}
+          ${canDeny
+            ? html`<button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
+                <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
+            : null}
+        </div>`
+      : null}
+  </li>`;
+}

@@ -1,0 +1,111 @@
+// Draws one event of the extension lane, and the row of a turn that stands for its lifecycle events.
+import { useContext, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { count, dateTime, money, seconds, time, visible } from "./format.js";
+import { JsonTree } from "./json_tree.js";
+import { OfEntry } from "./of_entry.js";
+import { RawEntry } from "./raw_entry.js";
+import { timeOf } from "./rows.js";
+
+/** Describes an agent's event in a few words. Returns null for other events, which show their data. */
+function describe(kind, data) {
+  const at = (position) => (position ? ` → #${position}` : "");
+  const turn = data?.turnId ? `turn ${data.turnId.turnIndex}` : "";
+  switch (kind) {
+    case "agent.started":
+      return [data.agent, data.continuation === "initial" ? "" : data.continuation, data.loopId].filter(Boolean).join(" · ");
+    case "agent.ended":
+      return `${data.stopReason} · ${count(data.turns)} ${data.turns === 1 ? "turn" : "turns"}${data.rejection ? ` · ${data.rejection}` : ""}`;
+    case "agent.turn.started":
+      return `${turn} · ${data.trigger ?? "user"}`;
+    case "agent.turn.ended":
+      return `${turn} · ${data.stopReason}${at(data.message)}`;
+    case "agent.message.started":
+      return turn;
+    case "agent.message.ended":
+      return `${turn}${at(data.position)}`;
+    case "agent.tool.started":
+    case "agent.tool.updated":
+      return data.toolName;
+    case "agent.tool.ended":
+      return `${data.toolName}${data.isError ? ` · ${data.outcome ?? "failed"}` : ""}${at(data.position)}`;
+    case "agent.progress":
+      return `${data.toolName}: ${data.text}`;
+    case "agent.input.rejected":
+      return data.reason;
+    case "agent.tool.waiting":
+      return `${data.toolName} · ${data.why === "unknown" ? "result unknown" : "waits for approval"}`;
+    case "agent.control.answered":
+      return `#${data.control} ${data.outcome}${data.reason ? ` · ${data.reason}` : ""}`;
+    case "agent.session.linked":
+      return `${data.parent} → ${data.child} · ${data.agent}`;
+    case "control.steer":
+      return [`#${data.position}`, data.when, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
+    case "control.abort":
+    case "control.pause":
+    case "control.handoff":
+    case "control.resume":
+    case "control.approve":
+    case "control.deny":
+      return [data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
+    default:
+      return null;
+  }
+}
+
+const isBadEvent = (kind, data) =>
+  kind === "agent.input.rejected" ||
+  (kind === "agent.control.answered" && data?.outcome === "refused") ||
+  (kind === "agent.tool.ended" && data?.isError === true) ||
+  (kind === "agent.ended" && (data?.stopReason === "error" || data?.stopReason === "aborted"));
+
+/** Draws an event in one line, which unfolds to its data. */
+export function ExtensionEntry({ entry }) {
+  const [isOpen, setOpen] = useState(false);
+  const { kind, data } = entry.message;
+  let words = null;
+  try {
+    words = describe(kind, data);
+    if (words !== null) words = String(words);
+  } catch {
+    // The data do not fit the kind: they are shown as JSON.
+  }
+  const isAgent = kind.startsWith("agent.");
+  const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
+  const when = html`<time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>`;
+  const line = words ?? (data === null ? "" : JSON.stringify(data));
+  const toggle = (event) => {
+    event.preventDefault(); // the state says whether it is open
+    setOpen(!isOpen);
+  };
+  return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBadEvent(kind, data) ? "bad" : ""}`} open=${isOpen}>
+    <summary class="line" title=${kind} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${line.slice(0, 400)}</span>${when}</summary>
+    ${isOpen ? html`<div class="inside">${data === null ? null : html`<${JsonTree} value=${data} isOpen />`}<${RawEntry} entry=${entry} /></div>` : null}
+  </details>`;
+}
+
+const MOST_NAMED = 3;
+
+/** Draws the row of a turn: what it did, how long it took and what it cost. */
+export function TurnRow({ fold, isOpen, toggle }) {
+  const { isLive } = useContext(OfEntry);
+  const tools = fold.tools.slice(0, MOST_NAMED);
+  const more = fold.tools.length - tools.length;
+  const took = fold.started !== null && fold.ended !== null ? fold.ended - fold.started : null;
+  const isBad = ["error", "aborted", "guardRail"].includes(fold.loopEnded ?? fold.stopReason);
+  const reason = isBad || fold.stopReason === "length" ? (fold.loopEnded ?? fold.stopReason) : null;
+  const spoken = [fold.turn === null ? "loop" : `turn ${fold.turn}`, fold.tools.length ? `${fold.tools.length} ${fold.tools.length === 1 ? "tool" : "tools"}` : ""].filter(Boolean).join(" · ");
+  return html`<button class=${`turnrow ${isBad || fold.failed ? "bad" : ""}`} type="button" aria-expanded=${isOpen} onClick=${() => toggle(fold.key)}
+    title=${`${count(fold.events)} ${fold.events === 1 ? "event" : "events"} of ${fold.key}`}>
+    <span class="turnname">${spoken}</span>
+    ${tools.map((name, index) => html`<code key=${index} class="tool">${visible(name).slice(0, 60)}</code>`)}
+    ${more > 0 ? html`<span class="note">+${more}</span>` : null}
+    ${fold.failed ? html`<span class="wrong">${fold.failed} failed</span>` : null}
+    ${reason ? html`<span class="wrong">${visible(reason).slice(0, 40)}</span>` : null}
+    <span class="facts">
+      ${took === null ? (isLive && fold.ended === null ? html`<span class="running">runs</span>` : null) : html`<span>${seconds(took)}</span>`}
+      ${fold.cost ? html`<span>${money(fold.cost)}</span>` : null}
+      ${fold.loopEnded && !isBad ? html`<span title="The loop ended with this turn">end</span>` : null}
+    </span>
+  </button>`;
+}

@@ -1,0 +1,113 @@
+// Groups the lifecycle events of each turn, so that the page can show them as one row. Pure.
+
+const OF_TURN = new Set([
+  "agent.turn.started",
+  "agent.turn.ended",
+  "agent.message.started",
+  "agent.message.ended",
+  "agent.tool.started",
+  "agent.tool.updated",
+  "agent.tool.ended",
+  "agent.usage.settled",
+]);
+
+const MOST_TOOLS = 50; // tools named in one row
+
+const isTurn = (turn) => typeof turn?.loopId === "string" && Number.isInteger(turn.turnIndex);
+
+class Fold {
+  constructor(loop, entry) {
+    this.loop = loop;
+    this.at = entry.position; // where its row is
+    this.turn = null; // index of the turn; null before the turn started
+    this.events = 0;
+    this.tools = []; // names, in the order of the calls
+    this.failed = 0; // tools that failed
+    this.started = null; // seconds
+    this.ended = null;
+    this.stopReason = null;
+    this.message = null; // position of the assistant's message
+    this.cost = null;
+    this.loopStarted = false;
+    this.loopEnded = null; // the reason
+  }
+
+  get key() {
+    return `${this.loop}#${this.turn ?? "start"}`;
+  }
+
+  /** A text that changes when the row has to be drawn again. */
+  get digest() {
+    return [this.key, this.at, this.events, this.ended, this.loopEnded].join(" ");
+  }
+
+  add(entry) {
+    const { kind, data } = entry.message;
+    this.events += 1;
+    switch (kind) {
+      case "agent.started":
+        this.loopStarted = true;
+        break;
+      case "agent.ended":
+        this.loopEnded = String(data.stopReason ?? "ended");
+        break;
+      case "agent.turn.started":
+        this.started = entry.time;
+        break;
+      case "agent.turn.ended":
+        this.ended = entry.time;
+        this.stopReason = typeof data.stopReason === "string" ? data.stopReason : null;
+        this.cost = data.usage?.cost ?? null;
+        if (Number.isInteger(data.message)) this.message = data.message;
+        break;
+      case "agent.message.ended":
+        if (Number.isInteger(data.position)) this.message ??= data.position;
+        break;
+      case "agent.tool.started":
+        if (this.tools.length < MOST_TOOLS) this.tools.push(String(data.toolName));
+        break;
+      case "agent.tool.ended":
+        if (data.isError === true) this.failed += 1;
+        break;
+      default:
+    }
+  }
+}
+
+/**
+ * Return the folds by position: every lifecycle event of a turn maps to the fold of its turn, whose row is at the
+ * fold's first event. The start of a loop belongs to its first turn, and its end to its last one. Events that do not
+ * fit their kind belong to none.
+ */
+export function foldsOf(entries) {
+  const folds = new Map();
+  const turns = new Map(); // by key
+  const loops = new Map(); // the newest fold of each loop
+  for (const entry of entries) {
+    const message = entry.message;
+    if (message?.role !== "extension" || typeof message.kind !== "string") continue;
+    const { kind, data } = message;
+    let fold = null;
+    if (kind === "agent.started" && typeof data?.loopId === "string") {
+      fold = new Fold(data.loopId, entry);
+      loops.set(fold.loop, fold);
+    } else if (kind === "agent.ended" && typeof data?.loopId === "string") {
+      fold = loops.get(data.loopId) ?? null;
+    } else if (OF_TURN.has(kind) && isTurn(data?.turnId)) {
+      const { loopId, turnIndex } = data.turnId;
+      const key = `${loopId}#${turnIndex}`;
+      fold = turns.get(key) ?? null;
+      if (fold === null) {
+        const newest = loops.get(loopId);
+        fold = newest && newest.turn === null ? newest : new Fold(loopId, entry);
+        fold.turn = turnIndex;
+        turns.set(key, fold);
+        loops.set(loopId, fold);
+      }
+    }
+    if (fold === null) continue;
+    fold.add(entry);
+    folds.set(entry.position, fold);
+  }
+  return folds;
+}

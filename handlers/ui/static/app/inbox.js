@@ -1,0 +1,61 @@
+// What waits for a person, across all sessions.
+import { useEffect, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { listWaiting } from "./api.js";
+import { Approval, useCommandSender } from "./approval.js";
+import { ago, count, dateTime } from "./format.js";
+import { usePolled } from "./polled.js";
+import { sessionLink } from "./route.js";
+
+/** Return `{calls, all, fault, refresh}`: the calls that wait. `calls` is null until the first answer. */
+export function useWaiting(changes) {
+  const [found, setFound] = useState({ calls: null, all: 0, fault: null });
+  const load = async (isOver) => {
+    try {
+      const answer = await listWaiting();
+      if (isOver()) return true;
+      setFound({ calls: answer.waiting, all: answer.count, fault: null });
+      if (!answer.isComplete) refresh();
+    } catch (error) {
+      if (isOver() || error.status === 401 || error.status === 403) return true;
+      setFound((before) => ({ ...before, fault: error.message }));
+    }
+    return false;
+  };
+  const refresh = usePolled(load, changes, "waiting");
+  return { ...found, refresh };
+}
+
+const DONE = { approve: "Approved", deny: "Denied" };
+
+function WaitingCall({ call, access, now, onAnswered }) {
+  const sender = useCommandSender(call.session);
+  const { sent } = sender;
+  useEffect(() => {
+    if (sent) onAnswered();
+  }, [sent]);
+  return html`<li class="waitingcall">
+    <header>
+      <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
+      <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
+    </header>
+    ${sent
+      ? html`<p class="sent" role="status">${DONE[sent.name] ?? sent.name}, as entry <a href=${sessionLink(call.session, "log", sent.position)}>#${sent.position}</a>. The worker has not answered yet.</p>`
+      : html`<ul><${Approval} session=${call.session} call=${call} access=${access} commandSender=${sender} /></ul>`}
+    ${sender.fault ? html`<p class="fault" role="alert">${sender.fault}</p>` : null}
+  </li>`;
+}
+
+export function Inbox({ waiting, access, now }) {
+  const { calls, all, fault, refresh } = waiting;
+  return html`<section class="inbox" aria-labelledby="inbox-title">
+    <header class="head"><h2 id="inbox-title">Inbox</h2><p class="hint">Tool calls of all sessions that wait for a person</p></header>
+    ${fault ? html`<p class="trouble" role="alert">${fault}</p>` : null}
+    ${calls === null
+      ? html`<p class="hint" role="status">Loading…</p>`
+      : calls.length === 0
+        ? html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
+        : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} now=${now} onAnswered=${refresh} />`)}</ul>`}
+    ${all > (calls?.length ?? 0) ? html`<p class="hint">and ${count(all - calls.length)} more</p>` : null}
+  </section>`;
+}

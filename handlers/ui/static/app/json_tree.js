@@ -1,0 +1,66 @@
+// Draws JSON as a tree. Only what is unfolded is in the document, so deep and large values cost nothing.
+import { useState } from "preact/hooks";
+import { html } from "./html.js";
+
+const STEP = 50; // members shown at once
+const SHORT = 120; // characters of a text before it is folded
+const MOST = 20_000; // characters of one text that are shown
+const SMALL = 12; // a value with at most this many members is unfolded at first
+
+function TextValue({ value }) {
+  const [isOpen, setOpen] = useState(false);
+  if (value.length <= SHORT) return html`<span class="j-str">"${value}"</span>`;
+  return html`<span class="j-str">"${isOpen ? value.slice(0, MOST) : value.slice(0, SHORT)}${isOpen && value.length <= MOST ? '"' : "…"}</span>
+    <button class="quiet" type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "less" : `${value.length} characters`}</button>`;
+}
+
+function Scalar({ value }) {
+  if (typeof value === "string") return html`<${TextValue} value=${value} />`;
+  const type = value === null ? "null" : typeof value === "number" ? "num" : "bool";
+  return html`<span class=${`j-${type}`}>${String(value)}</span>`;
+}
+
+const isTree = (value) => value !== null && typeof value === "object";
+
+/** A few words about a folded value. */
+function summary(value, size) {
+  if (Array.isArray(value)) return `[ ${size} ${size === 1 ? "item" : "items"} ]`;
+  const names = Object.keys(value).slice(0, 4).join(", ");
+  return `{ ${names.slice(0, 80)}${size > 4 || names.length > 80 ? ", …" : ""} }`;
+}
+
+function Member({ name, value, isOpen: isOpenAtFirst }) {
+  const [isOpen, setOpen] = useState(isOpenAtFirst);
+  const label = name === null ? null : html`<span class="j-key">${name}</span><span class="j-colon">: </span>`;
+  if (!isTree(value)) return html`<div class="j-line">${label}<${Scalar} value=${value} /></div>`;
+  const size = Array.isArray(value) ? value.length : Object.keys(value).length;
+  if (size === 0) return html`<div class="j-line">${label}<span class="j-sum">${Array.isArray(value) ? "[ ]" : "{ }"}</span></div>`;
+  return html`<div class="j-tree">
+    <button class="j-fold" type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
+      <span class="j-mark" aria-hidden="true"></span>${label}<span class="j-sum">${isOpen ? (Array.isArray(value) ? "[" : "{") : summary(value, size)}</span>
+    </button>
+    ${isOpen ? html`<${Members} value=${value} />` : null}
+  </div>`;
+}
+
+function Members({ value }) {
+  const [shown, setShown] = useState(STEP);
+  const isList = Array.isArray(value);
+  const names = isList ? null : Object.keys(value);
+  const size = isList ? value.length : names.length;
+  const found = [];
+  for (let index = 0; index < Math.min(shown, size); index += 1) {
+    const name = isList ? String(index) : names[index];
+    found.push(html`<${Member} key=${`m${name}`} name=${name} value=${value[isList ? index : name]} isOpen=${false} />`);
+  }
+  return html`<div class="j-members">
+    ${found}
+    ${size > shown ? html`<button class="quiet" type="button" onClick=${() => setShown(shown + 4 * STEP)}>${size - shown} more</button>` : null}
+  </div>`;
+}
+
+/** Draws a value. It is unfolded at first if `isOpen` is set or it has few members. */
+export function JsonTree({ value, isOpen = false }) {
+  const size = isTree(value) ? (Array.isArray(value) ? value.length : Object.keys(value).length) : 0;
+  return html`<div class="json"><${Member} name=${null} value=${value} isOpen=${isOpen || size <= SMALL} /></div>`;
+}

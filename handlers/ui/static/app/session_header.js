@@ -1,0 +1,46 @@
+// What a session is: its title, id, state and agent, and the buttons that concern all of it.
+import { useState } from "preact/hooks";
+import { html } from "./html.js";
+import { count, money } from "./format.js";
+import { Back, Copy, Panel } from "./icons.js";
+import { Operate } from "./operate.js";
+import { sessionLink } from "./route.js";
+import { State, needsWorker } from "./states.js";
+
+const COPIED_MS = 1500;
+
+function CopyId({ session }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(session);
+      setCopied(true);
+      setTimeout(() => setCopied(false), COPIED_MS);
+    } catch {
+      // Browsers refuse it on plain HTTP: the id can be selected.
+    }
+  };
+  return html`<button type="button" class="icon small" aria-label="Copy the id" title="Copy the id" onClick=${copy}>${isCopied ? "✓" : html`<${Copy} />`}</button>`;
+}
+
+export function SessionHeader({ session, head, feed, access, isClosed, isPanelOpen, onPanel }) {
+  const position = feed?.position ?? 0;
+  const origin = head?.origin;
+  return html`<header class="sessionhead">
+    <a class="icon back" href="#/sessions" aria-label="All sessions"><${Back} /></a>
+    <div class="names">
+      <h2>${head?.title || session}</h2>
+      <p class="facts">
+        <${State} state=${isClosed || head?.state === "closed" ? null : head?.state} waiting=${head?.waiting} />
+        ${isClosed ? html`<span class="badge closed">closed</span>` : null}
+        <span class="where">${session}</span><${CopyId} session=${session} />
+        ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
+        ${position > 0 ? html`<span class="fact">position ${count(position)}</span>` : null}
+        ${head?.cost != null ? html`<span class="fact">${money({ total: head.cost })}</span>` : null}
+        ${origin ? html`<span class="fact">fork of <a href=${sessionLink(origin.session, "log", origin.position)}>${origin.session} at #${count(origin.position)}</a></span>` : null}
+      </p>
+    </div>
+    <${Operate} session=${session} head=${head} position=${position} access=${access} isClosed=${isClosed} />
+    <button type="button" class="icon panel" aria-label="Turns and cost" title="Turns and cost" aria-expanded=${isPanelOpen} aria-controls="panel" onClick=${onPanel}><${Panel} /></button>
+  </header>`;
+}

@@ -1,0 +1,57 @@
+// The sessions that match a query, kept up to date while the tab is visible.
+import { useRef, useState } from "preact/hooks";
+import { listSessions } from "./api.js";
+import { usePolled } from "./polled.js";
+
+export const ALL_SESSIONS = { search: "", state: "", agent: "", sort: "activity" };
+
+const PAGE = 100; // sessions requested at first, and with each further page
+const MOST = 500; // most sessions in one answer
+
+/**
+ * Return `{rows, isCurrent, all, agents, error, more}`: the loaded sessions, null until the first answer; whether they
+ * match the query, or the one before it; the number of all that match; the agents seen so far; the last error; and a function that loads the next page.
+ */
+export function useSessionList(query, changes) {
+  const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null });
+  const [error, setError] = useState(null);
+  const wanted = useRef(PAGE); // rows to load
+  const agents = useRef(new Set());
+  const key = JSON.stringify(query);
+  const last = useRef(key);
+  if (last.current !== key) {
+    last.current = key;
+    wanted.current = PAGE;
+  }
+
+  const load = async (isOver) => {
+    try {
+      const rows = new Map(); // by id: a session that moves between two requests comes twice
+      let cursor = null;
+      let answer;
+      do {
+        answer = await listSessions({ ...query, cursor, limit: Math.min(MOST, wanted.current - rows.size) });
+        if (isOver()) return true;
+        for (const row of answer.sessions) rows.set(row.id, row);
+        cursor = answer.cursor;
+      } while (cursor !== null && rows.size < wanted.current);
+      for (const row of rows.values()) if (row.agent) agents.current.add(row.agent);
+      setFound({ key, rows: [...rows.values()], all: answer.count, cursor });
+      setError(null);
+      if (answer.isComplete === false) refresh(); // the server reads the logs of many sessions in several requests
+    } catch (problem) {
+      if (isOver()) return true;
+      setError(problem);
+      return problem.status === 401 || problem.status === 403; // asking again cannot help, and counts as another wrong token
+    }
+    return false;
+  };
+  const refresh = usePolled(load, changes, key);
+
+  const more = () => {
+    if (found.cursor === null || found.key !== key || wanted.current > found.rows.length) return;
+    wanted.current = found.rows.length + PAGE;
+    refresh();
+  };
+  return { rows: found.rows, isCurrent: found.key === key, all: found.all, agents: [...agents.current].sort(), error, more };
+}

@@ -1,0 +1,322 @@
+"""The frame of the page in Chromium: sessions, inbox, rights, menu and keyboard."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lanebus import ExtensionMessage, UserMessage
+from lanebus.bus.messages.control import Approve, Deny
+from lanebus.handlers.access.principal import Principal
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.commands import next_control
+from tests.support.page.samples import answered, waiting_for_approval
+from tests.support.page.serving import Served, serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+
+async def opened(page: "Page", served: Served, place: str) -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/{place}")
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+DRAW_MANY = """async (count) => {
+  const { render, h } = await import("preact");
+  const { VirtualList } = await import("/static/app/virtual_list.js");
+  const items = Array.from({ length: count }, (_, at) => ({ id: `s${at}` }));
+  const box = document.createElement("div");
+  box.id = "many";
+  box.className = "sessions";
+  box.style.position = "fixed";
+  box.style.inset = "0";
+  document.body.replaceChildren(box);
+  const draw = (item, props) => h("a", { ...props, href: "#" }, item.id);
+  render(h(VirtualList, { items, draw, rowHeight: 3.5, label: "Many" }), box);
+}"""
+
+
+async def test_a_list_of_ten_thousand_draws_the_rows_in_view_and_arrow_keys_reach_all(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await opened(page, served, "#/sessions")
+        await page.evaluate(DRAW_MANY, 10_000)
+        rows = page.locator("#many li")
+        await expect(rows.first).to_have_text("s0")
+        assert await page.locator("#many *").count() <= 200
+        await page.get_by_role("link", name="s0", exact=True).focus()
+        for key, reached in (("ArrowDown", "s1"), ("End", "s9999"), ("ArrowUp", "s9998"), ("Home", "s0")):
+            await page.keyboard.press(key)
+            await expect(page.get_by_role("link", name=reached, exact=True)).to_be_focused()
+            await expect(page.get_by_role("link", name=reached, exact=True)).to_be_in_viewport()
+        assert await page.locator("#many [tabindex='0']").count() == 1
+        assert await page.locator("#many *").count() <= 200
+        assert seen.errors == []
+
+
+async def test_a_search_finds_sessions_by_id_and_offers_a_new_one(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        for name in ("alpha-1", "alpha-2", "beta-1"):
+            await bus.session(name).publish(UserMessage.text("hello"))
+        await opened(page, served, "#/sessions")
+        search = page.get_by_label("Search sessions")
+        await search.fill("ALPHA")
+        await expect(page.locator(".session")).to_have_count(2)
+        await search.fill("gamma")
+        await expect(page.get_by_text("No session matches.")).to_be_visible()
+        await page.get_by_role("button", name="Open gamma as a new session").click()
+        await expect(page.get_by_role("heading", name="gamma")).to_be_visible()
+        assert seen.errors == []
+
+
+# --- inbox and rights ---------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_all_sessions_are_approved_and_denied_in_the_inbox(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        one, two = bus.session("one"), bus.session("two")
+        await waiting_for_approval(one, "Clean up", "rm")
+        await waiting_for_approval(two, "Send it", "mail")
+        await opened(page, served, "#/inbox")
+        cards = page.locator(".waitingcall")
+        await expect(cards).to_have_count(2)
+        await expect(page.get_by_role("link", name="Inbox")).to_contain_text("2")
+        await expect(cards.filter(has_text="mail").locator(".whole")).to_contain_text('"path": "mail"')
+        await cards.filter(has_text="mail").get_by_role("button", name="Approve").click()
+        _, control = await next_control(two, 5)
+        assert isinstance(control, Approve)
+        await page.get_by_label("Why rm is denied").fill("not now")
+        await cards.filter(has_text="one").get_by_role("button", name="Deny").click()
+        _, control = await next_control(one, 5)
+        assert isinstance(control, Deny)
+        assert control.reason == "not now"
+        assert seen.errors == []
+
+
+async def test_each_button_needs_its_own_right(browser: SharedBrowser) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read", "command.deny", "command.pause"))
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        browsing(browser) as (page, seen),
+    ):
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.get_by_role("button", name="Deny")).to_be_visible()
+        await expect(page.locator(".buttons button")).to_have_text(["Pause"])
+        for name in ("Approve", "Abort", "Send", "New session", "Operate this session"):
+            await expect(page.get_by_role("button", name=name)).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_a_reader_sees_the_whole_call_and_no_button_in_the_inbox(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        browsing(browser) as (page, seen),
+    ):
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#token=reader")
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.locator(".ask .whole")).to_contain_text('"path": "rm"')
+        await expect(page.locator("main button")).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_a_session_is_handed_over_from_the_menu(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1", agent="support")
+        await session.publish(UserMessage.text("hi"))
+        await opened(page, served, "#/s/s1")
+        menu = page.get_by_role("button", name="Operate this session")
+        await menu.press("Enter")
+        await expect(page.get_by_role("button", name="Hand over to an agent")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(menu).to_be_focused()
+        await menu.press("Enter")
+        await page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        await expect(dialog.get_by_role("button", name="Hand over")).to_be_disabled()
+        await dialog.get_by_label("Agent").fill("billing")
+        await dialog.get_by_role("button", name="Hand over").click()
+        await expect(dialog).to_have_count(0)
+        await expect(page.locator(".sessionhead .fact", has_text="billing")).to_be_visible()
+        assert (await session.head()).agent == "billing"
+        assert seen.errors == []
+
+
+async def test_a_session_is_closed_and_reopened_from_the_menu(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"))
+        await opened(page, served, "#/s/s1")
+        for name, verb, is_closed in (("Close the session", "Close session", True), ("Reopen", "Reopen", False)):
+            await page.get_by_role("button", name="Operate this session").click()
+            await page.get_by_role("button", name=name).click()
+            await page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
+            await expect(page.locator(".sessionhead .closed")).to_have_count(1 if is_closed else 0)
+            assert (await session.head()).is_closed is is_closed
+        assert seen.errors == []
+
+
+async def test_old_entries_are_deleted_only_after_the_session_was_named(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(*(UserMessage.text(f"message {number}") for number in range(5)))
+        await opened(page, served, "#/s/s1")
+        await page.get_by_role("button", name="Operate this session").click()
+        await page.get_by_role("button", name="Delete old entries").click()
+        dialog = page.get_by_role("dialog")
+        delete = dialog.get_by_role("button", name="Delete", exact=True)
+        await dialog.get_by_label("Before position").fill("3")
+        await expect(dialog.locator(".outcome")).to_contain_text("2 entries")
+        await expect(delete).to_be_disabled()
+        await dialog.get_by_label("to confirm").fill("s2")
+        await expect(delete).to_be_disabled()
+        await dialog.get_by_label("to confirm").fill("s1")
+        await delete.click()
+        await expect(page.locator(".operate .told")).to_have_text("2 entries deleted")
+        assert (await session.head()).first_kept == 3
+        assert seen.errors == []
+
+
+async def test_a_menu_without_dead_letters_redrives_nothing(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.text("hi"))
+        await opened(page, served, "#/s/s1")
+        await page.get_by_role("button", name="Operate this session").click()
+        await page.get_by_role("button", name="Redrive dead letters").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog.locator(".outcome")).to_contain_text("There are no dead letters.")
+        await expect(dialog.get_by_role("button", name="Redrive", exact=True)).to_be_disabled()
+        assert seen.errors == []
+
+
+async def test_the_list_shows_titles_and_states_and_filters_by_state(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await waiting_for_approval(bus.session("s1"), "Clean up the folder", "rm")
+        await answered(bus.session("s2"), "What is the time?", "Noon.")
+        await opened(page, served, "#/sessions")
+        await expect(page.locator(".session", has_text="Clean up the folder").locator(".badge")).to_have_text(
+            "waits for you"
+        )
+        await page.get_by_label("State").select_option("waiting")
+        await expect(page.locator(".session .name")).to_have_text(["s1"])
+        await page.get_by_label("State").select_option("")
+        await page.get_by_label("Order").select_option("title")
+        await expect(page.locator(".session .name")).to_have_text(["s1", "s2"])
+        await page.get_by_label("Search sessions").fill("THE TIME")
+        await expect(page.locator(".session .name")).to_have_text(["s2"])
+        assert seen.errors == []
+
+
+# --- keyboard, links and colours ----------------------------------------------------------------------------------
+
+
+async def test_keys_reach_places_and_the_help_sheet_lists_them(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        for name in ("one", "two"):
+            await answered(bus.session(name), "hi", "hello")
+        await opened(page, served, "#/s/two")
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+        await page.get_by_label("Message to the agent").press("Escape")
+        await page.keyboard.press("?")
+        sheet = page.get_by_role("dialog", name="Keyboard")
+        await expect(sheet).to_contain_text("Search the sessions")
+        await page.keyboard.press("Escape")
+        await expect(sheet).to_have_count(0)
+        await page.keyboard.press("g")
+        await page.keyboard.press("i")
+        await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+        await page.keyboard.press("g")
+        await page.keyboard.press("s")
+        await expect(page.get_by_label("Search sessions")).to_be_focused()
+        await page.keyboard.type("one?")
+        await expect(page.get_by_label("Search sessions")).to_have_value("one?")
+        await expect(sheet).to_have_count(0)
+        await page.keyboard.press("Backspace")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".sessionhead .where")).to_have_text("one")
+        assert seen.errors == []
+
+
+async def test_shortcuts_can_be_switched_off(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await opened(page, served, "#/inbox")
+        await page.get_by_role("button", name="Keyboard shortcuts").click()
+        await page.get_by_label("Shortcuts of a single key are on").uncheck()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.reload()
+        await page.get_by_role("button", name="Keyboard shortcuts").click()
+        await expect(page.get_by_label("Shortcuts of a single key are on")).not_to_be_checked()
+
+
+async def test_the_first_tab_key_offers_to_skip_to_the_content(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await opened(page, served, "#/inbox")
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        assert page.url.endswith("#/inbox")
+
+
+async def test_the_chosen_colours_are_kept(browser: SharedBrowser) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await opened(page, served, "#/inbox")
+        await page.get_by_role("button", name="System colours").click()
+        light = await page.evaluate(background)
+        await page.get_by_role("button", name="Light colours").click()
+        dark = await page.evaluate(background)
+        assert light != dark
+        await page.reload()
+        await expect(page.get_by_role("button", name="Dark colours")).to_be_visible()
+        assert await page.evaluate(background) == dark
+
+
+async def test_a_link_to_an_entry_shows_it(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("the first"))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(600)))
+        await opened(page, served, "#/s/s1?at=1")
+        await expect(page.locator(".row .text", has_text="the first")).to_be_in_viewport()
+        assert seen.errors == []
+
+
+# --- small windows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [390, 640])
+async def test_a_narrow_window_has_one_column_and_a_way_back_to_the_list(browser: SharedBrowser, width: int) -> None:
+    """640 pixels are a window of 1280 at a zoom of 200 %."""
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=width) as (page, seen):
+        await answered(bus.session("s1"), "hi", "hello")
+        await opened(page, served, "#/s/s1")
+        await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()
+        await expect(page.locator(".sessions")).not_to_be_visible()
+        await page.get_by_role("button", name="Turns and cost").click()
+        await expect(page.get_by_role("heading", name="Turns")).to_be_in_viewport()
+        await page.get_by_role("button", name="Close turns").click()
+        await page.get_by_role("link", name="All sessions").click()
+        await expect(page.locator(".sessions")).to_be_visible()
+        await page.locator("a.session").click()
+        await expect(page.locator(".sessionhead .where")).to_have_text("s1")
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        assert seen.errors == []
