@@ -30,6 +30,7 @@ MENU: dict[str, dict[str, str]] = {
         "Approve tool calls in a UI": "how-to/approvals.md",
         "Write your own UI": "how-to/own-ui.md",
         "Use the AI SDK's useChat": "how-to/ai-sdk.md",
+        "Use AG-UI clients": "how-to/ag-ui.md",
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",

@@ -6,7 +6,7 @@ have several turns, and several loops if the context is compacted or further mes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.delta import Delta
@@ -180,7 +180,7 @@ class RunFold:
                 call.id: OpenCall(call_id(message_id, at), call) for at, call in enumerate(message.tool_calls())
             }
         events, is_replaced = shown.settle(message)
-        outcome = "failed" if message.is_failed else "complete"
+        outcome: Literal["failed", "complete"] = "failed" if message.is_failed else "complete"
         return [*events, AnswerSettled(message_id, message, position, outcome, is_replaced)]
 
     def _on_result(self, message_id: str, message: ToolResultMessage, known: OpenCall | None) -> list[RunEvent]:

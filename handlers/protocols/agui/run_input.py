@@ -16,7 +16,6 @@ from lanebus.bus.wire.keys import check_session_id
 __all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
 
 _ID_LIMIT = 200
-_BLOCKS = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "document": DocumentBlock}
 
 
 class _Read(BaseModel):
@@ -158,9 +157,17 @@ def _block(part: _Part) -> Block:
             media = MediaRef.from_url(source.value, mime_type=source.mime_type)
         else:
             media = MediaRef(kind="data", data=source.value, mime_type=source.mime_type)
-        return _BLOCKS[part.type](media=media)
     except BusError as error:
         raise DecodeError("messages.content.source", str(error)) from None
+    match part.type:
+        case "image":
+            return ImageBlock(media=media)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case "document":
+            return DocumentBlock(media=media)
 
 
 def _key(*parts: str) -> str:

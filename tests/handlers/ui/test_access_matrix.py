@@ -96,6 +96,10 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (CHAT, {"do": "approve"}, ONLY_PAGE),
     (CHAT, {"do": "deny"}, ONLY_PAGE),
     (AGUI, {"do": "say"}, SENDS),
+    (AGUI, {"do": "approve"}, ONLY_PAGE),
+    (AGUI, {"do": "deny"}, ONLY_PAGE),
+    (AGUI, {"do": "resume"}, ONLY_PAGE),
+    (AGUI, {"do": "look"}, READS_BOTH_LANES),
 ]
 
 STATES = f"{PATH}/projections/{{name}}/events"
@@ -188,10 +192,16 @@ def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     return {"id": session, "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
 
 
-def run_body(session: str, who: str) -> dict[str, JsonValue]:
-    """Return what a client of AG-UI posts."""
+def run_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
+    """Return what a client of AG-UI posts: a message, the answer to an interrupt, or neither."""
+    call = ToolCallBlock(id="c1", name="rm", arguments={"path": llm_canary(session)})
+    about = "paused/1" if do == "resume" else f"{session}.main.1#0/{call.id}/{call.call_hash}"
+    answer: JsonValue = {"interruptId": about, "status": "resolved", "payload": {"approved": do == "approve"}}
     said: JsonValue = {"id": f"run-by-{who}", "role": "user", "content": "hi"}
-    return {"threadId": session, "runId": f"run-by-{who}", "messages": [said]}
+    return {
+        **{"threadId": session, "runId": f"{who}-{do}", "messages": [said] if do == "say" else []},
+        **({} if do in {"say", "look"} else {"resume": [answer]}),
+    }
 
 
 async def chat_stream(
@@ -314,14 +324,15 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                         asked = chat_body(session, who, body["do"])
                         state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
                     elif path == AGUI:
-                        asked, to = run_body(session, who), (await bus.session(session).head()).agent
+                        asked, to = run_body(session, who, body["do"]), (await bus.session(session).head()).agent
                         state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
                     else:
                         reply = await client.post(path.format(session=session), json=body)
                         state, content = found(reply), reply.content
                     heard[who] += content
                     is_written = (await bus.session(session).head()).position > before
-                    if state != expected(who, session, allowed) or is_written != (state == "answered"):
+                    writes = state == "answered" and body.get("do") != "look"
+                    if state != expected(who, session, allowed) or is_written != writes:
                         wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
     assert wrong == []
     for who in ALL:

@@ -1,0 +1,121 @@
+"""The route of AG-UI without its clients: refusals, disconnects, and streams that the server ends."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from lanebus import ExtensionMessage, UserMessage
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from tests.support.agent.agents import Pause, ScriptedModel, answer, wait_for
+from tests.support.agent.served_agent import served_agent
+from tests.support.node.agui import dig, read_events, types_of
+from tests.support.page.serving import Served, client_of, serving, temporary_bus
+
+__all__ = ()
+
+
+def asked(content: str | None = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
+    said: list[JsonValue] = [] if content is None else [{"id": "m1", "role": "user", "content": content}]
+    return {"threadId": thread, "runId": "r1", "messages": said, **fields}
+
+
+async def read_until(pieces: AsyncIterator[bytes], text: bytes) -> bytes:
+    received = b""
+    with anyio.fail_after(120):
+        async for piece in pieces:
+            received += piece
+            if text in received:
+                break
+    return received
+
+
+async def test_wrong_requests_are_refused_and_publish_nothing() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("t1", agent="billing").publish(UserMessage.text("mine"))
+        for path, body, status in (
+            ("/agui/support", asked(), 409),
+            ("/agui/billing", {"threadId": "t1"}, 400),
+            ("/agui/billing", asked(thread="a b"), 400),
+            ("/agui/no such", asked(), 400),
+            ("/agui/billing?after=1", asked(), 400),
+            ("/agui/billing", asked(resume=[{"interruptId": "x", "status": "resolved"}]), 400),
+        ):
+            assert (await client.post(path, json=body)).status_code == status, (path, body)
+        assert (await bus.session("t1").head()).position == 1
+
+
+async def test_a_thread_without_a_session_is_an_empty_conversation() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        events = read_events((await client.post("/agui/agent", json=asked(None))).text)
+        assert types_of(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert events[1]["messages"] == []
+        assert (await bus.session("t1").head()).position == 0
+
+
+async def test_a_client_that_disconnects_does_not_stop_the_agent() -> None:
+    pause = Pause()
+    model = ScriptedModel([Piece("text", "Once "), pause, *answer("Once upon a time.")[1:]])
+    async with served_agent(AgentLoop(model)) as served, client_of(served) as client:
+        async with client.stream("POST", "/agui/agent", json=asked()) as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            await read_until(reply.aiter_raw(), b"Once")
+        pause.over.set()
+        await wait_for(served.bus.session("t1"), "assistant stop: Once upon a time.")
+
+
+async def test_a_server_that_ends_says_that_the_agent_goes_on() -> None:
+    pause, found = Pause(), list[Served]()
+    model = ScriptedModel([Piece("text", "Once upon "), pause])
+    started, ending, ended = anyio.Event(), anyio.Event(), anyio.Event()
+    async with (
+        temporary_bus() as bus,
+        Worker(bus, AgentLoop(model), name="w1", drain_seconds=0.05),
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def serve() -> None:
+            async with serving(bus) as served:
+                found.append(served)
+                started.set()
+                await ending.wait()
+            ended.set()
+
+        tasks.start_soon(serve)
+        await started.wait()
+        async with client_of(found[0]) as client, client.stream("POST", "/agui/agent", json=asked()) as reply:
+            pieces = reply.aiter_raw()
+            await read_until(pieces, b"Once upon")
+            ending.set()
+            (last,) = read_events((await read_until(pieces, b"\n\n")).decode())
+            assert (last["type"], last["code"]) == ("RUN_ERROR", "lanebus.cut")
+        await ended.wait()
+
+
+async def test_only_the_newest_entries_and_messages_are_read_and_whatever_is_left_is_whole() -> None:
+    bounds = replace(DEFAULT_UI_BOUNDS, run_entries=3, run_messages=2, small_bytes=100, read_bytes=1_000)
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
+        session = bus.session("t1", agent="agent")
+        for number in range(6):
+            await session.publish(UserMessage.text(f"{number} " + "x" * 2_000))
+        await session.publish(ExtensionMessage.of("tick"))
+        async with client.stream("POST", "/agui/agent", json=asked(None)) as reply:
+            received = await read_until(reply.aiter_raw(), b'"MESSAGES_SNAPSHOT"')
+            received += await read_until(reply.aiter_raw(), b"\n\n") if not received.endswith(b"\n\n") else b""
+    snapshot = read_events(received.decode())[-1]
+    assert [str(dig(snapshot, "messages", at, "content"))[:2] for at in (0, 1)] == ["4 ", "5 "]
+
+
+@pytest.mark.parametrize("content", ["Me", "é\u2028\ud7ff😀"])
+async def test_any_text_arrives_as_it_was_written(content: str) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer(content * 3)))) as served, client_of(served) as client:
+        reply = await client.post("/agui/agent", json=asked(content))
+        events = read_events(reply.text)
+        assert dig(events[1], "messages", 0, "content") == content
+        pieces = [str(event["delta"]) for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+        assert "".join(pieces) == content * 3

@@ -1,0 +1,122 @@
+"""The request of a run: what is new in it, and which answers it has."""
+
+import pytest
+from pydantic import JsonValue
+
+from lanebus import ToolCallBlock
+from lanebus.bus.errors import DecodeError, InvalidSessionId
+from lanebus.bus.messages.control import Approve, Deny, Resume
+from lanebus.handlers.protocols.agui.interrupts import interrupts_of, read_answer
+from lanebus.handlers.protocols.agui.run_input import read_run_input
+from lanebus.handlers.protocols.run_events import RunRested, WaitingCall
+from lanebus.messages import DocumentBlock, ImageBlock, TurnId
+from tests.support.node.agui import dig
+
+__all__ = ()
+
+IDS: dict[str, JsonValue] = {"threadId": "t1", "runId": "r1"}
+
+
+def said(id: str, content: JsonValue = "hi", role: str = "user") -> JsonValue:
+    return {"id": id, "role": role, "content": content}
+
+
+def test_only_messages_after_the_last_answer_are_new() -> None:
+    known = [said("m1"), said("a1", "hello", "assistant"), said("m2"), said("r", "…", "reasoning"), said("m3")]
+    asked = read_run_input({**IDS, "messages": known})
+    assert [each.message.id for each in asked.prompts] == ["m2", "m3"]
+    assert asked.known == ("m1", "a1", "m2", "r", "m3")
+
+
+def test_a_message_whose_id_the_server_made_is_not_new() -> None:
+    assert read_run_input({**IDS, "messages": [said("lanebus-7")]}).prompts == ()
+
+
+def test_the_same_message_has_the_same_key_in_every_run() -> None:
+    first, again = (read_run_input({**IDS, "runId": run, "messages": [said("m1")]}) for run in ("r1", "r2"))
+    assert first.prompts[0].key == again.prompts[0].key
+    assert first.prompts[0].key != read_run_input({**IDS, "messages": [said("m2")]}).prompts[0].key
+
+
+def test_parts_become_blocks() -> None:
+    source: JsonValue = {"type": "data", "value": "iVBORw0KGgo=", "mimeType": "image/png"}
+    link: JsonValue = {"type": "url", "value": "https://example.com/a.pdf", "mimeType": "application/pdf"}
+    content: JsonValue = [
+        {"type": "text", "text": "look"},
+        {"type": "image", "source": source},
+        {"type": "document", "source": link},
+    ]
+    (prompt,) = read_run_input({**IDS, "messages": [said("m1", content)]}).prompts
+    text, image, document = prompt.message.content
+    assert prompt.message.text_content() == "look"
+    assert isinstance(image, ImageBlock)
+    assert (image.media.data, image.media.mime_type) == ("iVBORw0KGgo=", "image/png")
+    assert isinstance(document, DocumentBlock)
+    assert document.media.url == "https://example.com/a.pdf"
+    assert text.type == "text"
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], ""),
+        ({"threadId": "t1", "messages": []}, "runId"),
+        ({**IDS, "messages": [said("a#1")]}, "messages.id"),
+        ({**IDS, "messages": [said("m" * 300)]}, "messages.id"),
+        ({**IDS, "messages": [said("m1", " ")]}, "messages.content"),
+        ({**IDS, "messages": [said("m1", 5)]}, "messages.content"),
+        ({**IDS, "messages": [said("m1", [{"type": "image"}])]}, "messages.content.source"),
+        (
+            {**IDS, "messages": [said("m1", [{"type": "image", "source": {"type": "url", "value": "/etc/x"}}])]},
+            "messages.content.source",
+        ),
+        ({**IDS, "messages": [], "resume": [{"interruptId": "x", "status": "maybe"}]}, "resume.0.status"),
+    ],
+)
+def test_a_wrong_request_names_the_path_of_its_fault(body: JsonValue, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_run_input(body)
+    assert caught.value.path.startswith(path)
+
+
+def test_a_thread_has_the_id_of_a_session() -> None:
+    with pytest.raises(InvalidSessionId):
+        read_run_input({**IDS, "threadId": "a b", "messages": []})
+
+
+CALL = ToolCallBlock(id="call/1#2", name="rm", arguments={"path": "/"})
+TURN = TurnId(loop_id="t1.main.3", turn_index=2)
+WAITING = RunRested("waiting", 9, waiting=(WaitingCall("t1.main.3#2.1.call0", TURN, CALL, "approval"),))
+
+
+def interrupt_id(rested: RunRested) -> str:
+    found = dig(interrupts_of(rested), 0, "id")
+    assert isinstance(found, str)
+    return found
+
+
+def test_an_approval_names_the_call_that_the_person_saw() -> None:
+    about = interrupt_id(WAITING)
+    approved = read_answer(about, "resolved", {"approved": True}, "ann")
+    assert approved == Approve(turn_id=TURN, tool_call_id=CALL.id, call_hash=CALL.call_hash, by="ann")
+    denied = Deny(turn_id=TURN, tool_call_id=CALL.id, reason="no", by="ann")
+    assert read_answer(about, "resolved", {"approved": False, "reason": "no"}, "ann") == denied
+    assert read_answer(about, "cancelled", None, "ann") == denied.model_copy(update={"reason": None})
+
+
+@pytest.mark.parametrize("payload", [None, {}, "yes", {"approved": "true"}, {"approved": 1}])
+def test_an_answer_that_is_not_clear_is_refused(payload: JsonValue) -> None:
+    with pytest.raises(DecodeError):
+        read_answer(interrupt_id(WAITING), "resolved", payload, "ann")
+
+
+def test_a_pause_ends_only_if_it_is_resolved() -> None:
+    about = interrupt_id(RunRested("paused", 4, "paused"))
+    assert read_answer(about, "resolved", None, "ann") == Resume(by="ann")
+    assert read_answer(about, "cancelled", None, "ann") is None
+
+
+@pytest.mark.parametrize("about", ["", "t1.main.3#2", "t1.main.3#2/c1/abc", "x/y/" + "0" * 64])
+def test_an_id_of_no_interrupt_is_refused(about: str) -> None:
+    with pytest.raises(DecodeError):
+        read_answer(about, "cancelled", None, "ann")
