@@ -47,21 +47,19 @@ class CallToDecide(Frozen):
 
 
 def _evolve(card: Card, envelope: Envelope) -> Card:
-    changes: dict[str, object] = {"line": SESSIONS.evolve(card.line, envelope)}
+    line, status, asked = SESSIONS.evolve(card.line, envelope), card.status, card.asked
     message = envelope.message
     if isinstance(message, ExtensionMessage):
         status = STATUS.evolve(card.status, envelope)
-        if status is not card.status:
-            changes["status"] = status
         if message.kind == ToolWaiting.KIND and status.loop is not None:
             before: Mapping[str, ToolWaiting] = {} if card.status.loop is None else card.status.loop.calls_waiting
             now = status.loop.calls_waiting
             here = Asked(position=envelope.position, time=envelope.time)
-            changes["asked"] = {
+            asked = {
                 call: here if before.get(call) is not event else card.asked.get(call, here)
                 for call, event in now.items()
             }
-    return card.model_copy(update=changes)
+    return card.model_copy(update={"line": line, "status": status, "asked": asked})
 
 
 def card_state(head: SessionHead, card: Card) -> CardState:

@@ -104,7 +104,7 @@ async def context_json(
     )
     form = PROVIDERS[name].to_request(
         context,
-        model=model or context.model or (defined and defined.model),
+        model=model or context.model or (None if defined is None else defined.model),
         max_tokens=DEFAULT_MAX_TOKENS if defined is None else defined.max_tokens,
         tools=tools,
         media=_placeholders(context.messages),

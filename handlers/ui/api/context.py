@@ -105,11 +105,13 @@ class ApiContext:
         Raises:
             ServerBusy: the folds of other requests took too long.
         """
-        # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache.
-        with anyio.move_on_after(self.bounds.wait_seconds):
+        # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache. A fold that
+        # has begun is not cut off: the next one would begin anew, and a long session would never be folded.
+        with anyio.move_on_after(self.bounds.wait_seconds) as timeout:
             await self._folding.acquire()
-            try:
-                return await look()
-            finally:
-                self._folding.release()
-        raise ServerBusy
+        if timeout.cancelled_caught:
+            raise ServerBusy
+        try:
+            return await look()
+        finally:
+            self._folding.release()
