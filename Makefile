@@ -1,4 +1,5 @@
-# Needs Python 3.11 or newer and make. Each target does its own set-up in .venv; nothing is installed outside of it.
+# Needs Python 3.11 or newer and make. Each target does its own set-up in .venv, and in clients/ts/node_modules; nothing is
+# installed outside of them.
 
 SHELL  := /bin/sh
 VENV   ?= .venv
@@ -12,7 +13,7 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws check bench docs dist clean
+.PHONY: help demo test laws check bench docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -21,6 +22,7 @@ help:  ## what can be asked for
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
+	@echo 'make client  the TypeScript client, built and packed in clients/ts'
 	@echo 'make docs    the documentation, as a site in build/site; a warning or a dead link fails it'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
@@ -53,10 +55,16 @@ bench: $(VENV)/.run
 dist: $(VENV)/.run
 	$(BIN)/python .ci/dist $(TAG)
 
+# Node and npm are of the environment of the tests.
+client: $(VENV)/.test
+	$(BIN)/python -m tests.support.node.install client
+	cd clients/ts && PATH="$(abspath $(BIN)):$$PATH" && npm run build && npm run check && npm pack
+
 docs: $(VENV)/.docs
 	$(BIN)/python -m docs.site
 
 clean:
+	rm -rf clients/ts/node_modules clients/ts/dist clients/ts/src/schema.ts clients/ts/*.tgz
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bus handlers tests examples bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -92,7 +100,7 @@ $(VENV)/.run: $(VENV)/.python $(PINS)
 	$(call install,build run)
 
 # Node's packages are for some tests only; without a network these tests are skipped by name.
-$(VENV)/.test: $(VENV)/.run tests/support/node/package-lock.json
+$(VENV)/.test: $(VENV)/.run tests/support/node/package-lock.json clients/ts/package-lock.json
 	$(call install,build run test)
 	@$(BIN)/python -m tests.support.node.install || true
 

@@ -28,7 +28,7 @@ ENTRIES = 5
 TOKENS = 20
 IDLE_SECONDS = 5.0
 SESSION = "bench-sse"
-PATHS = {"lanebus": f"/api/sessions/{SESSION}/events", "starlette": "/events", "bare": "/events"}
+PATHS = {"lanebus": f"/api/sessions/{SESSION}/events?lanes=all", "starlette": "/events", "bare": "/events"}
 
 Figure = tuple[str, Spread]
 """A description with unit and goal, and the measured values."""

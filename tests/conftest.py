@@ -19,5 +19,6 @@ pytest_plugins = (
     "tests.support.cli.command_line",
     "tests.support.page.browsing",
     "tests.support.node.running",
+    "tests.support.node.client",
     "pytester",
 )

@@ -55,6 +55,7 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
         ("htm", "Apache-2.0"),
         ("marked", "MIT"),
         ("@speed-highlight/core", "CC0-1.0"),
+        ("uplot", "MIT"),
     }
     description = files[f"{place}/METADATA"].decode()
     links = re.findall(r"\]\(([^)]+)\)", description)

@@ -28,6 +28,7 @@ MENU: dict[str, dict[str, str]] = {
         "Write your own loop": "how-to/own-loop.md",
         "Follow and operate sessions on the page": "how-to/page.md",
         "Approve tool calls in a UI": "how-to/approvals.md",
+        "Write your own UI": "how-to/own-ui.md",
         "Use the AI SDK's useChat": "how-to/ai-sdk.md",
         "Use AG-UI clients": "how-to/ag-ui.md",
         "Run several agents": "how-to/several-agents.md",

@@ -17,8 +17,8 @@ class AccessRequest:
     action: str
     """`read.sessions`, `read.head`, `read.entries`, `read.events`, `read.media`, `read.status`, `read.call`,
     `read.turns`, `read.usage`, `read.timeline`, `read.context`, `read.request`, `read.waiting`, `read.forks`,
-    `read.dead_letters`, `send`, `hand_over`, `fork`, `redrive`, `trim`, `close`, `reopen`, or `command.` and the name
-    of the command, such as `command.abort`"""
+    `read.dead_letters`, `read.projections`, `send`, `hand_over`, `fork`, `redrive`, `trim`, `close`, `reopen`, or
+    `command.` and the name of the command, such as `command.abort`"""
     session: str | None = None
     """id of the session; None for actions without a session"""
     agent: str | None = None

@@ -27,7 +27,7 @@ ACTIONS = (
         f"read.{what}"
         for what in (
             *("sessions", "head", "entries", "events", "media", "status", "call", "turns", "usage"),
-            *("timeline", "context", "request", "waiting", "forks", "dead_letters"),
+            *("timeline", "context", "request", "waiting", "forks", "dead_letters", "projections"),
         )
     ),
     "send",

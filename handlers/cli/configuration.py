@@ -21,7 +21,12 @@ _PATH = "lanebus.handlers.cli.config_path"
 _COMMANDS = ("worker", "serve")
 """commands with options that the file may set"""
 
-_PARAMETERS = {"allow_host": "allowed", "monitor_allow_host": "monitor_allowed", "agents": "named"}
+_PARAMETERS = {
+    "allow_host": "allowed",
+    "monitor_allow_host": "monitor_allowed",
+    "agents": "named",
+    "projection": "projections",
+}
 """setting → the parameter of the command, where the names differ"""
 
 

@@ -103,6 +103,7 @@ class ServeSettings(_ServiceSettings):
     identify: str | None = Field(default=None, description="MODULE:ATTRIBUTE that names users by headers.")
     authorize: str | None = Field(default=None, description="MODULE:ATTRIBUTE that decides each request.")
     allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
+    projection: tuple[str, ...] = Field(default=(), description="MODULE:ATTRIBUTE of projections to serve too.")
 
 
 class Configuration(BaseSettings):

@@ -12,6 +12,7 @@ from lanebus.bus.errors import BusError
 from lanebus.handlers.access.access import Access, Identify
 from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
+from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import routes
 from lanebus.handlers.ui.api.table import endpoints
@@ -34,6 +35,7 @@ def create_app(
     allowed_hosts: Iterable[str],
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
+    projections: Iterable[Projection[object]] = (),
 ) -> Starlette:
     """Create the application that serves the page and its API from an open bus.
 
@@ -48,6 +50,7 @@ def create_app(
         allowed_hosts: accepted `Host` headers, with ports; see `local_hosts`.
         closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
+        projections: projections to serve besides lanebus's own.
 
     Raises:
         ValueError: a token is empty, or both tokens are the same.
@@ -58,7 +61,7 @@ def create_app(
     page = load_page()
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
-    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds)
+    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections)
     app = Starlette(
         routes=routes(endpoints(), api, bus.tracing),
         middleware=[Middleware(Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers)],

@@ -23,6 +23,7 @@ from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("Guard", "address_of", "identified", "local_hosts")
 
+_PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
 _IDENTIFIED = "lanebus.identified"
 
@@ -48,9 +49,12 @@ def address_of(scope: Scope) -> str:
 
 
 def is_public(scope: Scope) -> bool:
-    """Return whether a request is for a file of the page. These files are part of the program and hold no secret."""
+    """Return whether a request is for a file of the page, or for the description of the API.
+
+    These are part of the program and hold no secret.
+    """
     path = str(scope["path"])
-    return scope["method"] in _READS and (path in {"/", "/favicon.ico"} or path.startswith("/static/"))
+    return scope["method"] in _READS and (path in _PUBLIC or path.startswith("/static/"))
 
 
 class Guard:

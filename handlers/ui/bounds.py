@@ -83,6 +83,8 @@ class UiBounds:
     """maximum number of entries in one response of `GET …/entries`"""
     media_bytes: int = 16_777_216
     """maximum number of bytes of stored media in one response; larger media are refused"""
+    skipped_entries: int = 100
+    """after this many entries that a stream leaves out, it sends a frame that only moves the client's cursor"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
     streamed_sessions: int = 50
@@ -108,6 +110,8 @@ class UiBounds:
     """bounds of the contexts of past positions that are kept in memory, for clients that go back in a session"""
     index: IndexBounds = DEFAULT_INDEX_BOUNDS
     """bounds of the index of all sessions, for lists and searches"""
+    state_seconds: float = 0.25
+    """shortest pause between two states of a projection on its event stream"""
     letters: int = 100
     """maximum number of dead letters in one response"""
     request_bytes: int = 8 * 1_048_576

@@ -3,33 +3,23 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple
 
 from lanebus.bus.errors import BusError, SessionErased
-from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.entry_range import EntriesQuery, find_range
 from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.replies import envelope_json
 
-__all__ = ("EntriesQuery", "entries_json")
-
-
-class EntriesQuery(NamedTuple):
-    """The entries that a client requests."""
-
-    after: Cursor
-    until: int | None
-    """last position; None means the end"""
-    lanes: frozenset[Lane]
+__all__ = ("entries_json",)
 
 
 async def entries_json(
     session: Session, query: EntriesQuery, share: Share, history: History, bounds: UiBounds
 ) -> AsyncGenerator[bytes]:
-    """Yield the parts of the answer `{"entries": […], "cursor": …, "more": …}`.
+    """Yield the parts of the answer `{"entries": […], "cursor": …, "more": …, "previous": …}`.
 
     Args:
         session: the session.
@@ -45,18 +35,25 @@ async def entries_json(
     head = await session.head()
     if head.is_erased:
         raise SessionErased(session.id)
-    end = head.position
-    end = end if query.until is None else min(query.until, end)
-    last, size = min(query.after.position + bounds.page_entries, end), 0
-    cursor = query.after
-    pieces = history.pieces(session, cursor, last, share, _entry_json, lanes=query.lanes, seconds=bounds.wait_seconds)
+    after, last, end, previous = await find_range(session, head, query, limit=bounds.page_entries)
+    cursor, size = after, 0
+    pieces = history.pieces(
+        session,
+        after,
+        last,
+        share,
+        _entry_json,
+        lanes=query.lanes,
+        kinds=query.kinds,
+        seconds=bounds.wait_seconds,
+    )
     opened = b'{"entries":['
     async with aclosing(pieces):
         while size < bounds.answer_bytes:
             try:
                 piece = await anext(pieces, None)
             except BusError:
-                if not size and cursor == query.after:
+                if not size and cursor == after:
                     raise
                 break
             if piece is None:
@@ -70,7 +67,7 @@ async def entries_json(
             rendered.clear()
             yield joined
             del joined, piece
-    rest = json.dumps({"cursor": str(cursor), "more": cursor.position < end})
+    rest = json.dumps({"cursor": str(cursor), "more": cursor.position < end, "previous": previous})
     yield (b"" if size else opened) + b"]," + rest[1:].encode()
 
 

@@ -18,11 +18,12 @@ from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
+from lanebus.bus.wire.selection import Selection
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.connections import chunk_of
 from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.replies import envelope_json
+from lanebus.handlers.ui.replies import envelope_json, name_of, status_of
 from lanebus.handlers.ui.sse import encode_end, encode_lines
 
 __all__ = ("Frame", "Outlet", "SharedFrames", "session_frames")
@@ -37,12 +38,12 @@ class Frame:
         """
         Args:
             session: id of the session.
-            event: the event's name.
+            event: the event's name; "" for a frame with nothing but the cursor, which clients report as no event.
             json_text: its data.
             cursor: the place of a client that has received the frame; None if the frame does not move it.
         """
         self.session, self.event, self.cursor = session, event, cursor
-        self.lines = encode_lines(event, json_text)
+        self.lines = encode_lines(event, json_text) if event else b""
         self._chunk = b""
 
     def __len__(self) -> int:
@@ -135,9 +136,14 @@ async def session_frames(
     outlet: Outlet | None = None,
     shared: SharedFrames | None = None,
     lanes: Collection[Lane] = ALL_LANES,
+    kinds: Collection[str] | None = None,
+    live: bool = True,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Frame]:
-    """Yield the frames of one subscriber: both lanes and live deltas after a cursor. The id of a frame is its cursor.
+    """Yield the frames of one subscriber: entries and live deltas after a cursor. The id of a frame is its cursor.
+
+    If `kinds` leaves entries out, a frame with nothing but an id moves the client's cursor past them now and then, so
+    that a client that resumes does not wait for all of them to be read again.
 
     New frames that the client accepts at once go to `outlet` instead, while the caller waits for the next frame.
 
@@ -151,7 +157,8 @@ async def session_frames(
     reopened     the session accepts messages again
     rolledback   the log lost its last entries: those after position `found` may not exist any more. The stream ends.
                  The client starts again, or drops these entries and continues after this frame's id.
-    failed       the bus failed. The stream ends, and the client reconnects.
+    failed       the bus failed. The stream ends, and the client reconnects. `status` and `error` are those that a
+                 request would get: on a status of 400 to 499, such as that of an erased session, it need not.
 
     Args:
         session: the session.
@@ -160,26 +167,40 @@ async def session_frames(
         history: reads the stored entries.
         outlet: where new frames go, if they can be written at once; None means that all are yielded.
         shared: the frames that subscribers share; None shares none.
-        lanes: lanes to send. Live deltas belong to the LLM lane.
+        lanes: lanes to send.
+        kinds: kinds of messages to send, as for `Session.read`; None means all. Live deltas are of every kind.
+        live: whether to send live deltas. They belong to the LLM lane.
         bounds: sizes.
     """
     shared = shared or SharedFrames(0)
+    selection, live = Selection.of(lanes, kinds), live and Lane.LLM in lanes
+    if kinds is not None:
+        outlet = None  # the subscriber's own task leaves entries out
     while True:
         most = min(bounds.small_bytes, bounds.piece_bytes)
         direct = None if outlet is None else _Direct(session.id, outlet, shared, most)
         try:
-            stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes)
+            stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes, kinds=kinds)
             async with aclosing(stored) as pieces:
                 async for rendered, cursor in pieces:
+                    if kinds is not None and not rendered:
+                        yield _moved(session.id, cursor)
                     rendered.reverse()
                     while rendered:
                         yield rendered.pop()  # nothing keeps a frame that was sent
                     after = cursor
             share.keep(0)
-            items = session.subscribe(lanes=lanes, after=after, live=Lane.LLM in lanes, direct=direct)
+            skipped = 0
+            # Without `kinds`: a subscription that leaves entries out does not say how far it has read.
+            items = session.subscribe(lanes=lanes, after=after, live=live, direct=direct)
             async with aclosing(items):
                 async for item in items:
                     after = item.cursor
+                    if isinstance(item, Envelope) and not item.delta and not selection.takes(item):
+                        skipped += 1
+                        if skipped % bounds.skipped_entries == 0:
+                            yield _moved(session.id, after)
+                        continue
                     frame = shared.of(session.id, item)
                     if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
                         del frame
@@ -203,7 +224,13 @@ async def session_frames(
             yield _frame(session.id, "rolledback", rollback, await _cursor_at(session, lost.found))
             return
         except BusError as error:
-            yield _frame(session.id, "failed", {"session": session.id, "message": without_secrets(str(error))}, None)
+            failure: JsonValue = {
+                "session": session.id,
+                "status": status_of(error),
+                "error": name_of(error),
+                "message": without_secrets(str(error)),
+            }
+            yield _frame(session.id, "failed", failure, None)
             return
 
 
@@ -215,6 +242,10 @@ def _envelope_frame(envelope: Envelope) -> Frame:
     # A foreign client may have written an id such as 7-5 into a lane.
     is_delta = envelope.delta or isinstance(envelope.message, Delta)
     return Frame(envelope.session, "delta" if is_delta else "entry", envelope_json(envelope), envelope.cursor)
+
+
+def _moved(session: str, cursor: Cursor) -> Frame:
+    return Frame(session, "", "", cursor)
 
 
 def _frame(session: str, event: str, data: JsonValue, cursor: Cursor | None) -> Frame:

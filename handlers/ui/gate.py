@@ -71,6 +71,27 @@ class Gate:
     def __init__(self, access: Access, bus: Bus) -> None:
         self._access, self._bus = access, bus
 
+    async def require_lanes(
+        self, request: Request, action: str, session: str, lanes: Iterable[Lane] | None
+    ) -> tuple[frozenset[Lane], list[AccessRequest]]:
+        """Return the lanes, and the requests that were allowed, if the principal may read each of them.
+
+        Args:
+            request: the HTTP request.
+            action: see `AccessRequest`.
+            session: id of the session.
+            lanes: the lanes; None means those that the principal may read, at least one.
+
+        Raises:
+            AccessDenied: it may not.
+        """
+        if lanes is None:
+            return await self.allowed_lanes(request, action, session)
+        wanted = frozenset(lanes)
+        asked = await self._asked(request, action, session, None, wanted)
+        await self._decide(request, asked)
+        return wanted, asked
+
     async def require(
         self,
         request: Request,
@@ -92,11 +113,22 @@ class Gate:
         Raises:
             AccessDenied: it may not.
         """
-        for asked in await self._asked(request, action, session, agent, tuple(lanes) or (None,)):
-            decision = await self._access.decide(asked, address_of(request.scope))
-            if not decision.is_allowed:
-                raise AccessDenied(decision.reason)
+        await self.required(request, action, session=session, agent=agent, lanes=lanes)
         return identified(request.scope).principal
+
+    async def required(
+        self,
+        request: Request,
+        action: str,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        lanes: Iterable[Lane] = (),
+    ) -> list[AccessRequest]:
+        """Return the requests that were allowed, for `stream`. Arguments and errors are those of `require`."""
+        questions = await self._asked(request, action, session, agent, tuple(lanes) or (None,))
+        await self._decide(request, questions)
+        return questions
 
     async def allowed_lanes(
         self, request: Request, action: str, session: str
@@ -156,6 +188,12 @@ class Gate:
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""
         return StreamAccess(self._access, identified(request.scope), allowed)
+
+    async def _decide(self, request: Request, asked: Iterable[AccessRequest]) -> None:
+        for each in asked:
+            decision = await self._access.decide(each, address_of(request.scope))
+            if not decision.is_allowed:
+                raise AccessDenied(decision.reason)
 
     async def _asked(
         self, request: Request, action: str, session: str | None, agent: str | None, lanes: Iterable[Lane | None]

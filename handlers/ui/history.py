@@ -45,6 +45,7 @@ class History:
         render: Callable[[Envelope], Rendered],
         *,
         lanes: Collection[Lane] = frozenset(Lane),
+        kinds: Collection[str] | None = None,
         seconds: float | None = None,
     ) -> AsyncGenerator[HistoryPiece[Rendered]]:
         """Yield the entries after a cursor, in pieces of about `UiBounds.read_bytes`. A piece has at least one entry,
@@ -57,6 +58,7 @@ class History:
             share: holds the bytes of a piece until the next one is requested.
             render: turns an entry into what is sent.
             lanes: the lanes to read.
+            kinds: the kinds of messages to read, as for `Session.read`; None means all.
             seconds: longest wait for the memory of a piece; None means unlimited.
 
         Raises:
@@ -71,7 +73,9 @@ class History:
         while after.position < until:
             await share.take(self._needed(head), seconds=seconds)
             async with self._reads:
-                piece = await self._read(session, after, min(after.position + count, until), render, lanes)
+                piece = await self._read(
+                    session, after, min(after.position + count, until), render, lanes=lanes, kinds=kinds
+                )
             if piece.cursor.position <= after.position:
                 return
             sizes = [len(each) for each in piece.rendered]
@@ -102,10 +106,12 @@ class History:
         after: Cursor,
         until: int,
         render: Callable[[Envelope], Rendered],
+        *,
         lanes: Collection[Lane],
+        kinds: Collection[str] | None,
     ) -> HistoryPiece[Rendered]:
         rendered, size = list[Rendered](), 0
-        async with aclosing(session.pages(lanes=lanes, after=after, until=until)) as pages:
+        async with aclosing(session.pages(lanes=lanes, kinds=kinds, after=after, until=until)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:
                     # Rendered at once: decoded entries may take many times the memory of their text.

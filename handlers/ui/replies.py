@@ -14,7 +14,17 @@ from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.ui.errors import TooManyStreams
 
-__all__ = ("PROBLEM", "AccessDenied", "answer", "answer_error", "envelope_json", "json_bytes", "refuse", "status_of")
+__all__ = (
+    "PROBLEM",
+    "AccessDenied",
+    "answer",
+    "answer_error",
+    "envelope_json",
+    "json_bytes",
+    "name_of",
+    "refuse",
+    "status_of",
+)
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyStreams, 429),
@@ -78,7 +88,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
     del request
     if isinstance(error, BusError):
-        return refuse(status_of(error), _WORD_START.sub("_", type(error).__name__).lower(), without_secrets(str(error)))
+        return refuse(status_of(error), name_of(error), without_secrets(str(error)))
     if isinstance(error, AccessDenied):
         return refuse(error.status_code, error.error, error.message)
     if isinstance(error, HTTPException):
@@ -91,6 +101,11 @@ def answer_error(request: Request, error: Exception) -> Response:
 def status_of(error: BusError) -> int:
     """Return the HTTP status of a bus error; 500 if neither the client nor an outage caused it."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def name_of(error: BusError) -> str:
+    """Return the name by which clients tell a bus error: its class in snake case."""
+    return _WORD_START.sub("_", type(error).__name__).lower()
 
 
 def envelope_json(envelope: Envelope) -> str:

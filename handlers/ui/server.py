@@ -9,6 +9,7 @@ from lanebus.bus.bus import Bus
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
+from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
@@ -30,6 +31,7 @@ async def serve(
     allowed_hosts: Iterable[str] = (),
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
+    projections: Iterable[Projection[object]] = (),
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -45,6 +47,7 @@ async def serve(
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
         on_ready: called once with the page's URL, including the start token, when the server accepts requests.
         bounds: limits and periods that rarely need another value.
+        projections: projections to serve besides lanebus's own.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -74,6 +77,7 @@ async def serve(
             allowed_hosts={*local_hosts(port), *allowed_hosts},
             closing=closing,
             bounds=bounds,
+            projections=projections,
         )
 
         def on_started() -> None:

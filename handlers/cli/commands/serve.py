@@ -20,6 +20,8 @@ from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.usage import WrongUsage
+from lanebus.handlers.projections.load import find_projection
+from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.errors import ServeMissing
 
 __all__ = ("PORT", "command", "serve_page")
@@ -68,6 +70,13 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     metavar="HOST:PORT",
     help="Accept requests to this host name too; may be repeated.",
 )
+@click.option(
+    "--projection",
+    "projections",
+    multiple=True,
+    metavar="MODULE:ATTRIBUTE",
+    help="Serve this projection of yours too; may be repeated.",
+)
 @monitor_options
 @log_options
 @click.pass_context
@@ -86,6 +95,7 @@ def command(
     identify: str | None,
     authorize: str | None,
     allowed: tuple[str, ...],
+    projections: tuple[str, ...],
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
     log_level: str,
@@ -115,8 +125,9 @@ def command(
     )
     address = MonitorAddress.parse(monitor, monitor_allowed)
     main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
+    found = tuple(load_module(find_projection, each) for each in projections)
     with logging_to_stderr(log_level, log_format) as is_json:
-        run(partial(main, address=address, is_quiet=is_json))
+        run(partial(main, projections=found, address=address, is_quiet=is_json))
 
 
 def _path(name: str | None) -> Path | None:
@@ -139,6 +150,7 @@ async def _serve(
     port: int,
     tokens: _Tokens,
     allowed: tuple[str, ...],
+    projections: tuple[Projection[object], ...],
     address: MonitorAddress | None,
     is_quiet: bool,
 ) -> None:
@@ -161,6 +173,7 @@ async def _serve(
             identify=tokens.identify,
             authorize=tokens.authorize,
             allowed=allowed,
+            projections=projections,
             on_ready=on_ready,
         )
 
@@ -177,12 +190,13 @@ async def serve_page(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     allowed: tuple[str, ...] = (),
+    projections: tuple[Projection[object], ...] = (),
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, token_files, identify, authorize, allowed: as for
+        host, port, token, reader_token, token_files, identify, authorize, allowed, projections: as for
             `lanebus.handlers.ui.server.serve`.
 
     Raises:
@@ -207,5 +221,6 @@ async def serve_page(
         identify=identify,
         authorize=authorize,
         allowed_hosts=allowed,
+        projections=projections,
         on_ready=on_ready,
     )

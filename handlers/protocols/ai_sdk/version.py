@@ -24,12 +24,12 @@ _FORM = re.compile(r"([1-9][0-9]{0,3})(\.[0-9A-Za-z.-]{1,40})?")
 
 
 def read_version(text: str | None) -> Version:
-    """Return the version that a header names, such as `6` or `6.0.322`. None means 5. Later versions are read as 7.
+    """Return the version that a header names, such as `6` or `6.0.322`. None or "" means 5, and 8 or later means 7.
 
     Raises:
         DecodeError: the text is no version, or names one before 5.
     """
-    if text is None:
+    if not text:
         return 5
     found = _FORM.fullmatch(text.strip())
     number = int(found[1]) if found else 0

@@ -17,6 +17,7 @@ from lanebus.handlers.protocols.agui.interrupts import read_answer
 from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
 from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
 from lanebus.handlers.protocols.agui.view import AguiView
+from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
@@ -114,4 +115,13 @@ async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> in
     return began
 
 
-ENDPOINTS = (ApiEndpoint(method="POST", path="/agui/{agent}", handler=post_run, is_traced=True),)
+ENDPOINTS = (
+    ApiEndpoint(
+        method="POST",
+        path="/agui/{agent}",
+        handler=post_run,
+        body=ProtocolBody,
+        media_types=("text/event-stream",),
+        is_traced=True,
+    ),
+)

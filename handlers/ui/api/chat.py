@@ -1,5 +1,6 @@
 """Endpoints for clients of the AI SDK: send a message or an approval, and resume the answer."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from lanebus.handlers.protocols.ai_sdk.chunk import STREAM_HEADER
 from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
 from lanebus.handlers.protocols.ai_sdk.version import VERSION_HEADER, read_version
 from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_of_loop, run_of_message
+from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
@@ -38,6 +40,7 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     await _require_writing(api, request, asked)
     await _require_reading(api, request, session)
     by = identified(request.scope).principal.name
+    continued = None if not asked.answers else await _continued(api, session, asked.answers)
     position = 0
     for each in asked.answers:
         position = await _answer(session, each, by)
@@ -45,16 +48,12 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
         message = asked.message.model_copy(update={"metadata": {BY: by}})
         key = f"ai-sdk.{asked.message_id}"
         position = (await session.publish(message, key=key, wake=True, agent=asked.agent)).position
+    if asked.message is None and continued is not None:
+        shown = max(each.approval.position for each in asked.answers)
+        return await _stream(api, request, session, continued, MessageStream(continued, position, version, shown=shown))
     turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
-    if asked.message is not None:
-        place = run_of_message(turns, position)
-        return await _stream(api, request, session, place, MessageStream(place, position, version))
-    newest = asked.answers[-1].approval
-    place = run_of_loop(turns, newest.turn_id.loop_id)
-    if place is None:
-        raise DecodeError("messages", "has the approval of a turn that this chat does not have")
-    shown = max(each.approval.position for each in asked.answers)
-    return await _stream(api, request, session, place, MessageStream(place, position, version, shown=shown))
+    place = run_of_message(turns, position)
+    return await _stream(api, request, session, place, MessageStream(place, position, version))
 
 
 async def resume_chat(api: ApiContext, request: Request) -> Response:
@@ -81,6 +80,15 @@ async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest
 async def _require_reading(api: ApiContext, request: Request, session: Session) -> None:
     """The stream has content of both lanes, so it needs the right to both."""
     await api.gate.require(request, "read.events", session=session.id, lanes=Lane)
+
+
+async def _continued(api: ApiContext, session: Session, answers: Sequence[ApprovalAnswer]) -> RunPlace:
+    """Return the run whose calls were answered. Raises DecodeError if the session has no such run."""
+    turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
+    place = run_of_loop(turns, answers[-1].approval.turn_id.loop_id)
+    if place is None:
+        raise DecodeError("messages", "has the approval of a turn that this chat does not have")
+    return place
 
 
 async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
@@ -114,7 +122,19 @@ async def _stream(
     return reply
 
 
+_STREAM = ("text/event-stream",)
+_VERSION = {VERSION_HEADER: "version of the AI SDK"}
 ENDPOINTS = (
-    ApiEndpoint(method="POST", path="/chat", handler=post_chat, is_traced=True),
-    ApiEndpoint(path="/chat/{session}/stream", handler=resume_chat),
+    ApiEndpoint(
+        method="POST",
+        path="/chat",
+        handler=post_chat,
+        headers=_VERSION,
+        body=ProtocolBody,
+        media_types=_STREAM,
+        is_traced=True,
+    ),
+    ApiEndpoint(
+        path="/chat/{session}/stream", handler=resume_chat, headers=_VERSION, media_types=_STREAM, statuses=(200, 204)
+    ),
 )

@@ -8,8 +8,10 @@ from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.commands import follow_up, send
 from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.ui.api.answers import Published
+from lanebus.handlers.ui.api.bodies import CommandBody, HandoverBody, MessageBody
 from lanebus.handlers.ui.api.context import ApiContext
-from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.replies import answer
@@ -73,9 +75,20 @@ def _published(receipt: Receipt) -> Response:
     )
 
 
-_SESSION = "/api/sessions/{session}"
+def _writes(path: str, handler: Handler, body: object) -> ApiEndpoint:
+    return ApiEndpoint(
+        method="POST",
+        path=f"/api/sessions/{{session}}/{path}",
+        handler=handler,
+        body=body,
+        answer=Published,
+        statuses=(200, 201),
+        is_traced=True,
+    )
+
+
 ENDPOINTS = (
-    ApiEndpoint(method="POST", path=f"{_SESSION}/messages", handler=post_message, is_traced=True),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/commands", handler=post_command, is_traced=True),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/agent", handler=post_agent, is_traced=True),
+    _writes("messages", post_message, MessageBody),
+    _writes("commands", post_command, CommandBody),
+    _writes("agent", post_agent, HandoverBody),
 )

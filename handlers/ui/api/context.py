@@ -1,8 +1,8 @@
 """What the endpoints of one application share."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import anyio
 from pydantic import JsonValue
@@ -13,6 +13,12 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.context.past import PastContexts
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.timeline import TIMELINE
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
@@ -32,6 +38,8 @@ __all__ = ("ApiContext",)
 
 T = TypeVar("T")
 
+_OWN = (USAGE, TURNS, SESSIONS, STATUS, TIMELINE)
+
 
 class ApiContext:
     """The bus, the access rules, the memory and the bounds of one application.
@@ -40,7 +48,14 @@ class ApiContext:
     """
 
     def __init__(
-        self, bus: Bus, page: PageFiles, closing: anyio.Event, access: Access, bounds: UiBounds = DEFAULT_UI_BOUNDS
+        self,
+        bus: Bus,
+        page: PageFiles,
+        closing: anyio.Event,
+        access: Access,
+        bounds: UiBounds = DEFAULT_UI_BOUNDS,
+        *,
+        projections: Iterable[Projection[object]] = (),
     ) -> None:
         """
         Args:
@@ -49,7 +64,11 @@ class ApiContext:
             closing: event that the server sets when it ends.
             access: the rules.
             bounds: limits and periods.
+            projections: projections to serve besides lanebus's own.
         """
+        self.projections: Mapping[str, Projection[object]] = {
+            each.name: each for each in (*cast("Iterable[Projection[object]]", _OWN), *projections)
+        }
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
         self.gate = Gate(access, bus)
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)

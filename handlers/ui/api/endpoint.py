@@ -1,8 +1,8 @@
 """Declarations of endpoints, and the routes made from them."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from starlette.middleware import Middleware
@@ -31,6 +31,20 @@ class ApiEndpoint:
     method: Literal["GET", "POST", "DELETE"] = "GET"
     parameters: tuple[Parameter[object], ...] = ()
     """its query parameters"""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """request headers that it reads, with their descriptions"""
+    body: object = None
+    """type of the JSON body, for its schema; None means no body"""
+    answer: object = None
+    """type of the JSON that it returns, for its schema; None means other bytes"""
+    media_types: tuple[str, ...] = ("application/json",)
+    """content types of its answers"""
+    statuses: tuple[int, ...] = (200,)
+    """HTTP statuses of its answers"""
+    errors: tuple[int, ...] = ()
+    """HTTP statuses of errors that other endpoints do not have; see `all_errors`"""
+    is_public: bool = False
+    """whether it needs no token"""
     is_file: bool = False
     """whether it is a file of the page, which ignores the query and is no part of the API"""
     is_traced: bool = False
@@ -40,6 +54,19 @@ class ApiEndpoint:
     def summary(self) -> str:
         """The first paragraph of the handler's docstring, on one line."""
         return " ".join((inspect.getdoc(self.handler) or "").split("\n\n", maxsplit=1)[0].split())
+
+    @property
+    def name(self) -> str:
+        """The name of the handler, in camel case."""
+        first, *rest = self.handler.__name__.split("_")
+        return first + "".join(map(str.capitalize, rest))
+
+    @property
+    def all_errors(self) -> tuple[int, ...]:
+        """HTTP statuses of its errors."""
+        common = {400} if self.is_public else {400, 401, 403, 404, 409, 429, 503, 504}
+        of_body = set[int]() if self.body is None else {408, 413, 415}
+        return tuple(sorted(common | of_body | {*self.errors}))
 
     def route(self, api: ApiContext, tracing: Tracing) -> Route:
         """Return the route of this endpoint."""

@@ -15,7 +15,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameter import Parameter
-from lanebus.handlers.ui.api.parameters import AFTER, parse_cursor
+from lanebus.handlers.ui.api.parameters import AFTER, KINDS, flag, lanes, parse_cursor
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.frames import Frame, Outlet, session_frames
 from lanebus.handlers.ui.merged import MergedFrames, parse_cursors
@@ -38,24 +38,37 @@ CURSORS = Parameter(
 )
 
 
+_LANES = lanes(
+    "Lanes to send: `extension`, `llm`, both with a comma, or `all` that the token allows.", default="extension"
+)
+_LIVE = flag("live", "Whether to send live deltas. They belong to the LLM lane.", default=True)
+
+
 async def events(api: ApiContext, request: Request) -> Response:
-    """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
+    """Stream the session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start.
+
+    Without `lanes`, the extension lane is sent. `kinds` selects kinds of messages, and `live=false` leaves live deltas
+    out. The frames of the stream itself, such as `caughtup`, are always sent.
+    """
     session = api.session(request)
     last = request.headers.get("last-event-id")
     after = parse_cursor(last) if last else AFTER.of(request)
-    lanes, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
+    chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
+    allowed, asked = await api.gate.require_lanes(request, "read.events", session.id, chosen)
     return EventStream(
         lambda share, outlet: session_frames(
             *(session, after, share, api.history),
             outlet=outlet,
             shared=api.shared_frames,
-            lanes=lanes,
+            lanes=allowed,
+            kinds=kinds,
+            live=live,
             bounds=api.bounds,
         ),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
-        access=api.gate.stream(request, allowed),
+        access=api.gate.stream(request, asked),
     )
 
 
@@ -71,10 +84,11 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
     sessions = {name: api.bus.session(name) for name in names}
     given = parse_cursors(request.headers.get("last-event-id") or CURSORS.of(request), most)
     after = {name: cursor for name, cursor in given.items() if name in sessions}
-    lanes, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
+    chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
+    allowed, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
     for name in names:
-        lanes[name], allowed = await api.gate.allowed_lanes(request, "read.events", name)
-        asked += allowed
+        allowed[name], of_one = await api.gate.require_lanes(request, "read.events", name, chosen)
+        asked += of_one
     merged = MergedFrames(after)
 
     def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
@@ -82,7 +96,9 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
             *(session, after.get(session.id, START), share, api.history),
             outlet=outlet,
             shared=api.shared_frames,
-            lanes=lanes[session.id],
+            lanes=allowed[session.id],
+            kinds=kinds,
+            live=live,
             bounds=api.bounds,
         )
 
@@ -129,8 +145,22 @@ async def changes(api: ApiContext, request: Request) -> Response:
     )
 
 
+_STREAM = ("text/event-stream",)
+_LAST = "cursor after which to start; it comes before `after`"
 ENDPOINTS = (
-    ApiEndpoint(path="/api/sessions/{session}/events", handler=events, parameters=(AFTER,)),
-    ApiEndpoint(path="/api/events", handler=merged_events, parameters=(SESSIONS, CURSORS)),
-    ApiEndpoint(path="/api/changes", handler=changes),
+    ApiEndpoint(
+        path="/api/sessions/{session}/events",
+        handler=events,
+        parameters=(AFTER, _LANES, KINDS, _LIVE),
+        headers={"Last-Event-ID": _LAST},
+        media_types=_STREAM,
+    ),
+    ApiEndpoint(
+        path="/api/events",
+        handler=merged_events,
+        parameters=(SESSIONS, CURSORS, _LANES, KINDS, _LIVE),
+        headers={"Last-Event-ID": _LAST},
+        media_types=_STREAM,
+    ),
+    ApiEndpoint(path="/api/changes", handler=changes, media_types=_STREAM),
 )

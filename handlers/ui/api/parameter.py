@@ -33,13 +33,13 @@ class Parameter(Generic[T_co]):
     """whether a request without it is refused by the endpoint"""
 
     def of(self, request: Request) -> T_co:
-        """Return the value that a request gives. An empty text counts as missing.
+        """Return the value that a request gives.
 
         Raises:
             BusError: the text is wrong.
         """
         text = request.query_params.get(self.name)
-        return self.parse(text) if text else self.default
+        return self.default if text is None else self.parse(text)
 
 
 def check_parameters(query: QueryParams, allowed: Collection[str]) -> None:

@@ -1,19 +1,35 @@
 """Query parameters of several endpoints."""
 
+import math
 import re
 from collections.abc import Collection
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import InvalidCursor
+from lanebus.bus.errors import DecodeError, InvalidCursor
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.timestamps import milliseconds_of, parse_datetime
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameter import Parameter
 
-__all__ = ("AFTER", "LANES", "POSITION", "UNTIL", "count_parameter", "parse_cursor", "text_parameter")
+__all__ = (
+    "AFTER",
+    "BEFORE",
+    "KINDS",
+    "LIMIT",
+    "POSITION",
+    "UNTIL",
+    "count_parameter",
+    "flag",
+    "lanes",
+    "moment",
+    "parse_cursor",
+    "text_parameter",
+)
 
-
+_LANE = "(llm|extension)"
+_MOMENT: dict[str, JsonValue] = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "minimum": 0}]}
 _WHOLE = re.compile(r"[0-9]{1,15}")
 
 
@@ -24,37 +40,6 @@ def parse_cursor(text: str) -> Cursor:
     return Cursor.parse(text)
 
 
-def _position(text: str) -> int | None:
-    return parse_cursor(text).position
-
-
-def _lanes(text: str) -> frozenset[Lane] | None:
-    names = text.split(",")
-    if not {*names} <= {lane.value for lane in Lane}:
-        raise InvalidParameter("lanes", text, 'use "llm", "extension" or both with a comma')
-    return frozenset(map(Lane, names))
-
-
-AFTER = Parameter(
-    name="after", description="position or cursor after which to start", parse=parse_cursor, default=START
-)
-UNTIL = Parameter[int | None](
-    name="until", description="last position or cursor; without it, the end", parse=_position, default=None
-)
-LANES = Parameter[frozenset[Lane] | None](
-    name="lanes",
-    description="`llm`, `extension`, or both with a comma; without it, the lanes that the token allows",
-    parse=_lanes,
-    default=None,
-)
-POSITION = Parameter[int | None](
-    name="position",
-    description="position of an entry; without it, the end of the session",
-    parse=_position,
-    default=None,
-)
-
-
 def count_parameter(name: str, description: str, *, least: int = 0) -> Parameter[int | None]:
     """Return a parameter that is a whole number of at least `least`. Without it, the value is None."""
 
@@ -63,7 +48,7 @@ def count_parameter(name: str, description: str, *, least: int = 0) -> Parameter
             raise InvalidParameter(name, text, f"give a whole number from {least} on")
         return int(text)
 
-    schema: dict[str, JsonValue] = {"type": "integer", "minimum": least}
+    schema: dict[str, JsonValue] = {"type": "integer", "minimum": least, "maximum": 10**15 - 1}
     return Parameter[int | None](name=name, description=description, parse=parse, default=None, schema=schema)
 
 
@@ -77,3 +62,105 @@ def text_parameter(name: str, description: str, choices: Collection[str] = ()) -
 
     schema: dict[str, JsonValue] = {"type": "string", **({"enum": [*choices]} if choices else {})}
     return Parameter[str | None](name=name, description=description, parse=parse, default=None, schema=schema)
+
+
+def moment(name: str, description: str) -> Parameter[float | None]:
+    """Return a parameter that is a moment: ISO 8601 with a time zone, or Unix seconds. Its value is Unix seconds."""
+
+    def parse(text: str) -> float:
+        remedy = "use ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z, or Unix seconds"
+        try:
+            seconds = float(text) if text.isascii() else math.nan
+        except ValueError:
+            seconds = _seconds(text)
+        if not 0 <= seconds < math.inf:
+            raise InvalidParameter(name, text, remedy)
+        return seconds
+
+    return Parameter(name=name, description=description, parse=parse, default=None, schema=_MOMENT)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = parse_datetime(text, "")
+    except DecodeError:
+        return math.nan
+    return math.nan if found.tzinfo is None else max(milliseconds_of(found), 0) / 1000
+
+
+def flag(name: str, description: str, *, default: bool) -> Parameter[bool]:
+    """Return a parameter that is `true` or `false`."""
+
+    def parse(text: str) -> bool:
+        if text not in {"true", "false"}:
+            raise InvalidParameter(name, text, "use true or false")
+        return text == "true"
+
+    schema: dict[str, JsonValue] = {"type": "boolean", "default": default}
+    return Parameter(name=name, description=description, parse=parse, default=default, schema=schema)
+
+
+def lanes(description: str, *, default: str) -> Parameter[frozenset[Lane] | None]:
+    """Return the parameter `lanes`. The value None means all lanes that the token allows."""
+
+    def parse(text: str) -> frozenset[Lane] | None:
+        names = text.split(",")
+        if text == "all":
+            return None
+        if not {*names} <= {lane.value for lane in Lane}:
+            raise InvalidParameter("lanes", text, 'use "llm", "extension", both with a comma, or "all"')
+        return frozenset(map(Lane, names))
+
+    schema: dict[str, JsonValue] = {"type": "string", "pattern": f"^(all|{_LANE}(,{_LANE})*)$", "default": default}
+    return Parameter(name="lanes", description=description, parse=parse, default=parse(default), schema=schema)
+
+
+def _position(text: str) -> int:
+    return parse_cursor(text).position
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if not all(kinds):
+        raise InvalidParameter("kinds", text, "use names of kinds with commas, such as user,agent.*")
+    return kinds
+
+
+_CURSOR: dict[str, JsonValue] = {
+    "type": "string",
+    "pattern": r"^[0-9]{1,18}(-[0-9]{1,18}(\.[A-Za-z0-9_-]{1,32})?)?$",
+}
+AFTER = Parameter(
+    name="after",
+    description="Start after this position or cursor. Without it, start at the beginning.",
+    parse=parse_cursor,
+    default=START,
+    schema=_CURSOR,
+)
+UNTIL = Parameter[int | None](
+    name="until",
+    description="End at this position or cursor. Without it, end at the last entry.",
+    parse=_position,
+    default=None,
+    schema=_CURSOR,
+)
+BEFORE = count_parameter(
+    "before", "End before this position, and start so that the answer has at most `limit` positions.", least=1
+)
+LIMIT = count_parameter("limit", "Read at most this many positions. The server may read fewer.", least=1)
+KINDS = Parameter[tuple[str, ...] | None](
+    name="kinds",
+    description="Kinds of messages with commas: roles of the LLM lane such as `user`, kinds of the extension lane such "
+    "as `agent.turn.ended`, or a prefix with a star such as `agent.*`. Kinds are open: an unknown one matches nothing. "
+    "Entries that cannot be read match every kind.",
+    parse=_kinds,
+    default=None,
+    schema={"type": "string", "pattern": "^[^,]+(,[^,]+)*$"},
+)
+POSITION = Parameter[int | None](
+    name="position",
+    description="position of an entry; without it, the end of the session",
+    parse=_position,
+    default=None,
+    schema=_CURSOR,
+)

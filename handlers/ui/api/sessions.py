@@ -11,6 +11,7 @@ from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.projections.cards import CardState
+from lanebus.handlers.ui.api.answers import AccessAnswer, SessionAnswer, SessionsAnswer, WaitingAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
@@ -171,8 +172,13 @@ def _head_json(head: SessionHead, served: Container[str]) -> dict[str, JsonValue
 
 
 ENDPOINTS = (
-    ApiEndpoint(path="/api/access", handler=access),
-    ApiEndpoint(path="/api/sessions", handler=sessions, parameters=(_LIMIT, _CURSOR, _SEARCH, _AGENT, _STATE, _SORT)),
-    ApiEndpoint(path="/api/waiting", handler=waiting, parameters=(_LIMIT,)),
-    ApiEndpoint(path="/api/sessions/{session}", handler=head),
+    ApiEndpoint(path="/api/access", handler=access, answer=AccessAnswer),
+    ApiEndpoint(
+        path="/api/sessions",
+        handler=sessions,
+        parameters=(_LIMIT, _CURSOR, _SEARCH, _AGENT, _STATE, _SORT),
+        answer=SessionsAnswer,
+    ),
+    ApiEndpoint(path="/api/waiting", handler=waiting, parameters=(_LIMIT,), answer=WaitingAnswer),
+    ApiEndpoint(path="/api/sessions/{session}", handler=head, answer=SessionAnswer),
 )

@@ -8,6 +8,7 @@ from lanebus.handlers.providers.registry import PROVIDERS
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import POSITION, count_parameter, text_parameter
+from lanebus.handlers.ui.api.turn_answers import ContextAnswer, TimelineAnswer, TurnRequestAnswer, TurnsAnswer
 from lanebus.handlers.ui.requests import context_json, turn_request_json
 from lanebus.handlers.ui.turn_json import timeline_view, turns_view
 
@@ -78,8 +79,20 @@ def _limit(api: ApiContext, request: Request) -> int:
 
 _SESSION = "/api/sessions/{session}"
 ENDPOINTS = (
-    ApiEndpoint(path=f"{_SESSION}/turns", handler=turns, parameters=(_FIRST, _LIMIT)),
-    ApiEndpoint(path=f"{_SESSION}/turns/{{turn}}/request", handler=turn_request, parameters=(_PROVIDER,)),
-    ApiEndpoint(path=f"{_SESSION}/timeline", handler=timeline, parameters=(_FIRST, _LIMIT)),
-    ApiEndpoint(path=f"{_SESSION}/context", handler=context, parameters=(POSITION, _PROVIDER, _MODEL)),
+    ApiEndpoint(path=f"{_SESSION}/turns", handler=turns, parameters=(_FIRST, _LIMIT), answer=TurnsAnswer),
+    ApiEndpoint(
+        path=f"{_SESSION}/turns/{{turn}}/request",
+        handler=turn_request,
+        parameters=(_PROVIDER,),
+        answer=TurnRequestAnswer,
+        errors=(413,),
+    ),
+    ApiEndpoint(path=f"{_SESSION}/timeline", handler=timeline, parameters=(_FIRST, _LIMIT), answer=TimelineAnswer),
+    ApiEndpoint(
+        path=f"{_SESSION}/context",
+        handler=context,
+        parameters=(POSITION, _PROVIDER, _MODEL),
+        answer=ContextAnswer,
+        errors=(413,),
+    ),
 )

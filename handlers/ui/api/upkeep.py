@@ -12,8 +12,20 @@ from lanebus.bus.errors import SessionClosed, SessionErased
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.projections.retention import trim_session
+from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.context import ApiContext
-from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
+from lanebus.handlers.ui.api.upkeep_answers import (
+    EmptyBody,
+    ForkAnswer,
+    ForkBody,
+    ForksAnswer,
+    LettersAnswer,
+    ReasonBody,
+    RedriveAnswer,
+    TrimAnswer,
+    TrimBody,
+)
 from lanebus.handlers.ui.posted_upkeep import read_empty, read_fork, read_reason, read_trim
 from lanebus.handlers.ui.replies import answer
 
@@ -178,12 +190,33 @@ def _fork_id(session: str, key: str | None) -> str:
 
 
 _SESSION = "/api/sessions/{session}"
+
+
+def _changes_state(name: str, handler: Handler) -> ApiEndpoint:
+    return ApiEndpoint(
+        method="POST",
+        path=f"{_SESSION}/{name}",
+        handler=handler,
+        body=ReasonBody,
+        answer=Published,
+        statuses=(200, 201),
+        is_traced=True,
+    )
+
+
 ENDPOINTS = (
-    ApiEndpoint(path=f"{_SESSION}/forks", handler=forks),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/forks", handler=post_fork),
-    ApiEndpoint(path=f"{_SESSION}/dead-letters", handler=dead_letters),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/redrive", handler=post_redrive),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/trim", handler=post_trim),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/close", handler=post_close, is_traced=True),
-    ApiEndpoint(method="POST", path=f"{_SESSION}/reopen", handler=post_reopen, is_traced=True),
+    ApiEndpoint(path=f"{_SESSION}/forks", handler=forks, answer=ForksAnswer),
+    ApiEndpoint(
+        method="POST",
+        path=f"{_SESSION}/forks",
+        handler=post_fork,
+        body=ForkBody,
+        answer=ForkAnswer,
+        statuses=(200, 201),
+    ),
+    ApiEndpoint(path=f"{_SESSION}/dead-letters", handler=dead_letters, answer=LettersAnswer),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/redrive", handler=post_redrive, body=EmptyBody, answer=RedriveAnswer),
+    ApiEndpoint(method="POST", path=f"{_SESSION}/trim", handler=post_trim, body=TrimBody, answer=TrimAnswer),
+    _changes_state("close", post_close),
+    _changes_state("reopen", post_reopen),
 )

@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.ui.api.answers import CallAnswer, StatusAnswer, UsageAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
@@ -42,7 +43,7 @@ async def usage(api: ApiContext, request: Request) -> Response:
 
 _SESSION = "/api/sessions/{session}"
 ENDPOINTS = (
-    ApiEndpoint(path=f"{_SESSION}/status", handler=status),
-    ApiEndpoint(path=f"{_SESSION}/call", handler=call, parameters=(_CALL_ID,)),
-    ApiEndpoint(path=f"{_SESSION}/usage", handler=usage),
+    ApiEndpoint(path=f"{_SESSION}/status", handler=status, answer=StatusAnswer),
+    ApiEndpoint(path=f"{_SESSION}/call", handler=call, answer=CallAnswer, parameters=(_CALL_ID,)),
+    ApiEndpoint(path=f"{_SESSION}/usage", handler=usage, answer=UsageAnswer),
 )

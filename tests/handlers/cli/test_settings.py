@@ -216,6 +216,7 @@ audience = "a"
 identify = "hooks:identify"
 authorize = "hooks:authorize"
 allow_host = ["a"]
+projection = ["m:words"]
 monitor = "127.0.0.1:0"
 monitor_allow_host = ["m"]
 log_level = "error"

@@ -97,7 +97,7 @@ def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words
 
 def test_every_action_that_a_route_asks_for_can_be_signed_and_is_listed(lanebus: CommandLine) -> None:
     sources = "".join(path.read_text() for path in (ROOT / "handlers/ui/api").glob("*.py"))
-    asked = set(re.findall(r'"(read\.\w+|send|hand_over)"', sources))
+    asked = set(re.findall(r'"(read\.\w+|send|hand_over|fork|redrive|trim|close|reopen)"', sources))
     assert {each for each in ACTIONS if not each.startswith("command")} == {*asked, "*", "read"}
     assert {each.removeprefix("command.") for each in ACTIONS if each.startswith("command.")} == {*CONTROLS}
     page = (ROOT / "docs/how-to/access.md").read_text()

@@ -24,7 +24,7 @@ from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 __all__ = ()
 
 ALICE = Principal(name="alice", token_id="of-alice")
-EVENTS = "/api/sessions/s1/events"
+EVENTS = "/api/sessions/s1/events?lanes=all"
 
 
 def client(served: Served, token: str | None = TOKEN, **headers: str) -> httpx2.AsyncClient:

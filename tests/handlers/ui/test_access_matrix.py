@@ -50,10 +50,11 @@ ONLY_PAGE: Cells = {PAGE: SESSIONS}
 PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
+QUERIES = {CALL: "?id=c1", f"{PATH}/events": "?lanes=all"}
 AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
-MERGED, CHANGES = "/api/events?sessions={session}", "/api/changes"
-PUBLIC = {"/", "/static/{path:path}", "/favicon.ico"}
-OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting"}
+MERGED, CHANGES = "/api/events?sessions={session}&lanes=all", "/api/changes"
+PUBLIC = {"/api/openapi.json", "/", "/static/{path:path}", "/favicon.ico"}
+OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting", "/api/projections"}
 READS: dict[str, Cells] = {
     PATH: READS_A_LANE,
     f"{PATH}/entries": READS_A_LANE,
@@ -67,6 +68,7 @@ READS: dict[str, Cells] = {
     f"{PATH}/timeline": READS_BOTH_LANES,
     f"{PATH}/context": READS_BOTH_LANES,
     f"{PATH}/usage": READS_BOTH_LANES,
+    f"{PATH}/projections/{{name}}": READS_BOTH_LANES,
     RESUME: READS_BOTH_LANES,
     f"{PATH}/forks": READS_A_LANE,
     f"{PATH}/dead-letters": READS_BOTH_LANES,
@@ -100,6 +102,7 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (AGUI, {"do": "look"}, READS_BOTH_LANES),
 ]
 
+STATES = f"{PATH}/projections/{{name}}/events"
 UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
     (f"{PATH}/forks", {"position": 1}),
     (f"{PATH}/redrive", {}),
@@ -126,7 +129,7 @@ def address(path: str, session: str) -> str:
     """Return the path of a route for a session, and for its media if the route is of media."""
     if path == MEDIA:
         return f"/api/sessions/{session}/entries/8/media/{hashlib.sha256(picture(session)).hexdigest()}"
-    return path.format(session=session, turn="main.1%230") + ("?id=c1" if path == CALL else "")
+    return path.format(session=session, turn="main.1%230", name="turns") + QUERIES.get(path, "")
 
 
 async def fill(bus: Bus, name: str) -> None:
@@ -249,7 +252,7 @@ async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes
 async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
-    async with client.stream("GET", path.format(session=session)) as reply:
+    async with client.stream("GET", path.format(session=session) + QUERIES.get(path, "")) as reply:
         if reply.status_code != 200:
             return found(reply), await reply.aread()
         is_marked = False
@@ -271,7 +274,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     routes = {(each.method, each.path) for each in table}
     assert len(routes) == len(table)
     assert routes == {
-        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES}),
+        *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES, STATES}),
         *(("POST", path) for path, _, _ in WRITES),
         *(("POST", path) for path, _ in UPKEEP),
     }

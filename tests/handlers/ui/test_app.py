@@ -311,7 +311,7 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
         await session.publish(
             UserMessage.text("line\r\n\u2028\0 end"), ExtensionMessage.of("progress", {"percent": 40})
         )
-        async with client.sse("/api/sessions/s1/events") as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all") as source:
             assert source.response.headers["content-type"].startswith("text/event-stream")
             assert source.response.headers["x-accel-buffering"] == "no"
             assert set(source.response.headers) >= SECURITY
@@ -355,21 +355,21 @@ async def test_a_client_that_joins_or_resumes_within_a_message_gets_its_text_onc
         await session.preview(of_m1("Hel"), of_m1("lo "))
         await session.publish(ExtensionMessage.of("progress"))
         await session.preview(of_m1("you "))
-        async with client.sse("/api/sessions/s1/events?after=2") as source:  # as a client that joins now
+        async with client.sse("/api/sessions/s1/events?lanes=all&after=2") as source:  # as a client that joins now
             _, ids = await text_of(source, "", "Hello you ")
         assert [id.partition(".")[0] for id in ids] == ["2-0", "2-1"]
         await session.preview(of_m1("there"))
         for id, start in zip(ids, ("Hello ", "Hello you "), strict=True):
-            async with client.sse("/api/sessions/s1/events", headers={"Last-Event-ID": id}) as source:
+            async with client.sse("/api/sessions/s1/events?lanes=all", headers={"Last-Event-ID": id}) as source:
                 await text_of(source, start, "Hello you there")
 
 
 async def test_the_last_event_id_overrides_the_cursor_of_the_url() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
-        async with client.sse("/api/sessions/s1/events?after=1") as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all&after=1") as source:
             assert [place(id) for _, id, _ in await Reader(source).take(4)] == ["2-0", "3-0", "4-0", "5-0"]
-        async with client.sse("/api/sessions/s1/events?after=1", headers={"Last-Event-ID": "3-0"}) as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all&after=1", headers={"Last-Event-ID": "3-0"}) as source:
             assert [place(id) for _, id, _ in await Reader(source).take(2)] == ["4-0", "5-0"]
 
 
@@ -384,7 +384,7 @@ async def test_a_trimmed_cursor_gives_a_gap_frame_and_the_remaining_entries() ->
         await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
         with Resp(embedded.socket) as server:
             server("HSET", Keys("lanebus", BUCKETS).head("s1"), "trimmed", "3")
-        async with client.sse("/api/sessions/s1/events?after=1") as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all&after=1") as source:
             assert source.response.status_code == 200
             gap, *rest = await Reader(source).take(3)
             head = await bus.session("s1").head()
@@ -396,7 +396,7 @@ async def test_a_trimmed_cursor_gives_a_gap_frame_and_the_remaining_entries() ->
 async def test_a_cursor_beyond_the_log_gives_a_rolledback_frame() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
-        async with client.sse("/api/sessions/s1/events?after=7") as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all&after=7") as source:
             (frame,) = await Reader(source).take(1)
         cursor = (await bus.session("s1").head()).cursor
         assert frame == ("rolledback", str(cursor), {"session": "s1", "seen": 7, "found": 1})
@@ -418,7 +418,7 @@ async def test_a_stream_reports_caught_up_closed_and_reopened() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         session = bus.session("s1")
         await session.publish(UserMessage.text("a"))
-        async with client.sse("/api/sessions/s1/events") as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all") as source:
             reader = Reader(source, notices=True)
             begin = await reader.take(2)
             await session.close()
@@ -432,7 +432,7 @@ async def test_a_stream_reports_caught_up_closed_and_reopened() -> None:
         ids = [id for _, id, _ in begin + closed + opened]
         assert [place(id) for id in ids] == ["1-0", "1-0", "2-0", "2-0", "2-0", "3-0"]
         assert {id.partition(".")[2] for id in ids} == {(await session.head()).cursor.incarnation}
-        async with client.sse("/api/sessions/s1/events", headers={"Last-Event-ID": ids[2]}) as source:
+        async with client.sse("/api/sessions/s1/events?lanes=all", headers={"Last-Event-ID": ids[2]}) as source:
             again = await Reader(source, notices=True).take(2)
         assert [(name, id) for name, id, _ in again] == [("entry", ids[5]), ("caughtup", ids[5])]
 
@@ -463,7 +463,9 @@ async def test_open_streams_get_a_bye_frame_when_the_server_ends() -> None:
     async with temporary_bus() as bus, AsyncExitStack() as stack:
         async with serving(bus) as served:
             client = await stack.enter_async_context(client_of(served))
-            sources = [await stack.enter_async_context(client.sse("/api/sessions/s1/events")) for _ in range(5)]
+            sources = [
+                await stack.enter_async_context(client.sse("/api/sessions/s1/events?lanes=all")) for _ in range(5)
+            ]
         # The server has ended, but its last frames are still in the sockets.
         assert [(await Reader(source).take(1))[0][0] for source in sources] == ["bye"] * 5
         with pytest.raises(httpx2.ConnectError):
@@ -475,7 +477,7 @@ async def test_a_client_that_disconnects_leaves_no_tasks() -> None:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
         before = len(anyio.get_running_tasks())
         for _ in range(5):
-            async with client.sse("/api/sessions/s1/events") as source:
+            async with client.sse("/api/sessions/s1/events?lanes=all") as source:
                 await Reader(source).take(1)
         await client.aclose()
         await eventually(lambda: len(anyio.get_running_tasks()) <= before)
@@ -488,7 +490,7 @@ async def test_a_client_that_disconnects_during_an_answer_cancels_nothing() -> N
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello?"))
         async with anyio.create_task_group() as tasks:
-            async with client.sse("/api/sessions/s1/events") as source:
+            async with client.sse("/api/sessions/s1/events?lanes=all") as source:
                 tasks.start_soon(loop, await take_run(session))
                 await Reader(source).take(1)
                 await stop.reached.wait()
@@ -592,7 +594,7 @@ async def test_ctrl_c_sends_bye_frames_and_leaves_the_exit_code_to_the_process()
                 url = (await process.stdout.receive()).decode().partition("/#")[0]
                 async with (
                     httpx2.AsyncClient(base_url=url, headers=BEARER, timeout=120) as client,
-                    client.sse("/api/sessions/s1/events") as source,
+                    client.sse("/api/sessions/s1/events?lanes=all") as source,
                 ):
                     process.send_signal(signal.SIGINT)
                     assert (await Reader(source).take(1))[0][0] == "bye"

@@ -24,7 +24,7 @@ from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
 NAMES = ("a", "b", "c")
-MERGED = "/api/events?sessions=a,b,c"
+MERGED = "/api/events?sessions=a,b,c&lanes=all"
 
 
 async def take(events: AsyncGenerator[tuple[str, str, dict[str, object]]], count: int) -> list[tuple[str, int]]:
@@ -144,7 +144,7 @@ async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         for name in ("a", "b"):
             await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
-        path = "/api/events?sessions=a,b&after=a:1-0,gone:7-0"
+        path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"
         async with client.sse(path) as source, aclosing(frames_of(source, [""])) as frames:
             assert sorted(await take(frames, 3)) == [("a", 2), ("b", 1), ("b", 2)]
 
@@ -153,10 +153,15 @@ async def test_an_erased_session_ends_alone_and_the_others_go_on() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("a").publish(ExtensionMessage.of("tick", 1))
         await bus.session("a").erase()
-        async with client.sse("/api/events?sessions=a,b") as source, aclosing(frames_of(source, [""])) as frames:
+        async with (
+            client.sse("/api/events?sessions=a,b&lanes=all") as source,
+            aclosing(frames_of(source, [""])) as frames,
+        ):
             with anyio.fail_after(120):
                 begun = [await anext(frames) for _ in range(2)]
             assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
+            (failure,) = (data for name, _, data in begun if name == "failed")
+            assert (failure["status"], failure["error"]) == (409, "session_erased")
             await bus.session("b").publish(ExtensionMessage.of("tick", 1))
             assert await take(frames, 1) == [("b", 1)]
 
@@ -170,7 +175,7 @@ async def test_a_merged_stream_of_no_session_or_of_too_many_or_with_a_wrong_curs
         for query in ("", "?sessions=", "?sessions=a,b,c", "?sessions=a b", "?sessions=a&after=7-0", "?sessions=a&x=1"):
             assert (await client.get(f"/api/events{query}")).status_code == 400, query
         many = cursors_text(dict.fromkeys(NAMES, START))
-        reply = await client.get("/api/events?sessions=a", headers={"Last-Event-ID": many})
+        reply = await client.get("/api/events?sessions=a&lanes=all", headers={"Last-Event-ID": many})
         assert reply.status_code == 400
 
 
@@ -284,15 +289,15 @@ async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
         client_of(served) as client,
     ):
         async with AsyncExitStack() as stack:
-            for path in ("/api/sessions/s/events", "/api/changes"):
+            for path in ("/api/sessions/s/events?lanes=all", "/api/changes"):
                 await stack.enter_async_context(client.sse(path))
-            for path in ("/api/sessions/s/events", "/api/events?sessions=s", "/api/changes"):
+            for path in ("/api/sessions/s/events?lanes=all", "/api/events?sessions=s&lanes=all", "/api/changes"):
                 reply = await client.get(path)
                 assert reply.status_code == 429, path
                 assert "2 open event streams" in reply.text
             # Another token is not concerned, and neither are other requests.
             other = {"Authorization": "Bearer reader-token"}
-            await stack.enter_async_context(client.sse("/api/sessions/s/events", headers=other))
+            await stack.enter_async_context(client.sse("/api/sessions/s/events?lanes=all", headers=other))
             assert (await client.get("/api/sessions")).status_code == 200
 
         with anyio.fail_after(120):

@@ -53,6 +53,12 @@ async def test_axe_finds_nothing_in_any_place(browser: SharedBrowser, referees: 
             await page.goto(f"{served.base}/{place}")
             await expect(page.locator(shown).first).to_be_visible()
             found[place] = await findings(page, axe)
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(places["#/s/s1"]).first).to_be_visible()
+        for tab in await page.get_by_role("tab").all():
+            await tab.click()
+            await expect(page.locator("#view")).not_to_contain_text("Loading")
+            found[await tab.inner_text()] = await findings(page, axe)
         await page.get_by_role("button", name="Keyboard shortcuts").click()
         found["help"] = await findings(page, axe)
         await page.keyboard.press("Escape")

@@ -116,7 +116,7 @@ async def test_clients_that_do_not_read_cost_little_memory_and_are_disconnected(
     async with (
         attacked(seconds) as server,
         httpx2.AsyncClient(base_url=server.base, headers=BEARER, timeout=120) as client,
-        client.sse("/api/sessions/small/events") as source,
+        client.sse("/api/sessions/small/events?lanes=all") as source,
     ):
         assert (await client.get("/api/sessions/big/entries?until=2")).status_code == 200
         before, most, events = server.megabytes, 0.0, aiter(source)
@@ -156,14 +156,14 @@ async def unchunked(stream: anyio.abc.ByteStream) -> AsyncGenerator[bytes]:
         del received[: end + 2]
 
 
-@pytest.mark.parametrize("path", ["/api/sessions/s/events", "/api/events?sessions=s"])
+@pytest.mark.parametrize("path", ["/api/sessions/s/events?lanes=all", "/api/events?sessions=s&lanes=all"])
 async def test_a_client_that_stalls_among_new_entries_gets_each_of_them_once(path: str) -> None:
     count, size, got = 250, 12_000, bytearray()  # more than the buffers of kernel, server and subscription take
     async with (
         temporary_bus() as bus,
         serving(bus) as served,
         client_of(served) as client,
-        client.sse("/api/sessions/s/events") as live,
+        client.sse("/api/sessions/s/events?lanes=all") as live,
         await anyio.connect_tcp("127.0.0.1", served.port) as stalled,
     ):
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
@@ -246,7 +246,7 @@ async def test_connections_beyond_the_limit_are_refused_and_the_others_are_serve
         temporary_bus() as bus,
         serving(bus, bounds=UiBounds(http=HttpBounds(connections=2))) as served,
         client_of(served) as client,
-        client.sse("/api/sessions/s/events") as source,
+        client.sse("/api/sessions/s/events?lanes=all") as source,
         await anyio.connect_tcp("127.0.0.1", served.port),
     ):
         assert source.response.status_code == 200

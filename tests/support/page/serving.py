@@ -15,6 +15,7 @@ from lanebus.bus.embedded.server import stop_server
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.request import Authorize
+from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.server import serve
 from tests.support.servers.real import eventually
@@ -65,6 +66,7 @@ async def serving(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
+    projections: Iterable[Projection[object]] = (),
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
@@ -88,6 +90,7 @@ async def serving(
                 allowed_hosts=allowed_hosts,
                 on_ready=on_ready,
                 bounds=bounds,
+                projections=projections,
             )
 
         tasks.start_soon(run)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node.install import installed
+from tests.support.node.install import CLIENT, REFEREES
 from tests.support.paths import SHARED
 
 __all__ = ("FIXTURES", "HOW", "find")
@@ -25,6 +25,7 @@ HOW = {
     "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
     "referees": "run python -m tests.support.node.install, with a network",
+    "client": "run python -m tests.support.node.install, with a network",
     "shared": "a folder next to the repository",
 }
 """need → how to install it"""
@@ -35,6 +36,7 @@ FIXTURES = {
     "browser": "chromium",
     "seed_data": "shared",
     "referees": "referees",
+    "built_client": "client",
 }
 """fixture → the need that its use declares"""
 
@@ -47,7 +49,9 @@ def find(need: str) -> Path | None:
     if need == "shared":
         return SHARED if SHARED.is_dir() else None
     if need == "referees":
-        return installed()
+        return REFEREES.installed()
+    if need == "client":
+        return CLIENT.installed()
     found = shutil.which(need)
     return Path(found) if found else None
 

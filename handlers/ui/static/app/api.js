@@ -62,7 +62,7 @@ export const getStatus = (session) => request(path(session, "/status"));
 export const getAccess = () => request("/api/access");
 export const getCall = (session, id) => request(path(session, `/call?id=${encodeURIComponent(id)}`));
 export const getUsage = (session) => request(path(session, "/usage"));
-export const eventsPath = (session, after) => path(session, `/events?after=${after}`);
+export const eventsPath = (session, after) => path(session, `/events?after=${after}&lanes=all`);
 
 /** Return the entries after one position up to another. The server sends them in answers of bounded size. */
 export async function getEntries(session, after, until) {
@@ -126,3 +126,25 @@ export function newKey() {
   // Not randomUUID: browsers offer it only on localhost and over HTTPS.
   return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+const query = (pairs) => {
+  const known = Object.entries(pairs).filter(([, value]) => value !== null && value !== undefined);
+  return known.length ? `?${new URLSearchParams(known)}` : "";
+};
+
+/** The newest turns of a session with their times; with `first`, those from this index on. */
+export const getTimeline = (session, first = null, limit = null) => request(path(session, `/timeline${query({ first, limit })}`));
+
+/** What a provider's model would get at a position. */
+export const getContext = (session, position, provider, model, signal) => request(path(session, `/context${query({ position, provider, model })}`), { signal });
+
+/** The recorded request of a past turn. */
+export const getTurnRequest = (session, turn, signal) => request(path(session, `/turns/${encodeURIComponent(turn)}/request`), { signal });
+
+export const getForks = (session) => request(path(session, "/forks"));
+
+/** Fork a session after a position. A repeat with the same key makes no second fork. */
+export const postFork = (session, position, key) => post(session, "/forks", { position, key });
+
+/** One page of the entries after a position, up to another. */
+export const getEntriesPage = (session, after, until, signal) => request(path(session, `/entries${query({ after, until })}`), { signal });

@@ -1,5 +1,5 @@
 // Draws the content blocks of a message.
-import { useContext, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Code, languageOfFile } from "./code.js";
 import { Diff } from "./diff.js";
@@ -25,8 +25,14 @@ function Body({ text, kind, lang }) {
 
 /** Draws a text. A long text is folded, and a very long one is shown in steps. */
 export function Text({ text, kind = "prose", lang = null }) {
+  const { sought } = useContext(OfEntry);
   const [shown, setShown] = useState(0); // characters; 0 while it is folded
   const short = shortened(text);
+  useEffect(() => {
+    if (!sought || short === null) return;
+    const at = text.toLowerCase().indexOf(sought.toLowerCase());
+    if (at >= 0 && at + sought.length > Math.max(short.length, shown)) setShown(STEP * Math.ceil((at + sought.length) / STEP));
+  }, [sought]);
   if (short === null) return html`<${Body} text=${text} kind=${kind} lang=${lang} />`;
   const lines = text.split("\n").length;
   const isOpen = shown > 0;
@@ -61,8 +67,12 @@ function ResultText({ text }) {
 }
 
 /** Draws a title that unfolds to what `children`, a function, draws. */
-function Folded({ className, title, children }) {
+function Folded({ className, title, text = "", children }) {
+  const { sought } = useContext(OfEntry);
   const [isOpen, setOpen] = useState(false);
+  useEffect(() => {
+    if (sought && text.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
+  }, [sought]);
   const toggle = (event) => {
     event.preventDefault(); // the state says whether it is open
     setOpen(!isOpen);
@@ -74,7 +84,7 @@ function Folded({ className, title, children }) {
 function Thinking({ block }) {
   const text = block.thinking ?? "";
   if (!text.trim()) return html`<div class="note">thinking, hidden by the provider</div>`;
-  return html`<${Folded} className="thinking" title=${html`<span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0].slice(0, 200)}</span>`}>
+  return html`<${Folded} className="thinking" text=${text} title=${html`<span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0].slice(0, 200)}</span>`}>
     ${() => html`<${Text} text=${text} />`}
   </${Folded}>`;
 }

@@ -19,7 +19,8 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
   }, [text]);
 
   useLayoutEffect(() => {
-    if (!isSending) box.current.focus({ preventScroll: true });
+    // Not on a touch screen, where the focus opens a keyboard over the log.
+    if (!isSending && !matchMedia("(pointer: coarse)").matches) box.current.focus({ preventScroll: true });
   }, [isSending, session]);
 
   useShortcut("m", "Session", "Write a message", () => box.current.focus());

@@ -65,5 +65,7 @@ export function DiffText({ text }) {
 /** Draws what changed from one text to another. */
 export function Diff({ before, after }) {
   const sign = { same: "  ", add: "+ ", del: "- " };
-  return html`<pre class="diff" tabindex="0" aria-label="difference">${diffLines(before, after).map(([kind, line], index) => html`<${Line} key=${index} kind=${kind} text=${sign[kind] + line} />`)}</pre>`;
+  const lines = diffLines(before, after);
+  if (lines.length > 1 && lines.at(-1).join() === "same,") lines.pop(); // both end with a line break
+  return html`<pre class="diff" tabindex="0" aria-label="difference">${lines.map(([kind, line], index) => html`<${Line} key=${index} kind=${kind} text=${sign[kind] + line} />`)}</pre>`;
 }

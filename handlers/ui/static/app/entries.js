@@ -1,6 +1,6 @@
 // Draws one entry in its lane: the LLM lane on the left, the extension lane on the right.
 import { Component } from "preact";
-import { useState } from "preact/hooks";
+import { useContext, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Blocks, Text, ToolCall } from "./blocks.js";
 import { ExtensionEntry, TurnRow } from "./events.js";
@@ -9,6 +9,7 @@ import { JsonTree } from "./json_tree.js";
 import { Markdown } from "./markdown.js";
 import { OfEntry } from "./of_entry.js";
 import { RawEntry } from "./raw_entry.js";
+import { seesBothLanes } from "./rights.js";
 import { sessionLink } from "./route.js";
 import { timeOf } from "./rows.js";
 
@@ -58,16 +59,24 @@ function Unreadable({ message }) {
   </article>`;
 }
 
+/** The name of the entry's turn, which opens its bar in the timeline. */
+function TurnLink({ turn }) {
+  const { session, position, access } = useContext(OfEntry);
+  if (!access || !seesBothLanes(access)) return html`<span class="fact">${turnName(turn)}</span>`;
+  return html`<a class="fact toturn" href=${sessionLink(session, "timeline", position)} title="Show it in the timeline">${turnName(turn)}</a>`;
+}
+
 function LlmEntry({ entry }) {
   const [isRaw, setRaw] = useState(false);
   const message = entry.message;
   if (message.role === "unreadable") return html`<${Unreadable} message=${message} />`;
   const isFailed = message.isError || message.stopReason === "error" || message.stopReason === "aborted";
-  const facts = [message.toolName, message.model, message.name, turnName(message.turnId)].filter(Boolean);
+  const facts = [message.toolName, message.model, message.name].filter(Boolean);
   return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${ROLES[message.role] ?? message.role}, position ${entry.position}`}>
     <header>
       <span class="role">${ROLES[message.role] ?? message.role}</span>
       ${facts.map((fact) => html`<span class="fact">${fact}</span>`)}
+      ${message.turnId ? html`<${TurnLink} turn=${message.turnId} />` : null}
       <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>
       <button class="rawswitch" type="button" aria-pressed=${isRaw} title="The entry as JSON" onClick=${() => setRaw(!isRaw)}>{ }</button>
     </header>
@@ -84,7 +93,7 @@ function LlmEntry({ entry }) {
   </article>`;
 }
 
-const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "access"];
+const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "sought", "access", "isLater"];
 
 /**
  * A row of the grid. It is drawn again only if something about it changed, as an entry never does. An entry that cannot
@@ -99,7 +108,7 @@ export class Row extends Component {
     return DRAWN.some((name) => next[name] !== this.props[name]) || state.isBroken !== this.state.isBroken;
   }
 
-  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, access, session, toggle }, { isBroken }) {
+  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isLater, sought, access, session, toggle }, { isBroken }) {
     const isLlm = entry.lane === "llm";
     const { position } = entry;
     const link = html`<div class="spine"><a href=${sessionLink(session, "log", position)} title=${`Link to entry ${position}, by ${entry.producer}`}><span>${String(position)}</span></a></div>`;
@@ -115,9 +124,9 @@ export class Row extends Component {
         </article></div>
       </li>`;
     }
-    const around = { session, position, access, isPlain, isLive };
+    const around = { session, position, access, isPlain, isLive, sought };
     const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
-    return html`<${OfEntry.Provider} value=${around}><li class=${`row ${isLlm ? "llm" : "extension"} ${isTarget ? "target" : ""}`} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
+    return html`<${OfEntry.Provider} value=${around}><li class=${`row ${isLlm ? "llm" : "extension"} ${isTarget ? "target" : ""} ${isLater ? "later" : ""}`} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
       ${title}
       <div class="cell left">${isLlm ? html`<${LlmEntry} entry=${entry} />` : null}</div>
       ${link}

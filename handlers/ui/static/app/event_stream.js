@@ -8,6 +8,7 @@ async function* eventsOf(body) {
   let id = "";
   let name = "";
   let data = [];
+  let isMoved = false;
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
@@ -19,6 +20,8 @@ async function* eventsOf(body) {
       text = text.slice(end + 1);
       if (line === "") {
         if (data.length) yield { name: name || "message", data: data.join("\n"), id };
+        else if (isMoved) yield { name: "moved", data: "null", id }; // only the id: entries were left out
+        isMoved = false;
         name = "";
         data = [];
         continue;
@@ -28,7 +31,10 @@ async function* eventsOf(body) {
       const content = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
       if (field === "event") name = content;
       else if (field === "data") data.push(content);
-      else if (field === "id") id = content;
+      else if (field === "id") {
+        id = content;
+        isMoved = true;
+      }
       else if (field === "retry" && /^\d+$/.test(content)) yield { name: "retry", data: content, id };
     }
   }

@@ -1,5 +1,5 @@
 // Draws one event of the extension lane, and the row of a turn that stands for its lifecycle events.
-import { useContext, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { count, dateTime, money, seconds, time, visible } from "./format.js";
 import { JsonTree } from "./json_tree.js";
@@ -61,6 +61,7 @@ const isBadEvent = (kind, data) =>
 
 /** Draws an event in one line, which unfolds to its data. */
 export function ExtensionEntry({ entry }) {
+  const { sought } = useContext(OfEntry);
   const [isOpen, setOpen] = useState(false);
   const { kind, data } = entry.message;
   let words = null;
@@ -78,6 +79,9 @@ export function ExtensionEntry({ entry }) {
     event.preventDefault(); // the state says whether it is open
     setOpen(!isOpen);
   };
+  useEffect(() => {
+    if (sought && !`${kind} ${line.slice(0, 400)}`.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
+  }, [sought]);
   return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBadEvent(kind, data) ? "bad" : ""}`} open=${isOpen}>
     <summary class="line" title=${kind} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${line.slice(0, 400)}</span>${when}</summary>
     ${isOpen ? html`<div class="inside">${data === null ? null : html`<${JsonTree} value=${data} isOpen />`}<${RawEntry} entry=${entry} /></div>` : null}

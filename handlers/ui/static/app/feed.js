@@ -24,6 +24,8 @@ export class Feed {
     this.floor = 0; // last trimmed position: no earlier entry exists
     this.end = 0; // newest position
     this.isFollowing = true; // the end is shown; false while the user reads older rows
+    this.inView = 0; // position at the top of the view
+    this.anchor = null; // the place of the log to which the user comes back from another view
     this.previews = new Previews();
     this.version = 0;
     this.#onChange = onChange;

@@ -3,15 +3,18 @@
 import { Component, createRef } from "preact";
 import { html } from "./html.js";
 import { PreviewRow, Row } from "./entries.js";
+import { mark } from "./find.js";
+import { FindBox } from "./find_box.js";
 import { count } from "./format.js";
 import { LaneBar } from "./lane_bar.js";
 import { Layout } from "./layout.js";
 import { pageOf } from "./pages.js";
 import { rowsOf } from "./rows.js";
+import { pastOf } from "./time/travel.js";
 import { keptChoice, keepChoice } from "./log_choice.js";
 
 const NEAR_END = 48; // pixels
-const MARGIN = 500; // pixels drawn above and below the view
+const MARGIN = 300; // pixels drawn above and below the view
 const NEW_ROWS = 14; // rows drawn for the first time in one frame: more would take longer than a frame
 
 export class Lanes extends Component {
@@ -30,6 +33,8 @@ export class Lanes extends Component {
   #sizes = null;
   #watched = new Set();
   #isQueued = false;
+  #isMarked = false;
+  #sought = ""; // the text that the user looks for
   #seen = null; // the newest position at the time when the user left the end
 
   constructor(props) {
@@ -60,16 +65,25 @@ export class Lanes extends Component {
   show(position) {
     const { feed } = this.props;
     feed.isFollowing = false;
-    this.#seen ??= feed.position;
     this.#target = position;
     this.#isFresh = true;
     this.#anchor = { position, offset: Math.round((this.box.current?.clientHeight ?? 600) / 4) };
   }
 
+  showMatch = (position) => {
+    this.show(position);
+    this.forceUpdate();
+  };
+
+  find = (text) => {
+    if (text === this.#sought) return;
+    this.#sought = text;
+    this.forceUpdate();
+  };
+
   toEnd = () => {
     const { feed, route, setPosition } = this.props;
     feed.isFollowing = true;
-    this.#seen = null;
     this.#anchor = null;
     this.#target = null;
     feed.anchor = null;
@@ -82,13 +96,12 @@ export class Lanes extends Component {
     if (!feed.isFollowing) return;
     this.#anchor = this.#anchorAt(this.#expected);
     feed.isFollowing = false;
-    this.#seen = feed.position;
   }
 
   #rows() {
     const { feed } = this.props;
     const { lane, isAll, open } = this.state;
-    const made = [feed.version, lane, isAll, open];
+    const made = [feed.version, lane, isAll, open, this.#target];
     if (this.#made?.every((one, index) => one === made[index])) return;
     this.#made = made;
     let { rows, folds } = rowsOf(feed.pages, feed.floor, this.state);
@@ -99,7 +112,7 @@ export class Lanes extends Component {
       if (fold) this.state.open = new Set(open).add(fold.key);
       if (lane !== "both" && found.lane !== lane) this.state.lane = "both";
       ({ rows } = rowsOf(feed.pages, feed.floor, this.state));
-      this.#made = [feed.version, this.state.lane, isAll, this.state.open];
+      this.#made = [feed.version, this.state.lane, isAll, this.state.open, this.#target];
     }
     this.layout.set(feed.floor, feed.end, rows);
   }
@@ -112,7 +125,9 @@ export class Lanes extends Component {
     const top = feed.isFollowing ? layout.height - height : this.#anchor ? layout.top(this.#anchor.position) - this.#anchor.offset : 0;
     const near = layout.between(top - MARGIN, top + height + MARGIN);
     const inView = layout.between(top, top + height);
-    this.#pages = [...new Set([...inView.pages, ...near.pages])];
+    // The pages next to the view are loaded before the user reaches them.
+    const around = inView.pages.length ? [inView.pages.at(-1) + 1, inView.pages[0] - 1] : [];
+    this.#pages = [...new Set([...inView.pages, ...near.pages, ...around])];
     this.isMissing = inView.pages.some((page) => !feed.has(page));
     let rows = layout.connected(near.rows, inView.rows[0]);
     const isNew = (row) => !this.#shown.has(row.position);
@@ -162,6 +177,9 @@ export class Lanes extends Component {
     this.#shown = new Map(this.#drawn.map((row) => [row.position, row]));
     this.#watch(list);
     feed.want(this.#pages);
+    feed.inView = this.layout.positionAt(this.#expected - list.offsetTop);
+    if (this.#sought !== "" || this.#isMarked) mark(list, this.#sought);
+    this.#isMarked = this.#sought !== "";
     if (this.#isFresh && this.#shown.has(this.#target)) this.#flash();
     const isShort = !this.isPartial && this.#isUncovered(box, list);
     if (this.isPartial || isShort) this.#queue();
@@ -216,11 +234,9 @@ export class Lanes extends Component {
     this.#expected = scrollTop;
     if (isNearEnd && (isDown || feed.isFollowing)) {
       feed.isFollowing = true;
-      this.#seen = null;
       this.#anchor = null;
     } else {
       feed.isFollowing = false;
-      this.#seen ??= feed.position;
       this.#anchor = this.#anchorAt(scrollTop);
     }
     return true;
@@ -256,10 +272,15 @@ export class Lanes extends Component {
     this.#rows();
     this.#plan();
     const previews = lane === "extension" ? [] : feed.previews.list();
+    const past = pastOf(route);
+    if (feed.isFollowing) this.#seen = null;
+    else if (feed.hasCaughtUp) this.#seen ??= feed.position;
     const fresh = this.#seen === null ? 0 : feed.position - this.#seen;
     const isEmpty = feed.end <= feed.floor && previews.length === 0;
     return html`<div class="lanes" data-lane=${lane}>
-      <${LaneBar} lane=${lane} isAll=${isAll} isPlain=${isPlain} choose=${this.choose} />
+      <${LaneBar} lane=${lane} isAll=${isAll} isPlain=${isPlain} choose=${this.choose}>
+        <${FindBox} session=${session} feed=${feed} onShow=${this.showMatch} onFind=${this.find} />
+      </${LaneBar}>
       <div class="laneheads" aria-hidden="true">
         <div class="llm"><b>LLM lane</b><span>what the model sees</span></div>
         <div class="spine">#</div>
@@ -269,7 +290,7 @@ export class Lanes extends Component {
         ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
         <ol class="rows" ref=${this.list}>
           ${this.#drawn.map(
-            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isPlain=${isPlain} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
           )}
         </ol>
         <ol class="speaking" aria-live="off">

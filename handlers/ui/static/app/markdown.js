@@ -7,6 +7,7 @@ import { visible } from "./format.js";
 import { OfEntry } from "./of_entry.js";
 
 const MOST = 20_000; // characters; longer texts are shown as they are
+const MOST_LINES = 600;
 const MOST_MARKS = 600; // of emphasis in a paragraph: the time that the library takes grows with their square
 const MOST_DEPTH = 24;
 const MOST_KEPT = 200; // texts whose tokens are kept
@@ -129,7 +130,7 @@ function BlockList({ tokens, depth }) {
 export function Markdown({ text }) {
   const { isPlain } = useContext(OfEntry);
   const [, draw] = useReducer((number) => number + 1, 0);
-  const isWanted = !isPlain && text.length <= MOST && SYNTAX.test(text) && !DEEP.test(text);
+  const isWanted = !isPlain && text.length <= MOST && SYNTAX.test(text) && text.split("\n", MOST_LINES + 1).length <= MOST_LINES && !DEEP.test(text);
   useEffect(() => {
     if (!isWanted || Lexer !== null) return undefined;
     let isOver = false;

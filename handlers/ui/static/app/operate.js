@@ -1,5 +1,5 @@
 // What a user may do with a session beyond messages and approvals. What destroys is confirmed.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey } from "./api.js";
 import { Dialog } from "./dialog.js";
@@ -81,7 +81,7 @@ export function Operate({ session, head, position, access, isClosed }) {
   const box = useRef(null);
   const context = { session, head, position, access, isClosed };
   const allowed = OPERATIONS.filter((one) => one.actions.every((action) => may(access, action)) && (one.isOffered?.(context) ?? true));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     box.current.querySelector(".choices button")?.focus();
     const onDown = (event) => box.current?.contains(event.target) || setOpen(false);

@@ -1,9 +1,10 @@
 // The operations of the menu: what each needs, says and sends. `actions` are the rights that it takes. `run` gets a
 // `key`, the same for each attempt, so that a repeat adds nothing. `preview` tells what would
 // happen: `{text, isBlocked}`; it gets the values of the fields, and is asked again when they change.
-import { closeSession, getDeadLetters, handOver, redrive, reopenSession, sendCommand, trim } from "./api.js";
+import { closeSession, getDeadLetters, handOver, postFork, redrive, reopenSession, sendCommand, trim } from "./api.js";
 import { bytes, count, visible } from "./format.js";
-import { may } from "./rights.js";
+import { may, seesBothLanes } from "./rights.js";
+import { sessionLink } from "./route.js";
 
 const REASONS_SHOWN = 3;
 
@@ -50,6 +51,19 @@ export const OPERATIONS = [
     isOffered: ({ position, isClosed }) => position > 0 && !isClosed,
     about: () => "Before its next turn, the agent replaces the older messages by a summary. The log keeps them.",
     run: async ({ session, key }) => ({ text: `compact #${await sendCommand(session, { command: "compact" }, key)} sent` }),
+  },
+  {
+    name: "fork",
+    label: "Fork the session",
+    verb: "Fork",
+    actions: ["fork"],
+    isOffered: ({ position, access }) => position > 0 && seesBothLanes(access),
+    about: () => "A new session begins with the entries up to a position. This one goes on unchanged.",
+    fields: ({ position }) => [{ name: "at", label: "Up to position", type: "number", min: 1, max: position, value: position }],
+    run: async ({ session, key }, { at }) => {
+      const fork = await postFork(session, Number(at), key);
+      return { link: sessionLink(fork.session) };
+    },
   },
   {
     name: "redrive",

@@ -31,7 +31,7 @@ export function SessionHeader({ session, head, feed, access, isClosed, isPanelOp
     <div class="names">
       <h2>${head?.title || session}</h2>
       <p class="facts">
-        <${State} state=${isClosed || head?.state === "closed" ? null : head?.state} waiting=${head?.waiting} />
+        <${State} state=${isClosed || head?.state === "closed" || head?.state === "idle" ? null : head?.state} waiting=${head?.waiting} />
         ${isClosed ? html`<span class="badge closed">closed</span>` : null}
         <span class="where">${session}</span><${CopyId} session=${session} />
         ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}

@@ -7,7 +7,9 @@ import { Control } from "./control.js";
 import { useView } from "./hooks.js";
 import { may } from "./rights.js";
 import { go, sessionLink } from "./route.js";
-import { Tabs, VIEWS, ViewOf } from "./session_views.js";
+import { Tabs, ViewOf, viewsFor } from "./session_views.js";
+import { Scrub } from "./time/scrub.js";
+import { pastOf, withPast } from "./time/travel.js";
 
 const STATUS_MS = 150;
 
@@ -27,17 +29,23 @@ function Conversation({ session, feed, isClosed, access, hasComposer }) {
 }
 
 /** Show the entry at a position of a session in its log. */
-export const showEntryOf = (session) => (position) => go(sessionLink(session, "log", position));
+export const showEntryOf =
+  (session, past = null) =>
+  (position) =>
+    go(sessionLink(session, "log", position, withPast({}, past === null ? null : position)));
 
-export function SessionPage({ route, feed, access, isClosed }) {
+export function SessionPage({ route, feed, timeline, access, isClosed }) {
   const { session, at } = route;
-  const view = VIEWS.some((one) => one.name === route.view) ? route.view : VIEWS[0].name;
-  const setPosition = (position) => go(sessionLink(session, view, position, route.query), true);
-  const hasTabs = VIEWS.length > 1;
+  const views = viewsFor(access);
+  const view = views.some((one) => one.name === route.view) ? route.view : views[0].name;
+  const past = pastOf(route);
+  const setPosition = (position) => go(sessionLink(session, view, position, withPast(route.query, position)), true);
+  const hasTabs = views.length > 1;
   return html`
-    <${Tabs} session=${session} selected=${view} position=${at} />
+    <${Tabs} session=${session} selected=${view} position=${at} query=${withPast({}, past)} access=${access} />
+    ${hasTabs ? html`<${Scrub} key=${`scrub-${session}`} session=${session} feed=${feed} timeline=${timeline} access=${access} view=${view} past=${past} setPast=${setPosition} />` : null}
     <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
-      <${ViewOf} name=${view} session=${session} feed=${feed} access=${access} route=${route} position=${at} setPosition=${setPosition} showEntry=${showEntryOf(session)} />
+      <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
     </div>
-    <${Conversation} key=${`to-${session}`} session=${session} feed=${feed} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} />`;
+    <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} /></div>`;
 }

@@ -5,6 +5,7 @@
 //   feed          the loaded and the new entries (feed.js); null until it is open
 //   access        what the token allows: see rights.js
 //   route         the place in the URL; `route.query` has the view's own parameters
+//   timeline      the loaded turns with their times (time/timeline_store.js); null until they are loaded
 //   position      the position to show the session at; null follows the newest
 //   setPosition   shows another position, or the newest with null, and writes it into the URL
 //   showEntry     shows the entry at a position in the log
@@ -12,17 +13,24 @@
 import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { View as Log } from "./log_view.js";
+import { seesBothLanes } from "./rights.js";
 import { go, sessionLink } from "./route.js";
 
 export const VIEWS = [
   { name: "log", label: "Log", View: Log },
+  { name: "timeline", label: "Timeline", isForBoth: true, load: () => import("./time/timeline_view.js") },
+  { name: "context", label: "Context", isForBoth: true, load: () => import("./time/context_view.js") },
+  { name: "compare", label: "Compare", isForBoth: true, load: () => import("./time/compare_view.js") },
 ];
+
+/** The views that a token may open. A view `isForBoth` reads both lanes. */
+export const viewsFor = (access) => VIEWS.filter((view) => !view.isForBoth || seesBothLanes(access));
 
 const loaded = new Map(); // by name of the view
 
 /** Draws one view; its module is loaded first. */
 export function ViewOf({ name, ...rest }) {
-  const view = VIEWS.find((one) => one.name === name) ?? VIEWS[0];
+  const view = viewsFor(rest.access).find((one) => one.name === name) ?? VIEWS[0];
   const [, setLoaded] = useState(null);
   const [fault, setFault] = useState(null);
   const found = view.View ?? loaded.get(view.name);
@@ -46,21 +54,22 @@ export function ViewOf({ name, ...rest }) {
 }
 
 /** The tabs. Arrow keys move between them. Nothing while there is only one. */
-export function Tabs({ session, selected, position }) {
-  if (VIEWS.length < 2) return null;
-  const current = Math.max(0, VIEWS.findIndex((one) => one.name === selected));
+export function Tabs({ session, selected, position, query, access }) {
+  const views = viewsFor(access);
+  if (views.length < 2) return null;
+  const current = Math.max(0, views.findIndex((one) => one.name === selected));
   const onKeyDown = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const to = event.key === "Home" ? 0 : event.key === "End" ? VIEWS.length - 1 : step === undefined ? null : (current + step + VIEWS.length) % VIEWS.length;
+    const to = event.key === "Home" ? 0 : event.key === "End" ? views.length - 1 : step === undefined ? null : (current + step + views.length) % views.length;
     if (to === null) return;
     event.preventDefault();
-    go(sessionLink(session, VIEWS[to].name, position));
+    go(sessionLink(session, views[to].name, position, query));
     event.currentTarget.children[to].focus();
   };
   return html`<div class="tabs" role="tablist" aria-label="Views of the session" onKeyDown=${onKeyDown}>
-    ${VIEWS.map(
+    ${views.map(
       (view, index) => html`<button key=${view.name} type="button" role="tab" id=${`tab-${view.name}`} aria-controls="view" aria-selected=${index === current} tabindex=${index === current ? 0 : -1}
-        onClick=${() => go(sessionLink(session, view.name, position))}>${view.label}</button>`,
+        onClick=${() => go(sessionLink(session, view.name, position, query))}>${view.label}</button>`,
     )}
   </div>`;
 }

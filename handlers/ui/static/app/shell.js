@@ -1,5 +1,5 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getHead, getTurns, getUsage } from "./api.js";
 import { useChanges } from "./changes.js";
@@ -13,8 +13,11 @@ import { currentRoute, go, sessionLink, useRoute } from "./route.js";
 import { SessionHeader } from "./session_header.js";
 import { ALL_SESSIONS, useSessionList } from "./session_list.js";
 import { SessionPage, showEntryOf } from "./session_page.js";
-import { VIEWS } from "./session_views.js";
+import { viewsFor } from "./session_views.js";
 import { Sessions } from "./sessions.js";
+import { useTimeline } from "./time/hooks.js";
+import { turnsAt } from "./time/moment.js";
+import { pastOf, withPast } from "./time/travel.js";
 import { Top } from "./top.js";
 import { Turns } from "./turns.js";
 
@@ -29,7 +32,7 @@ const getTurnsAndUsage = async (session) => {
 
 /** A shortcut for each tab, which draws nothing. */
 function TabShortcut({ view, number, route }) {
-  useShortcut(String(number), "Session", `Show: ${view.label}`, () => route.session && go(sessionLink(route.session, view.name, route.at)));
+  useShortcut(String(number), "Session", `Show: ${view.label}`, () => route.session && go(sessionLink(route.session, view.name, route.at, withPast({}, pastOf(route)))));
   return null;
 }
 
@@ -47,6 +50,9 @@ export function Shell({ access }) {
   const listed = list.rows?.find((one) => one.id === selected);
   const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
   const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
+  const timeline = useTimeline(seesBothLanes(access) ? selected : null, position);
+  const past = pastOf(route);
+  const then = past !== null && timeline ? turnsAt(timeline, past) : null;
   const now = Date.now() / 1000;
 
   useEffect(() => {
@@ -60,16 +66,23 @@ export function Shell({ access }) {
     document.title = title ? `${title} · lanebus` : "lanebus";
   }, [title]);
 
+  const isFirst = useRef(true);
+  useEffect(() => {
+    // What had the focus may be gone with the place before. On the first place, Tab begins at the top of the page.
+    if (!isFirst.current && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
+    isFirst.current = false;
+  }, [route.place, selected]);
+
   useShortcut("?", "Everywhere", "Show this sheet", () => setHelpOpen(true));
   useShortcut("g i", "Everywhere", "Inbox", () => go("#/inbox"));
 
   const showTurn = useCallback(
     (turn) => {
       const at = turn.message ?? turn.prompts[0];
-      if (at) showEntryOf(selected)(at);
+      if (at) showEntryOf(selected, past)(at);
       setPanelOpen(false);
     },
-    [selected],
+    [selected, past !== null],
   );
 
   const fault = list.error;
@@ -79,7 +92,7 @@ export function Shell({ access }) {
     event.preventDefault(); // the hash is the place
     document.getElementById("main").focus();
   };
-  return html`<div class="page" data-place=${selected ? "session" : route.place || "sessions"}>
+  return html`<div class="page" data-place=${selected ? "session" : route.place || "sessions"} data-view=${route.view}>
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Top} place=${route.place} feed=${feed} fault=${fault} access=${access} waiting=${waiting} onHelp=${() => setHelpOpen(true)} />
     <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} position=${position} canWrite=${may(access, "send")} now=${now} />
@@ -88,13 +101,13 @@ export function Shell({ access }) {
       ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected !== null
         ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} />
-            <${SessionPage} route=${route} feed=${feed} access=${access} isClosed=${isClosed} />`
+            <${SessionPage} route=${route} feed=${feed} timeline=${timeline} access=${access} isClosed=${isClosed} />`
         : route.place === "inbox"
           ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
           : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
-    ${selected !== null ? html`<${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
-    ${selected !== null ? VIEWS.map((view, index) => (VIEWS.length > 1 ? html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />` : null)) : null}
+    ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
+    ${selected !== null ? viewsFor(access).map((view, index) => html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />`) : null}
     ${isHelpOpen ? html`<${Help} onClose=${() => setHelpOpen(false)} />` : null}
   </div>`;
 }

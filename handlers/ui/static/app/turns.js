@@ -1,4 +1,5 @@
 // The turns of a session with tokens and cost, and the session's totals.
+import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { count, money, tokens } from "./format.js";
 
@@ -42,14 +43,18 @@ function Turn({ turn, onShow }) {
   </li>`;
 }
 
-/** Draws the newest 200 turns, newest first. */
+const PAGE = 50; // turns drawn at first, and with each "Show more": each has a dozen elements
+
+/** Draws the newest turns, newest first. The server sends at most 200. */
 export function Turns({ count: all, turns, usage, onShow, isOpen, onClose }) {
+  const [most, setMost] = useState(PAGE);
   return html`<aside class=${`turns ${isOpen ? "open" : ""}`} id="panel" aria-label="Turns and cost" tabindex="0">
     <header><h2>Turns</h2><button type="button" class="icon close" aria-label="Close turns" onClick=${onClose}>✕</button></header>
     ${usage ? html`<${Totals} usage=${usage} turns=${all} />` : null}
     ${turns.length === 0
       ? html`<p class="hint">A turn is one model call with its tools. Each one appears here with its tokens and cost.</p>`
-      : html`<ol>${[...turns].reverse().map((turn) => html`<${Turn} key=${turn.index} turn=${turn} onShow=${onShow} />`)}</ol>`}
-    ${all > turns.length ? html`<p class="hint">and ${count(all - turns.length)} earlier ones</p>` : null}
+      : html`<ol>${turns.slice(-most).reverse().map((turn) => html`<${Turn} key=${turn.index} turn=${turn} onShow=${onShow} />`)}</ol>`}
+    ${turns.length > most ? html`<button type="button" class="quiet more" onClick=${() => setMost(most + PAGE)}>Show more turns</button>` : null}
+    ${all > turns.length && turns.length <= most ? html`<p class="hint">and ${count(all - turns.length)} earlier ones</p>` : null}
   </aside>`;
 }

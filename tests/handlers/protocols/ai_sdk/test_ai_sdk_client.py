@@ -13,7 +13,7 @@ from lanebus.handlers.agent.tools.tool import ToolContext
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.messages import ThinkingBlock
-from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent
 from tests.support.node.chat import Seen, chat, texts
 from tests.support.node.running import referees
@@ -112,7 +112,7 @@ async def test_reasoning_tools_their_progress_and_notes_of_the_extension_lane_ar
         thought = AssistantMessage(
             content=(ThinkingBlock(text="Well, well."), TextBlock(text="I look."), look, fail), stop_reason="toolUse"
         )
-        first = [
+        first: list[Step] = [
             Piece("thinking", "Well, "),
             Piece("thinking", "well."),
             Piece("text", "I look.", 1),
@@ -221,8 +221,14 @@ async def test_a_page_that_is_reloaded_in_mid_answer_goes_on_with_the_same_messa
     pause = Pause()
     model = ScriptedModel(calls(PAY), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
     steps: list[dict[str, JsonValue]] = [
-        *(HI, shows("Once upon"), {"do": "reload", "keep": keep}, {"do": "resume"}, {"do": "replied", "count": 2}),
-        *(shows("Once upon"), signal(tmp_path / "resumed"), SETTLE),
+        HI,
+        shows("Once upon"),
+        {"do": "reload", "keep": keep},
+        {"do": "resume"},
+        {"do": "replied", "count": 2},
+        shows("Once upon"),
+        signal(tmp_path / "resumed"),
+        SETTLE,
     ]
     async with served_agent(AgentLoop(model, [pay_freely])) as served, anyio.create_task_group() as tasks:
         tasks.start_soon(release, pause, tmp_path / "resumed")

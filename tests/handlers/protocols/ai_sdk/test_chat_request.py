@@ -90,13 +90,13 @@ def test_a_wrong_request_is_refused_with_its_place_and_its_remedy(asked: JsonVal
 
 
 @pytest.mark.parametrize(
-    ("text", "version"), [(None, 5), ("5", 5), ("5.0.277", 5), ("6.0.322", 6), ("7", 7), ("8.1.0-beta.3", 7)]
+    ("text", "version"), [(None, 5), ("", 5), ("5", 5), ("5.0.277", 5), ("6.0.322", 6), ("7", 7), ("8.1.0-beta.3", 7)]
 )
 def test_a_version_is_read(text: str | None, version: int) -> None:
     assert read_version(text) == version
 
 
-@pytest.mark.parametrize("text", ["", "4.9", "x", "6;", "99999", "٧"])
+@pytest.mark.parametrize("text", [" ", "4.9", "x", "6;", "99999", "٧"])
 def test_another_version_is_refused(text: str) -> None:
     with pytest.raises(DecodeError, match="from 5"):
         read_version(text)

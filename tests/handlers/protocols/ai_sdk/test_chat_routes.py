@@ -13,8 +13,10 @@ from lanebus import ToolCallBlock, UserMessage
 from lanebus.agent import tool
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
@@ -122,6 +124,19 @@ async def test_a_wrong_request_writes_nothing(body: JsonValue, status: int) -> N
         wrong = await client.post("/chat", json=said("hi", "m1"), headers={"AI-SDK-Version": "4"})
         assert (wrong.status_code, "from 5" in wrong.text) == (400, True)
         assert (await client.get("/chat/c1/stream", headers={"AI-SDK-Version": "x"})).status_code == 400
+        assert await positions(served) == 0
+
+
+async def test_an_approval_of_a_turn_of_another_session_writes_nothing() -> None:
+    approval = ApprovalId(TurnId(loop_id="other.main.1", turn_index=0), 1, "0" * 64, "call-1")
+    part: JsonValue = {
+        "type": "dynamic-tool",
+        "state": "approval-responded",
+        "approval": {"id": str(approval), "approved": True},
+    }
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        body: JsonValue = {"id": "c1", "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
+        assert (await client.post("/chat", json=body)).status_code == 400
         assert await positions(served) == 0
 
 

@@ -12,7 +12,8 @@ API = [each for each in endpoints() if not each.is_file]
 
 def example(path: str) -> str:
     """Return a path with an example for each of its parameters."""
-    return path.replace("{position:int}", "1").format(session="s1", agent="a", sha256="0" * 64, turn="main.1%230")
+    values = {"session": "s1", "agent": "a", "sha256": "0" * 64, "turn": "main.1%230", "name": "usage"}
+    return path.replace("{position:int}", "1").format(**values)
 
 
 async def test_every_endpoint_refuses_an_unknown_and_a_repeated_parameter_by_name() -> None:

@@ -1,0 +1,278 @@
+"""The JSON of answers, as types: the OpenAPI document has their schemas."""
+
+from typing import Literal, NotRequired
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
+
+from lanebus.bus.messages.context_entry import AnyContextEntry
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.message import Message
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.projections.agent_activity import Doing
+from lanebus.handlers.projections.cards import CardState
+
+__all__ = (
+    "AccessAnswer",
+    "CallAnswer",
+    "EntriesAnswer",
+    "Entry",
+    "ForkOrigin",
+    "InlineImage",
+    "LiveDelta",
+    "ProblemAnswer",
+    "Published",
+    "SessionAnswer",
+    "SessionsAnswer",
+    "StatusAnswer",
+    "TokensAnswer",
+    "UsageAnswer",
+    "WaitingAnswer",
+)
+
+
+class ProblemAnswer(TypedDict):
+    """An error (RFC 9457)."""
+
+    type: Literal["about:blank"]
+    title: str
+    """the HTTP status in words"""
+    status: int
+    detail: str
+    """text for people; it may change"""
+    error: str
+    """name of the error, such as `session_closed`"""
+
+
+class AccessAnswer(TypedDict):
+    """What a token allows."""
+
+    name: str
+    canWrite: bool
+    actions: list[str]
+    lanes: list[Literal["llm", "extension"]]
+    sessions: list[str]
+    """patterns of session ids"""
+    expires: float | None
+    """Unix time in seconds"""
+
+
+class ForkOrigin(TypedDict):
+    """Where a fork began."""
+
+    session: str
+    position: int
+
+
+class SessionAnswer(TypedDict):
+    """The head of a session."""
+
+    id: str
+    agent: str | None
+    hasWorker: bool
+    position: int
+    """position of the last entry; 0 if there is none"""
+    created: float | None
+    updated: float | None
+    sizeBytes: int
+    trimmed: int
+    """position of the last trimmed entry"""
+    firstKept: int
+    archived: int
+    isClosed: bool
+    origin: ForkOrigin | None
+
+
+class ListedSession(SessionAnswer):
+    """A session of the list. A field is null where the token does not allow it, or the entries were not read yet."""
+
+    title: str | None
+    state: CardState | None
+    cost: float | None
+    turns: int | None
+    waiting: int | None
+    """number of calls that wait for a person"""
+    isRead: bool
+
+
+class SessionsAnswer(TypedDict):
+    """A page of the sessions that match."""
+
+    count: int
+    """number of all that match"""
+    sessions: list[ListedSession]
+    cursor: str | None
+    """value of `cursor` for the next page; null on the last one"""
+    isComplete: bool
+    """whether all entries that the choice depends on were read: repeat the request until it is true"""
+
+
+class WaitingPlace(TypedDict):
+    """A tool call that waits for a person, with its session."""
+
+    session: str
+    title: str | None
+    agent: str
+    turnId: TurnId
+    toolCallId: str
+    toolName: str
+    why: str
+    since: float | None
+    position: int | None
+
+
+class WaitingAnswer(TypedDict):
+    """The calls of all sessions that wait for a person, the longest wait first."""
+
+    count: int
+    waiting: list[WaitingPlace]
+    isComplete: bool
+
+
+class InlineImage(TypedDict):
+    """An image with nothing but inline data."""
+
+    type: Literal["image"]
+    data: str
+    """base64"""
+    mimeType: str
+
+
+class ExtensionEntry(TypedDict):
+    """A message of the extension lane: an event, a command or any other notice."""
+
+    role: Literal["extension"]
+    kind: str
+    data: JsonValue
+
+
+class Unreadable(TypedDict):
+    """An entry that cannot be decoded."""
+
+    role: Literal["unreadable"]
+    error: str
+    raw: str
+
+
+class Entry(TypedDict):
+    """A stored message with its place."""
+
+    position: int
+    delta: int
+    """0, except for a live delta"""
+    cursor: str
+    lane: Literal["llm", "extension"]
+    time: float
+    """time of the append, in Unix seconds"""
+    producer: str
+    isImported: NotRequired[Literal[True]]
+    message: Message | AnyContextEntry | ExtensionEntry | Unreadable
+
+
+class LiveDelta(TypedDict):
+    """A piece of a message that a model is writing, as in the `delta` frames of an event stream."""
+
+    position: int
+    delta: int
+    cursor: str
+    lane: Literal["llm"]
+    time: float
+    producer: str
+    message: Delta
+
+
+class EntriesAnswer(TypedDict):
+    """Entries in the order of their positions."""
+
+    entries: list[Entry]
+    cursor: str
+    """cursor after the last position that was read"""
+    more: bool
+    """whether the range has more positions: request them with `after` and this cursor"""
+    previous: int | None
+    """value of `before` that reads the positions before this answer; null if there are none"""
+
+
+class Published(TypedDict):
+    """What was appended."""
+
+    positions: list[int]
+    duplicate: bool
+    """whether an earlier request with the same key appended it"""
+
+
+class CallAwaited(TypedDict):
+    """A tool call that waits for a person."""
+
+    turnId: TurnId
+    toolCallId: str
+    toolName: str
+    why: str | None
+
+
+class CurrentLoop(TypedDict):
+    """The newest loop."""
+
+    loopId: str
+    turnIndex: int | None
+    started: float
+    ended: float | None
+
+
+class OpenCommand(TypedDict):
+    """A command without an answer."""
+
+    position: int
+    kind: str
+
+
+class StatusAnswer(TypedDict):
+    """What the agent does."""
+
+    position: int
+    doing: Doing
+    loop: CurrentLoop | None
+    waiting: list[CallAwaited]
+    commands: list[OpenCommand]
+
+
+class CallAnswer(TypedDict):
+    """A tool call of the newest loop."""
+
+    toolCallId: str
+    toolName: str
+    position: int
+    text: str
+    """the arguments as JSON for people, or as the provider sent them"""
+    callHash: str
+
+
+class CostAnswer(TypedDict):
+    """Exact amounts in US dollars, each as decimal text."""
+
+    input: str
+    output: str
+    cache_read: str
+    cache_write: str
+    total: str
+    source: NotRequired[str]
+
+
+class TokensAnswer(TypedDict):
+    """Tokens and cost."""
+
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_write: int
+    total_tokens: int
+    cost: CostAnswer | None
+
+
+class UsageAnswer(TokensAnswer):
+    """Tokens and cost of a session."""
+
+    calls: int
+    calls_of_unknown_cost: int
+    countedFrom: int | None

@@ -1,0 +1,77 @@
+// What was so at a position: the turns, the usage and what the agent did, from the timeline. Pure.
+import { dollars } from "./spans.js";
+
+const COUNTS = ["input", "output", "cache_read", "cache_write"];
+
+const isBy = (at, position) => at !== null && at !== undefined && at <= position;
+
+/** Return a turn as it was at a position; null if it had not begun. */
+export function turnAt(turn, position) {
+  if (turn.startedPosition > position) return null;
+  const isOver = isBy(turn.endedPosition ?? (turn.status === "running" ? null : turn.lastPosition), position);
+  const isAnswered = isBy(turn.message, position);
+  const tools = turn.tools
+    .filter((tool) => isBy(tool.startedPosition ?? tool.waits?.[0]?.position ?? turn.message, position))
+    .map((tool) => (isBy(tool.endedPosition ?? tool.result, position) ? tool : { ...tool, isError: null, outcome: null, ended: null }));
+  return {
+    ...turn,
+    status: isOver ? turn.status : "running",
+    message: isAnswered ? turn.message : null,
+    usage: isAnswered ? turn.usage : null,
+    ended: isOver ? turn.ended : null,
+    tools,
+  };
+}
+
+/** Add the usage of turns: `{input, output, cache_read, cache_write, cost, calls, calls_of_unknown_cost}`. */
+export function summed(turns) {
+  const sum = { input: 0, output: 0, cache_read: 0, cache_write: 0, calls: 0, calls_of_unknown_cost: 0 };
+  let total = null;
+  for (const { usage } of turns) {
+    if (!usage) continue;
+    sum.calls += 1;
+    for (const name of COUNTS) sum[name] += usage[name] ?? 0;
+    const cost = dollars(usage);
+    if (cost === null) sum.calls_of_unknown_cost += 1;
+    else total = (total ?? 0) + cost;
+  }
+  return { ...sum, cost: total === null ? null : { total: total.toFixed(10) } };
+}
+
+/** Return what the agent did at a position: `{doing, turn, tools}`; `doing` is "idle", "model", "tools" or "waiting". */
+export function doingAt(turns, position) {
+  for (let index = turns.length - 1; index >= 0; index -= 1) {
+    const turn = turnAt(turns[index], position);
+    if (turn === null) continue;
+    if (turn.status !== "running") break;
+    if (turn.message === null) return { doing: "model", turn, tools: [] };
+    const open = turn.tools.filter((tool) => tool.ended === null && !tool.outcome && (tool.isError === null || tool.isError === undefined));
+    const waits = open.some((tool) => tool.waits?.some((wait) => wait.position <= position && !isBy(wait.command ?? tool.startedPosition ?? tool.endedPosition, position)));
+    return { doing: waits ? "waiting" : open.length ? "tools" : "model", turn, tools: open.map((tool) => tool.name) };
+  }
+  return { doing: "idle", turn: null, tools: [] };
+}
+
+/** Return the turn that a position belongs to; null before the first. */
+export function turnOf(turns, position) {
+  for (let index = turns.length - 1; index >= 0; index -= 1) if (turns[index].startedPosition <= position) return turns[index];
+  return null;
+}
+
+/** The usage up to a position: the sum of its turns, or the total without the later ones if earlier turns are not loaded. */
+export function usageAt(timeline, position) {
+  const turns = timeline.turns.map((turn) => turnAt(turn, position)).filter((turn) => turn !== null);
+  if (timeline.first === 0) return summed(turns);
+  const [all, loaded, then] = [timeline.usage, summed(timeline.turns), summed(turns)];
+  const less = (name) => Math.max(0, all[name] - loaded[name] + then[name]);
+  const cost = all.cost && loaded.cost ? { total: Number(all.cost.total) - Number(loaded.cost.total) + Number(then.cost?.total ?? 0) } : null;
+  return { ...then, input: less("input"), output: less("output"), cache_read: less("cache_read"), cache_write: less("cache_write"), cost };
+}
+
+const MOST_TURNS = 200; // as many as the server answers for the newest turns
+
+/** Return the turns and the usage as they were at a position: `{count, turns, usage}`, as the server answers them. */
+export function turnsAt(timeline, position) {
+  const turns = timeline.turns.map((turn) => turnAt(turn, position)).filter((turn) => turn !== null);
+  return { count: timeline.first + turns.length, turns: turns.slice(-MOST_TURNS), usage: { ...usageAt(timeline, position), countedFrom: timeline.countedFrom } };
+}

@@ -1,0 +1,1 @@
+"""Our clients in other languages, against a real server."""

@@ -1,0 +1,59 @@
+"""The TypeScript on the page about a UI of one's own type-checks and runs."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import anyio
+
+from lanebus.handlers.agent.demo import demo_agent
+from tests.support.agent.served_agent import served_agent
+from tests.support.docs.blocks import blocks
+from tests.support.node.client import npm
+from tests.support.node.running import NODE
+from tests.support.page.serving import TOKEN
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+PAGE = ROOT / "docs/how-to/own-ui.md"
+BLOCKS = {block.title: block for block in blocks(PAGE) if block.language in {"ts", "tsx"}}
+OPTIONS = {
+    "compilerOptions": {
+        **{"target": "es2022", "module": "nodenext", "jsx": "react-jsx", "strict": True, "noEmit": True},
+        **{"lib": ["es2023", "dom", "dom.iterable", "dom.asynciterable"], "types": ["node"], "skipLibCheck": True},
+    }
+}
+
+
+def project(folder: Path, client: Path) -> Path:
+    """Make an application that has installed the client, with the files of the page."""
+    (folder / "package.json").write_text(json.dumps({"type": "module", "private": True}))
+    (folder / "tsconfig.json").write_text(json.dumps(OPTIONS))
+    modules = folder / "node_modules"
+    modules.mkdir()
+    for each in (client / "node_modules").resolve().iterdir():
+        (modules / each.name).symlink_to(each)
+    (modules / "@lanebus").mkdir()
+    (modules / "@lanebus/client").symlink_to(client)
+    shutil.copy(client / "examples/useSession.tsx", folder)
+    for title, block in BLOCKS.items():
+        assert title is not None, f"{PAGE}:{block.line}: the block has no title"
+        (folder / title).write_text(block.code)
+    return folder
+
+
+def test_code_of_the_page_type_checks(built_client: Path, tmp_path: Path) -> None:
+    assert len(BLOCKS) == 4
+    npm(project(tmp_path, built_client), "exec", "--silent", "--", "tsc", "--project", ".")
+
+
+async def test_program_of_the_page_prints_what_it_says(built_client: Path, tmp_path: Path) -> None:
+    folder = project(tmp_path, built_client)
+    async with served_agent(demo_agent()) as served:
+        environment = {**os.environ, "LANEBUS_SERVER": served.base, "LANEBUS_TOKEN": TOKEN}
+        with anyio.fail_after(120):
+            done = await anyio.run_process([str(NODE), "ask.ts"], cwd=folder, env=environment, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == BLOCKS["ask.ts"].output

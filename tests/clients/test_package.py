@@ -1,0 +1,80 @@
+"""The package `@lanebus/client`: its size, its types, its own tests, and what it packs."""
+
+import json
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+from tests.support.node.client import node_path, npm
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+SOURCE = ROOT / "clients/ts"
+LARGEST = 8_192
+"""bytes that the minified client may have"""
+
+
+def test_client_is_small_when_it_is_minified(built_client: Path) -> None:
+    minify = (
+        "exec",
+        "--silent",
+        "--",
+        "esbuild",
+        "dist/index.js",
+        "--bundle",
+        "--minify",
+        "--format=esm",
+        "--log-level=warning",
+    )
+    assert 1_000 < len(npm(built_client, *minify).encode()) < LARGEST
+
+
+def test_types_fit_the_tests_and_the_examples(built_client: Path) -> None:
+    npm(built_client, "run", "check")
+
+
+def test_own_tests_of_the_client_pass(built_client: Path) -> None:
+    npm(built_client, "test")
+
+
+def test_package_holds_the_built_client_and_nothing_else(built_client: Path) -> None:
+    packed = npm(built_client, "pack", "--dry-run", "--json", "--silent")
+    (told,) = json.loads(packed)
+    files = {each["path"] for each in told["files"]}
+    modules = {path.stem for path in (built_client / "src").glob("*.ts")}
+    assert "schema" in modules
+    assert files == {
+        *("LICENSE", "README.md", "package.json"),
+        *(f"dist/{name}{suffix}" for name in modules for suffix in (".js", ".d.ts")),
+    }
+
+
+def test_package_needs_nothing_and_its_lock_file_names_no_address() -> None:
+    package = json.loads((SOURCE / "package.json").read_text())
+    assert not package.keys() & {"dependencies", "peerDependencies", "optionalDependencies"}
+    assert all(re.fullmatch(r"[\d.]+", version) for version in package["devDependencies"].values())
+    lock = (SOURCE / "package-lock.json").read_text()
+    assert "http://" not in lock
+    assert "resolved" not in lock
+
+
+def test_package_has_the_version_and_the_license_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    package = json.loads((SOURCE / "package.json").read_text())
+    assert (package["version"], package["license"]) == (version, "MIT")
+    assert json.loads((SOURCE / "package-lock.json").read_text())["version"] == version
+    assert (SOURCE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_hook_of_the_example_has_at_most_forty_lines() -> None:
+    assert len((SOURCE / "examples/useSession.tsx").read_text().splitlines()) <= 40
+
+
+def test_make_builds_and_packs_the_client() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "client"], cwd=ROOT, env=node_path(), capture_output=True, text=True, check=True
+    )
+    assert "npm run build" in done.stdout
+    assert "npm pack" in done.stdout

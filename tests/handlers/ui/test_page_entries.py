@@ -1,0 +1,151 @@
+"""What an entry holds, as the page draws it in Chromium: Markdown, code, differences, JSON and media."""
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.log import HARMFUL, walk
+from tests.support.page.serving import serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from tests.support.page.serving import Served
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+TEXT = """# Findings
+
+See [the docs](https://docs.example/streams), [this](javascript:alert(1)) and ![a chart](https://pictures.example/c.png).
+
+1. one
+2. **two** and `three`
+
+| case | time |
+|---|---:|
+| small | 2 |
+
+```python
+def claim(self) -> None:
+    return "yes"  # why
+```
+
+```diff
+@@ -1 +1 @@
+-old
++new
+```
+
+<b onclick=alert(1)>bold</b>
+"""
+
+
+async def open_log(page: "Page", served: "Served") -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/#/s/s1")
+
+
+async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_hosts(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=1600) as (page, seen):
+        await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=TEXT),)))
+        await open_log(page, served)
+        text = page.locator(".md")
+        await expect(text.locator(".heading")).to_have_text("Findings")
+        await expect(text.locator("ol > li")).to_have_text(["one", "two and three"])
+        await expect(text.locator("td")).to_have_text(["small", "2"])
+        links = text.locator("a")
+        await expect(links).to_have_text(["the docs", "picture: a chart"])
+        for index, address in enumerate(("https://docs.example/streams", "https://pictures.example/c.png")):
+            await expect(links.nth(index)).to_have_attribute("href", address)
+            await expect(links.nth(index)).to_have_attribute("rel", "noopener noreferrer nofollow")
+        # A link says where it leads, and one that may not be opened stays as it is written.
+        await expect(text).to_contain_text("the docs (docs.example)")
+        await expect(text).to_contain_text("[this](javascript:alert(1))")
+        await expect(text).to_contain_text("<b onclick=alert(1)>bold</b>")
+        await expect(text.locator(".s-kwd").first).to_have_text("def")
+        await expect(text.locator(".d-del")).to_contain_text("-old")
+        await expect(text.locator(".d-add")).to_contain_text("+new")
+        await page.get_by_label("Plain text").check()
+        await expect(page.locator(".md")).to_have_count(0)
+        await expect(page.locator(".message .text")).to_contain_text("# Findings")
+        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(browser: SharedBrowser) -> None:
+    edit: dict[str, JsonValue] = {"path": "a.py", "old_str": "one\ntwo\nthree", "new_str": "one\n2\nthree"}
+    call = ToolCallBlock(id="c1", name="edit", arguments={**edit, "more": {"deep": {"deeper": [1, 2]}}})
+    result = json.dumps({"hits": [{"path": "a.py"}], "total": 1, "note": "long enough for a tree"})
+    exact = json.dumps({"id": 12345678901234567890, "note": "a number that JSON in a browser would change"})
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(
+            AssistantMessage(content=(call,)), ToolResultMessage.of(call, result), ToolResultMessage.of(call, exact)
+        )
+        await open_log(page, served)
+        await expect(page.locator(".call .d-del")).to_contain_text("two")
+        await expect(page.locator(".call .d-add")).to_contain_text("2")
+        await expect(page.locator(".call .d-same")).to_have_count(2)
+        await expect(page.get_by_text("deeper")).to_have_count(1)  # in the summary: the rest is not drawn yet
+        await page.locator(".call .j-fold[aria-expanded='false']").click()
+        await expect(page.locator(".call .j-key", has_text="deeper")).to_be_visible()
+        await expect(page.locator(".toolResult .json")).to_have_count(1)
+        await expect(page.locator(".toolResult").last).to_contain_text("12345678901234567890")
+        assert seen.errors == []
+
+
+async def test_every_entry_has_its_json_and_a_link(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 7}))
+        await open_log(page, served)
+        await page.get_by_title("The entry as JSON").click()
+        await expect(page.locator(".message .rawentry .j-key", has_text="producer")).to_be_visible()
+        await page.locator(".event summary").click()
+        await page.get_by_role("button", name="Whole entry").click()
+        await expect(page.locator(".event .rawentry .j-key", has_text="producer")).to_be_visible()
+        await expect(page.locator(".row .spine a")).to_have_count(2)
+        await expect(page.locator(".row .spine a").last).to_have_attribute("href", "#/s/s1?at=2")
+        assert seen.errors == []
+
+
+async def test_stored_pictures_are_drawn_from_the_server_and_can_be_saved(browser: SharedBrowser) -> None:
+    large = PIXEL + b"<script>alert(1)</script>" * 3_000
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.with_images("see", [large]))
+        await open_log(page, served)
+        picture = page.locator(".rows img")
+        await expect(picture).to_have_js_property("naturalWidth", 1)
+        assert str(await picture.get_attribute("src")).startswith("blob:")
+        async with page.expect_download() as started:
+            await page.get_by_role("button", name="Save as a file").click()
+        path = await (await started.value).path()
+        assert path.read_bytes() == large
+        assert [url for url in seen.off_origin(served.base) if not url.startswith("blob:")] == []
+        assert (seen.dialogs, seen.errors) == ([], [])
+
+
+async def test_a_huge_line_deep_json_and_hostile_markdown_leave_the_page_usable(browser: SharedBrowser) -> None:
+    deep: JsonValue = "end"
+    for _ in range(60):
+        deep = [deep]
+    hostile = ("[" * 9000, "**a_" * 4000, "> " * 9000, "1. " * 5000, "*a **b " * 2000, "- a\n" * 5000, "|a" * 9000)
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=4000) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("x" * 900_000), ExtensionMessage.of("deep", deep))
+        await session.publish(*(UserMessage.text(text) for text in hostile))
+        await session.publish(UserMessage.text("\u202eevil\u202c \u2066left\u2069"), UserMessage.text("still here"))
+        await open_log(page, served)
+        await expect(page.get_by_text("still here")).to_be_in_viewport()
+        walked = await walk(page, unfolds=True)
+        assert walked.positions == list(range(1, 5 + len(hostile)))
+        assert walked.harmful == []
+        await expect(page.locator(f".rows :is({HARMFUL})")).to_have_count(0)
+        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
