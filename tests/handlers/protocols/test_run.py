@@ -1,5 +1,6 @@
 """A run as protocols show it: the recorded sessions, told as events."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -74,3 +75,16 @@ def test_live_pieces_and_settled_text_together_repeat_nothing(name: str, size: i
         if isinstance(event, AnswerSettled) and event.message is not None and event.outcome != "superseded":
             assert not event.is_replaced
             assert text(live, event.message_id) == event.message.text_content() == text(whole, event.message_id)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_preview_that_stopped_in_the_middle_is_completed_by_the_message(name: str) -> None:
+    pieces = [*with_deltas(SESSIONS[name], 3)]
+    # Of each run of live deltas, only the first half arrived.
+    sizes = Counter(each.position for each in pieces if each.delta)
+    halves = told(each for each in pieces if each.delta <= sizes[each.position] // 2)
+    settled = [each for each in halves if isinstance(each, AnswerSettled)]
+    assert settled
+    for event in settled:
+        if event.message is not None and event.outcome != "superseded":
+            assert text(halves, event.message_id) == event.message.text_content()
