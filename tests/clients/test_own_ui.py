@@ -52,7 +52,7 @@ def test_code_of_the_page_type_checks(built_client: Path, tmp_path: Path) -> Non
 async def test_program_of_the_page_prints_what_it_says(built_client: Path, tmp_path: Path) -> None:
     folder = project(tmp_path, built_client)
     async with served_agent(demo_agent()) as served:
-        environment = {**os.environ, "LANEBUS_SERVER": served.base, "LANEBUS_TOKEN": TOKEN}
+        environment = {**os.environ, "BUS_ADDRESS": served.base, "LANEBUS_TOKEN": TOKEN}
         with anyio.fail_after(120):
             done = await anyio.run_process([str(NODE), "ask.ts"], cwd=folder, env=environment, check=False)
     assert done.returncode == 0, done.stderr.decode()

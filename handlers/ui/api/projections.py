@@ -4,6 +4,7 @@ from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.projections.projection import Projection
@@ -79,9 +80,45 @@ def _found(api: ApiContext, request: Request) -> Projection[object]:
     return found
 
 
+class NamedProjection(TypedDict):
+    """A projection of the server."""
+
+    name: str
+    version: int
+
+
+class ProjectionsAnswer(TypedDict):
+    """The projections of the server."""
+
+    projections: list[NamedProjection]
+
+
+class ProjectionAnswer(TypedDict):
+    """The state of a projection."""
+
+    name: str
+    version: int
+    position: int
+    """last entry that the state includes"""
+    cursor: str
+    countedFrom: int | None
+    """first entry that was folded, if earlier ones were trimmed unread"""
+    unreadable: int
+    """number of entries that could not be read"""
+    state: JsonValue
+
+
 _SESSION = "/api/sessions/{session}"
 ENDPOINTS = (
-    ApiEndpoint(path="/api/projections", handler=names),
-    ApiEndpoint(path=f"{_SESSION}/projections/{{name}}", handler=projection, parameters=(POSITION,)),
-    ApiEndpoint(path=f"{_SESSION}/projections/{{name}}/events", handler=projection_events, parameters=(_AFTER,)),
+    ApiEndpoint(path="/api/projections", handler=names, answer=ProjectionsAnswer),
+    ApiEndpoint(
+        path=f"{_SESSION}/projections/{{name}}", handler=projection, parameters=(POSITION,), answer=ProjectionAnswer
+    ),
+    ApiEndpoint(
+        path=f"{_SESSION}/projections/{{name}}/events",
+        handler=projection_events,
+        parameters=(_AFTER,),
+        headers={"Last-Event-ID": "cursor of the last state; it comes before `after`"},
+        media_types=("text/event-stream",),
+    ),
 )

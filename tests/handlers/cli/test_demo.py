@@ -15,6 +15,7 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.log import show_all_events
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -68,6 +69,7 @@ async def test_the_demo_answers_a_question_with_a_tool_and_a_reload_loses_nothin
         await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=120_000)
         await expect(page.locator(".row.llm .left").filter(has_text="calculate").first).to_be_visible()
         await expect(page.locator(".row.llm .left").last).to_contain_text("17 × 23 is 391")
+        await show_all_events(page)
         await expect(page.locator(".row.extension .kind").last).to_have_text("ended")
         rows = await page.locator(".row[data-position] .spine span").all_text_contents()
         assert rows == [str(number) for number in range(1, len(rows) + 1)]

@@ -67,8 +67,16 @@ ROUTES = (
     "/api/sessions/s/dead-letters",
     "/api/sessions/s/turns/main.1%230/request",
     "/api/waiting",
+    "/api/projections",
+    "/api/sessions/s/projections/turns",
 )
-STREAMS = {"/api/sessions/{session}/events", "/api/events", "/api/changes", "/chat/{session}/stream"}
+STREAMS = {
+    "/api/sessions/{session}/events",
+    "/api/events",
+    "/api/changes",
+    "/chat/{session}/stream",
+    "/api/sessions/{session}/projections/{name}/events",
+}
 """routes with tests of their own"""
 
 

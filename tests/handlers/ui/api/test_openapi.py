@@ -45,7 +45,13 @@ STREAMS = {path.path for path in endpoints() if "text/event-stream" in path.medi
 SESSION = "s1"
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-OWN = {"session": SESSION, "position": 10, "sha256": hashlib.sha256(PICTURE).hexdigest(), "turn": "main.1#0"}
+OWN = {
+    "session": SESSION,
+    "position": 10,
+    "sha256": hashlib.sha256(PICTURE).hexdigest(),
+    "turn": "main.1#0",
+    "name": "turns",
+}
 QUERIES = {
     "GET /api/sessions/{session}/call": {"id": "c1"},
     "GET /api/sessions/{session}/context": {"position": "8", "model": "m"},
