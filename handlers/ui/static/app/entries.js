@@ -126,7 +126,7 @@ export class Row extends Component {
     }
     const around = { session, position, access, isPlain, isLive, sought };
     const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
-    return html`<${OfEntry.Provider} value=${around}><li class=${`row ${isLlm ? "llm" : "extension"} ${isTarget ? "target" : ""} ${isLater ? "later" : ""}`} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
+    return html`<${OfEntry.Provider} value=${around}><li class=${["row", isLlm ? "llm" : "extension", isTarget ? "target" : "", isLater ? "later" : ""].filter(Boolean).join(" ")} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
       ${title}
       <div class="cell left">${isLlm ? html`<${LlmEntry} entry=${entry} />` : null}</div>
       ${link}
