@@ -66,7 +66,7 @@ async def until_at(page: "Page", position: int) -> None:
 
 
 async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=2400) as (page, seen):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, bus.session("chat-1"))
             await page.goto(served.url)
@@ -93,10 +93,10 @@ async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browse
         await expect(page.locator(".turn .cost")).to_have_text(["$0.0125", "$0.0125"])
         await expect(page.locator(".sums dd")).to_have_text(["$0.0250", "2", "200", "40", "100", "0"])
 
-        before = await page.locator(".rows").text_content()
+        before = await page.locator(".rows").text_content() or ""
         await page.reload()
         await until_at(page, ENTRIES)
-        assert await page.locator(".rows").text_content() == before
+        await expect(page.locator(".rows")).to_have_text(before)
         await expect(page.locator(".sums dd").first).to_have_text("$0.0250")
         assert seen.off_origin(served.base) == []
         assert seen.errors == []
