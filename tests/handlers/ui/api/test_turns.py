@@ -124,3 +124,12 @@ async def test_the_timeline_of_a_window_has_its_turns_and_loops_and_the_sum_of_a
         beyond = (await client.get("/api/sessions/s1/timeline?first=9")).json()
         assert (beyond["turns"], beyond["first"]) == ([], 6)
         assert (await client.get("/api/sessions/s1/timeline?first=-1")).status_code == 400
+
+
+async def test_a_fold_that_takes_longer_than_a_request_may_wait_is_not_cut_off() -> None:
+    hurried = UiBounds(wait_seconds=0.02)
+    async with opened(hurried) as (bus, client):
+        for _ in range(10):
+            await bus.session("s1").publish(*(UserMessage.text("hi") for _ in range(200)))
+        reply = await client.get("/api/sessions/s1/turns")
+    assert (reply.status_code, reply.json()) == (200, reply.json() | {"count": 0})
