@@ -53,7 +53,7 @@ class WaitMark(Frozen):
 
 
 class ToolMark(Frozen):
-    """What `ToolRun` does not tell of a tool call: positions, attempts, waits, and the session of a sub-agent."""
+    """Further facts of a tool call, beside its `ToolRun`: positions, attempts, waits, and the session of a sub-agent."""
 
     id: str
     position: int | None = None
@@ -68,7 +68,7 @@ class ToolMark(Frozen):
 
 
 class TurnMark(Frozen):
-    """What `Turn` does not tell of a turn: positions and calls."""
+    """Further facts of a turn, beside its `Turn`: positions and calls."""
 
     position: int
     """position of the turn's first entry"""

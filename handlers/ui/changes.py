@@ -45,7 +45,7 @@ class Changes:
         count = self._count
         yield ChangedSessions({}, is_complete=True)
         while True:
-            async with self._reading:  # whoever has the lock reads, until there is a change
+            async with self._reading:  # one client reads for all others, until there is a change
                 while self._count == count:
                     await anyio.sleep(self._pause)
                     await self._read()

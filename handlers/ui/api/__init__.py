@@ -2,7 +2,7 @@
 
 To add an endpoint, write a function `async def name(api: ApiContext, request: Request) -> Response` in the module of
 its group, and add an `ApiEndpoint` to the module's `ENDPOINTS`. Its docstring is the text of the reference: the first
-paragraph stands in the table of `docs/reference/http.md`. A new module is added to `endpoints()` in `table.py`.
+paragraph is its row in the table of `docs/reference/http.md`. A new module is added to `endpoints()` in `table.py`.
 
 The declaration makes the route. A request with a query parameter that the endpoint does not declare, or with one twice,
 is refused. A route that publishes (`is_traced`) continues the trace of its client. `context.py` has what endpoints

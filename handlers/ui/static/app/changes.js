@@ -5,7 +5,7 @@ import { EventStream } from "./event_stream.js";
 const RETRY_MS = 2000;
 const HIDDEN_MS = 20_000; // after this time, a hidden tab closes its stream: a browser allows six streams to one server
 
-/** Return `{version, isLive}`: a number that grows after changes, and whether it is told of all. */
+/** Return `{version, isLive}`: a number that grows after changes, and whether the server reports every change. */
 export function useChanges() {
   const [state, setState] = useState({ version: 0, isLive: false });
   useEffect(() => {

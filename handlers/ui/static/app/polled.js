@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 
 export const POLL_MS = 2500;
-const CALM_MS = 10_000; // pause while changes are told: workers come and go without one
+const CALM_MS = 10_000; // pause while the server reports changes: it does not report workers that come and go
 const SPACE_MS = 1000; // least pause after a change
 const SHARE = 10; // the pause is this many times as long as the request took
 

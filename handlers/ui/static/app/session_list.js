@@ -9,8 +9,13 @@ const PAGE = 100; // sessions requested at first, and with each further page
 const MOST = 500; // most sessions in one answer
 
 /**
- * Return `{rows, isCurrent, all, agents, error, more}`: the loaded sessions, null until the first answer; whether they
- * match the query, or the one before it; the number of all that match; the agents seen so far; the last error; and a function that loads the next page.
+ * Return an object with:
+ * - rows: the loaded sessions; null until the first answer
+ * - isCurrent: whether the rows match this query; false while those of the previous query are shown
+ * - all: number of sessions that match
+ * - agents: the agents seen so far
+ * - error: the last error
+ * - more: function that loads the next page
  */
 export function useSessionList(query, changes) {
   const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null });

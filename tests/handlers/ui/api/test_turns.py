@@ -52,7 +52,7 @@ async def speak(bus: Bus) -> None:
 
 
 async def ask(bus: Bus, count: int) -> None:
-    """Publish questions, each after the answer to the one before."""
+    """Publish questions one by one. Each waits for the answer to the previous one."""
     session = bus.session("s1")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answer_all, session)
