@@ -53,7 +53,7 @@ class WaitMark(Frozen):
 
 
 class ToolMark(Frozen):
-    """Further facts of a tool call, beside its `ToolRun`: positions, attempts, waits, and the session of a sub-agent."""
+    """Further facts of a tool call, beside its `ToolRun`: positions, attempts, waits, and a sub-agent's session."""
 
     id: str
     position: int | None = None

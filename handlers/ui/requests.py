@@ -1,7 +1,7 @@
 """What a model saw: the request of a session at a position, and the recorded request of a turn.
 
-The bytes of stored media are replaced by a short text. So a look back in a session with pictures does not load them each
-time.
+The bytes of stored media are replaced by a short text. So a look back in a session with pictures does not load
+them each time.
 """
 
 import base64
