@@ -92,7 +92,7 @@ class UiBounds:
     changes_seconds: float = 0.5
     """pause between two readings of the change notices, while a client reads `/api/changes`"""
     changes_kept: int = 20
-    """number of readings with changes that are kept for slow clients. A client that misses one lists all sessions anew"""
+    """number of readings with changes that are kept for slow clients. A client that misses one lists all anew"""
     turns: int = 200
     """maximum number of turns in one response, which has the newest turns. A long session has thousands of turns, and
     the page requests them whenever a turn ends."""
