@@ -9,10 +9,13 @@ export class ApiError extends Error {
   }
 }
 
+// The server may be served below a path of another site.
+const BASE = new URL("../..", import.meta.url).href.replace(/\/$/, "");
+
 async function send(path, options) {
   try {
     // Cookies are for a proxy that knows its users by them; the server itself reads none.
-    return await fetch(path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
+    return await fetch(BASE + path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The server does not answer. Check that it is running.");
