@@ -23,6 +23,7 @@ from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.ui.base_path import route_path
 from lanebus.handlers.ui.cross_origin import CrossOrigin
+from lanebus.handlers.ui.proxies import peer_of
 from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("Guard", "address_of", "identified", "local_hosts")
@@ -103,7 +104,7 @@ class Guard:
                 return preflight  # browsers send it without a token
             if is_public(scope):
                 return None
-            known = await self._access.identify(_joined(headers), address_of(scope))
+            known = await self._access.identify(_joined(headers), address_of(scope), peer=peer_of(scope))
             if isinstance(known, Identified):
                 scope[_IDENTIFIED] = known
                 return None
@@ -149,7 +150,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_started = False
-        added = (*self._headers, *self._cross_origin.answer_headers(Headers(scope=scope)))
+        added = self._headers + self._cross_origin.answer_headers(Headers(scope=scope))
 
         async def send_with_headers(message: Message) -> None:
             nonlocal is_started

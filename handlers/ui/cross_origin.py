@@ -59,11 +59,11 @@ def parse_origin(text: str) -> str:
         raise InvalidOrigin(
             text, "write it as browsers send it, such as https://app.example.com or http://localhost:5173"
         )
-    scheme, host, port = found[1], found[2], found[3]
-    if port is not None and not 0 < int(port) < 65_536:
+    scheme, host, port = str(found[1]), str(found[2]), int(found[3] or 0)
+    if found[3] is not None and not 0 < port < 65_536:
         raise InvalidOrigin(text, "use a port from 1 to 65535")
-    is_default = port is None or int(port) == _DEFAULT_PORTS.get(scheme)
-    return f"{scheme}://{host}" + ("" if is_default else f":{int(port)}")
+    is_default = port in {0, _DEFAULT_PORTS.get(scheme)}
+    return f"{scheme}://{host}" + ("" if is_default else f":{port}")
 
 
 class CrossOrigin:
@@ -96,7 +96,7 @@ class CrossOrigin:
         """Return whether an `Origin` header names an allowed origin."""
         return origin.lower() in self._allowed
 
-    def answer_headers(self, headers: Headers) -> list[tuple[str, str]]:
+    def answer_headers(self, headers: Headers) -> tuple[tuple[str, str], ...]:
         """Return what a response needs, so that a page of the request's origin may read it.
 
         Credentials are not allowed: the server has no cookies, and a token in a header does not need them.
@@ -104,8 +104,8 @@ class CrossOrigin:
         """
         origins = headers.getlist("origin")
         if len(origins) != 1 or not self.allows(origins[0]):
-            return []
-        return [("Access-Control-Allow-Origin", origins[0]), ("Access-Control-Expose-Headers", self._exposed)]
+            return ()
+        return (("Access-Control-Allow-Origin", origins[0]), ("Access-Control-Expose-Headers", self._exposed))
 
     def preflight(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a browser that asks whether it may send a request; None if this is no such question."""

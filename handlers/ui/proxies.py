@@ -13,7 +13,7 @@ from lanebus.handlers.ui.errors import InvalidProxy
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application  # the package does not export it
 
-__all__ = ("TrustedProxies", "parse_proxies")
+__all__ = ("TrustedProxies", "parse_proxies", "peer_of")
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -42,6 +42,12 @@ def _network(text: str) -> _Network:
     raise InvalidProxy(text, f"write the network as {whole}, or the address without its length")
 
 
+def peer_of(scope: Scope) -> str | None:
+    """Return the address of the trusted proxy that sent a request; None if no trusted proxy did."""
+    peer = cast("tuple[str, int] | None", scope.get(_PEER))
+    return peer[0] if peer else None
+
+
 class TrustedProxies:
     """ASGI middleware that reads `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host` of trusted proxies.
 
@@ -57,7 +63,8 @@ class TrustedProxies:
         """
         self._app, self._networks = app, tuple(networks)
         names = [str(each) for each in self._networks]
-        self._believed = ProxyHeadersMiddleware(cast("ASGI3Application", self._checked), names)
+        # uvicorn has types of its own for the same interface.
+        self._believed = cast("ASGIApp", ProxyHeadersMiddleware(cast("ASGI3Application", self._checked), names))
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle an ASGI connection."""

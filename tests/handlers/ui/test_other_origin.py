@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
 from lanebus.handlers.access.bounds import AccessBounds
@@ -98,13 +99,14 @@ async def test_a_page_of_an_allowed_origin_sends_follows_and_resumes_and_of_anot
         position = (await session.head()).position
         seen.errors.clear()
         await page.goto(f"http://127.0.0.1:{port}/")  # not the allowed one, though its files are the same
-        for method, path, body in (
+        refused: tuple[tuple[str, str, JsonValue], ...] = (
             ("GET", "/api/sessions", None),
             ("GET", "/api/sessions/s1/events", None),
             ("GET", "/", None),
-            ("POST", "/api/sessions/s1/messages", said | {"key": "other"}),
+            ("POST", "/api/sessions/s1/messages", {**said, "key": "other"}),
             ("POST", "/chat", {"id": "s1", "messages": []}),
-        ):
+        )
+        for method, path, body in refused:
             assert (await ask(page, base, method, path, body=body))[:2] == (0, "TypeError")
         assert (await session.head()).position == position
         assert any("CORS" in error for error in seen.errors)
@@ -187,4 +189,5 @@ async def test_the_page_works_below_a_path_behind_a_reverse_proxy(
         await page.goto(f"{base}{end}#/s/s1/timeline")
         await expect(page.locator("body")).to_contain_text("Timeline")
         assert (proxy.outside, seen.errors, seen.off_origin(f"http://127.0.0.1:{port}")) == ([], [], [])
+        assert await page.evaluate("Object.keys(sessionStorage)") == ["lanebus.token/tools/lanebus"]
         assert await page.locator("h1 img").evaluate("each => each.naturalWidth") > 0

@@ -1,6 +1,7 @@
 """What trusted proxies say about a request is believed, and what others say is ignored."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -20,11 +21,12 @@ __all__ = ()
 
 PROXIES = ["10.0.0.4", "192.168.0.0/16", "fd00::/8"]
 PROXY, PUBLIC = "10.0.0.4", "bus.example.com"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 WRONG = {"Authorization": "Bearer wrong"}
 
 
 class Seen:
-    """A hook that names everyone, and keeps the addresses."""
+    """A hook that names everyone, and keeps the addresses of the connections."""
 
     def __init__(self) -> None:
         self.addresses: list[str] = []
@@ -33,6 +35,13 @@ class Seen:
         del headers
         self.addresses.append(address)
         return Principal(name="ann", actions=("*",))
+
+
+@pytest.fixture
+def audited(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Returns the addresses of clients in the audit log."""
+    caplog.set_level(logging.DEBUG, "lanebus.audit")
+    return lambda: [str(vars(each)["client"]) for each in caplog.records if each.name == "lanebus.audit"]
 
 
 @asynccontextmanager
@@ -93,19 +102,31 @@ def test_what_is_no_address_is_refused_with_a_remedy(text: str, remedy: str) -> 
     ],
 )
 async def test_the_client_is_the_last_address_that_is_no_trusted_proxy(
-    shared_valkey: RealServer, peer: str, forwarded: str, address: str
+    shared_valkey: RealServer, audited: Callable[[], list[str]], peer: str, forwarded: str, address: str
+) -> None:
+    async with visitor(shared_valkey, peer) as client:
+        reply = await client.get("/api/sessions", headers={**BEARER, "X-Forwarded-For": forwarded})
+    assert (reply.status_code, audited()) == (200, [address])
+
+
+async def test_several_headers_of_one_name_are_read_as_one(
+    shared_valkey: RealServer, audited: Callable[[], list[str]]
+) -> None:
+    forwarded = [("X-Forwarded-For", "6.6.6.6"), ("X-Forwarded-For", "203.0.113.7")]
+    async with visitor(shared_valkey, PROXY) as client:
+        await client.get("/api/sessions", headers=[*BEARER.items(), *forwarded])
+    assert audited() == ["203.0.113.7"]
+
+
+async def test_the_hook_identify_gets_the_address_of_the_connection_to_decide_whose_headers_it_believes(
+    shared_valkey: RealServer, audited: Callable[[], list[str]]
 ) -> None:
     seen = Seen()
-    async with visitor(shared_valkey, peer, seen.identify) as client:
-        reply = await client.get("/api/sessions", headers={"X-Forwarded-For": forwarded})
-    assert (reply.status_code, seen.addresses) == (200, [address])
-
-
-async def test_several_headers_of_one_name_are_read_as_one(shared_valkey: RealServer) -> None:
-    seen = Seen()
-    async with visitor(shared_valkey, PROXY, seen.identify) as client:
-        await client.get("/api/sessions", headers=[("X-Forwarded-For", "6.6.6.6"), ("X-Forwarded-For", "203.0.113.7")])
-    assert seen.addresses == ["203.0.113.7"]
+    for peer in (PROXY, "::ffff:10.0.0.4", "10.0.0.5"):
+        async with visitor(shared_valkey, peer, seen.identify) as client:
+            await client.get("/api/sessions", headers={"X-Forwarded-For": "203.0.113.7"})
+    assert seen.addresses == [PROXY, PROXY, "10.0.0.5"]
+    assert audited() == ["203.0.113.7", "203.0.113.7", "10.0.0.5"]
 
 
 @pytest.mark.parametrize(("peer", "statuses"), [(PROXY, [401, 401, 429, 401]), ("10.0.0.5", [401, 429, 429, 429])])
@@ -143,18 +164,19 @@ async def test_the_host_and_the_scheme_of_a_trusted_proxy_are_checked_as_if_the_
     assert await status("10.0.0.5", PUBLIC, secure, ("Origin", f"http://{PUBLIC}")) == 200
 
 
-async def test_the_header_forwarded_is_not_believed(shared_valkey: RealServer) -> None:
-    seen = Seen()
-    async with visitor(shared_valkey, PROXY, seen.identify) as client:
-        reply = await client.get(
-            "/api/sessions", headers={"Forwarded": "for=203.0.113.7;host=evil.example;proto=https"}
-        )
-    assert (reply.status_code, seen.addresses) == (200, [PROXY])
+async def test_the_header_forwarded_is_not_believed(
+    shared_valkey: RealServer, audited: Callable[[], list[str]]
+) -> None:
+    headers = {**BEARER, "Forwarded": "for=203.0.113.7;host=evil.example;proto=https"}
+    async with visitor(shared_valkey, PROXY) as client:
+        reply = await client.get("/api/sessions", headers=headers)
+    assert (reply.status_code, audited()) == (200, [PROXY])
 
 
-async def test_without_trusted_proxies_no_header_is_believed(shared_valkey: RealServer) -> None:
-    seen = Seen()
-    async with visitor(shared_valkey, "127.0.0.1", seen.identify, proxies=()) as client:
-        headers = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Host": "evil.example"}
+async def test_without_trusted_proxies_no_header_is_believed(
+    shared_valkey: RealServer, audited: Callable[[], list[str]]
+) -> None:
+    headers = {**BEARER, "X-Forwarded-For": "203.0.113.7", "X-Forwarded-Host": "evil.example"}
+    async with visitor(shared_valkey, "127.0.0.1", proxies=()) as client:
         assert (await client.get("/api/sessions", headers=headers)).status_code == 200
-    assert seen.addresses == ["127.0.0.1"]
+    assert audited() == ["127.0.0.1"]

@@ -1,4 +1,5 @@
 // Requests to the server. Every failure becomes an ApiError with the server's message.
+import { BASE } from "./base.js";
 import { tokenHeaders } from "./token.js";
 
 export class ApiError extends Error {
@@ -8,9 +9,6 @@ export class ApiError extends Error {
     this.error = error;
   }
 }
-
-// The server may be served below a path of another site.
-const BASE = new URL("../..", import.meta.url).href.replace(/\/$/, "");
 
 async function send(path, options) {
   try {
