@@ -42,7 +42,7 @@ laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
 
 backends: $(VENV)/.backends
-	$(PYTEST) tests/backends
+	$(PYTEST) -m backends tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check

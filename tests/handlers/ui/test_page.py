@@ -440,6 +440,7 @@ async def test_the_payload_tests_would_notice_a_script_that_ran(browser: SharedB
         assert refused is True
 
 
+@pytest.mark.drawn("width", "height")
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
 async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (
