@@ -23,7 +23,7 @@ from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.ui.base_path import route_path
 from lanebus.handlers.ui.cross_origin import CrossOrigin
-from lanebus.handlers.ui.proxies import peer_of
+from lanebus.handlers.ui.proxies import forwarded_host, peer_of
 from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("Guard", "address_of", "identified", "local_hosts")
@@ -121,16 +121,17 @@ class Guard:
     def _refused_site(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
-        if host not in self._hosts:
-            return Refusal(
-                403,
-                "host_refused",
-                f"this server does not accept this host name: allow it with --allow-host {_shown(host, 'HOST:PORT')}",
-            )
+        asked = (forwarded_host(scope) or host).lower()
+        for each in (host, asked):
+            if each not in self._hosts:
+                allow = f"--allow-host {_shown(each, 'HOST:PORT')}"
+                return Refusal(
+                    403, "host_refused", f"this server does not accept this host name: allow it with {allow}"
+                )
         # A request from the page has the page's own origin. "null" and all other origins are refused, unless they are
         # allowed. Behind a proxy without X-Forwarded-Proto, the server does not know that the page came over HTTPS.
         schemes = ("https",) if scope.get("scheme") == "https" else ("http", "https")
-        own = {f"{scheme}://{host}" for scheme in schemes}
+        own = {f"{scheme}://{asked}" for scheme in schemes}
         origins = headers.getlist("origin")
         for origin in origins:
             if origin.lower() not in own and not self._cross_origin.allows(origin):

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -13,12 +13,12 @@ from lanebus.handlers.ui.errors import InvalidProxy
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application  # the package does not export it
 
-__all__ = ("TrustedProxies", "parse_proxies", "peer_of")
+__all__ = ("TrustedProxies", "forwarded_host", "parse_proxies", "peer_of")
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_PEER = "lanebus.peer"
+_PEER, _HOST = "lanebus.peer", "lanebus.forwarded_host"
 
 
 def parse_proxies(texts: Iterable[str]) -> tuple[_Network, ...]:
@@ -46,6 +46,14 @@ def peer_of(scope: Scope) -> str | None:
     """Return the address of the trusted proxy that sent a request; None if no trusted proxy did."""
     peer = cast("tuple[str, int] | None", scope.get(_PEER))
     return peer[0] if peer else None
+
+
+def forwarded_host(scope: Scope) -> str | None:
+    """Return the host that the client asked a trusted proxy for; None if no trusted proxy named one.
+
+    A proxy may pass on a client's `X-Forwarded-Host`, so this host does not replace the check of `Host`.
+    """
+    return cast("str | None", scope.get(_HOST))
 
 
 class TrustedProxies:
@@ -78,8 +86,7 @@ class TrustedProxies:
         scope[_PEER] = scope["client"]
         hosts = ",".join(Headers(scope=scope).getlist("x-forwarded-host"))
         if host := hosts.rpartition(",")[2].strip():
-            scope["headers"] = [*scope["headers"]]
-            MutableHeaders(scope=scope)["host"] = host
+            scope[_HOST] = host
         return self._believed(scope, receive, send)
 
     def _checked(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
