@@ -139,7 +139,7 @@ class Guard:
                     403,
                     "origin_refused",
                     "requests from other sites are refused: use the page of this server, or allow the site with"
-                    f" --allow-origin {_shown(origin, 'ORIGIN')}",
+                    f" --allow-origin {_shown(origin if '://' in origin else '', 'ORIGIN')}",
                 )
         is_allowed = len(origins) == 1 and self._cross_origin.allows(origins[0])
         # "same-site" is refused too: for a browser, all ports of localhost are one site. A link has no origin.

@@ -67,7 +67,7 @@ def parse_origin(text: str) -> str:
 
 
 class CrossOrigin:
-    """The origins that may use a server besides its own. Requests of all others are refused before they get here."""
+    """The origins that may use a server besides its own, and what browsers need to know about them."""
 
     def __init__(
         self,
