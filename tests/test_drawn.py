@@ -56,7 +56,9 @@ def counted(tests: list[str]) -> Counter[str]:
 ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=8)
 
 
-def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_half_of_the_pages(project: pytest.Pytester) -> None:
+def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_half_of_the_pages(
+    project: pytest.Pytester,
+) -> None:
     assert counted(run(project)) == Counter(on_servers=2, drawn=2, kept=3, page=4)
 
 
