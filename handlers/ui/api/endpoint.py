@@ -96,4 +96,4 @@ def routes(endpoints: Iterable[ApiEndpoint], api: ApiContext, tracing: Tracing) 
 def methods_of(routes: Iterable[Route], scope: Scope) -> frozenset[str]:
     """Return the methods of the routes that have the path of a request; none if no route has it."""
     found = [route.methods or set[str]() for route in routes if route.matches(scope)[0] is not Match.NONE]
-    return frozenset().union(*found)
+    return frozenset[str]().union(*found)
