@@ -295,7 +295,8 @@ def test_every_route_and_every_command_has_its_cells() -> None:
 async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
     tmp_path: Path, who: str
 ) -> None:
-    wrong, heard, listed = list[str](), bytearray(), None
+    wrong, heard = list[str](), bytearray()
+    listed: tuple[set[object], object] | None = None
     async with opened(tmp_path) as (bus, _, clients):
         client = clients[who]
         for path in OF_NO_SESSION:
