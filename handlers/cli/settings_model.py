@@ -104,6 +104,7 @@ class ServeSettings(_ServiceSettings):
     authorize: str | None = Field(default=None, description="MODULE:ATTRIBUTE that decides each request.")
     allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
     projection: tuple[str, ...] = Field(default=(), description="MODULE:ATTRIBUTE of projections to serve too.")
+    uploads: str | None = Field(default=None, description="Directory where uploaded files wait for their message.")
 
 
 class Configuration(BaseSettings):

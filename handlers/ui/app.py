@@ -20,6 +20,7 @@ from lanebus.handlers.ui.auth import Guard
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.page import load_page
 from lanebus.handlers.ui.replies import answer_error
+from lanebus.handlers.ui.uploads.uploads import Uploads
 
 __all__ = ("create_app",)
 
@@ -36,6 +37,7 @@ def create_app(
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
+    uploads: Uploads | None = None,
 ) -> Starlette:
     """Create the application that serves the page and its API from an open bus.
 
@@ -51,6 +53,7 @@ def create_app(
         closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
+        uploads: receives the files that clients upload. None means in a temporary directory.
 
     Raises:
         ValueError: a token is empty, or both tokens are the same.
@@ -61,7 +64,7 @@ def create_app(
     page = load_page()
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
-    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections)
+    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections, uploads=uploads)
     app = Starlette(
         routes=routes(endpoints(), api, bus.tracing),
         middleware=[Middleware(Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers)],

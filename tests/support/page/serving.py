@@ -67,6 +67,7 @@ async def serving(
     authorize: Authorize | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
+    uploads: Path | None = None,
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
@@ -91,6 +92,7 @@ async def serving(
                 on_ready=on_ready,
                 bounds=bounds,
                 projections=projections,
+                uploads=uploads,
             )
 
         tasks.start_soon(run)
