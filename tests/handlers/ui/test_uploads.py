@@ -99,6 +99,7 @@ async def test_a_file_is_sent_in_pieces_and_a_message_shows_it(tmp_path: Path) -
     async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
         begun = await client.post(UPLOADS, json=told(PICTURE, mimeType="image/png", filename="../a.png"))
         assert (begun.status_code, begun.headers["location"]) == (201, place(PICTURE))
+        reply = begun
         for start in range(0, len(PICTURE), 40_000):
             reply = await piece(client, PICTURE, start, start + 40_000)
             assert reply.json()["offset"] == min(start + 40_000, len(PICTURE))
