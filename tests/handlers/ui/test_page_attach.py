@@ -157,7 +157,10 @@ async def test_a_refused_file_says_why_and_can_be_uploaded_again(browser: Shared
 async def test_files_work_by_keyboard_and_axe_finds_nothing(browser: SharedBrowser, referees: Path) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     async with temporary_bus() as bus, opened(browser, bus, UiBounds(uploads=UploadBounds(file_bytes=10))) as (page, _):
-        await page.keyboard.press("Escape")  # leaves the text field
+        box = page.get_by_label("Message to the agent")
+        await expect(box).to_be_focused()
+        await box.press("Escape")
+        await expect(box).not_to_be_focused()
         async with page.expect_file_chooser() as chosen:
             await page.keyboard.press("u")
         await (await chosen.value).set_files(
@@ -170,5 +173,5 @@ async def test_files_work_by_keyboard_and_axe_finds_nothing(browser: SharedBrows
         )
         assert found == []
         await page.get_by_role("button", name="Remove large.txt").press("Enter")
-        await page.get_by_label("Message to the agent").press("Enter")
+        await box.press("Enter")
         await expect(page.locator(".row .media")).to_contain_text("a.txt")
