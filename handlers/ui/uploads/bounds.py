@@ -13,8 +13,8 @@ class UploadBounds:
 
     file_bytes: int = 16_777_216
     """maximum size of an uploaded file. `UiBounds.media_bytes` bounds what can be read again"""
-    piece_bytes: int = 4_194_304
-    """maximum size of a piece"""
+    piece_bytes: int = 1_048_576
+    """maximum size of a piece. Proxies often refuse larger bodies"""
     buffer_bytes: int = 65_536
     """bytes of a piece that are held in memory before they are written to disk; one chunk more may be"""
     files: int = 20

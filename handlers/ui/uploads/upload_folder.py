@@ -28,7 +28,7 @@ from lanebus.handlers.ui.uploads.errors import (
 from lanebus.handlers.ui.uploads.private_folder import PrivateFolder, try_lock
 from lanebus.handlers.ui.uploads.upload import Upload, owner_key
 
-__all__ = ("Piece", "UploadFolder")
+__all__ = ("UploadPiece", "UploadFolder")
 
 
 class UploadFolder:
@@ -74,7 +74,7 @@ class UploadFolder:
             raise UploadMissing(digest)
         return found
 
-    def begin_piece(self, owner: str, upload: Upload, offset: int) -> "Piece":
+    def begin_piece(self, owner: str, upload: Upload, offset: int) -> "UploadPiece":
         """Return what adds bytes to an upload. The caller ends or closes it.
 
         Raises:
@@ -96,7 +96,7 @@ class UploadFolder:
         except BaseException:
             os.close(file)
             raise
-        return Piece(file, lambda: self._complete(place, upload, file))
+        return UploadPiece(file, lambda: self._complete(place, upload, file))
 
     def read(self, owner: str, upload: Upload) -> bytes:
         """Return the bytes of a complete upload. Raises UploadMissing if they were removed."""
@@ -188,7 +188,7 @@ class UploadFolder:
         return self._clock() - records.touched(place) > seconds
 
 
-class Piece:
+class UploadPiece:
     """Adds bytes to an upload. The upload is locked until the piece is closed."""
 
     def __init__(self, file: int, complete: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.uploads.bounds import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 from lanebus.handlers.ui.uploads.errors import UploadMissing
 from lanebus.handlers.ui.uploads.upload import Upload
-from lanebus.handlers.ui.uploads.upload_folder import Piece, UploadFolder
+from lanebus.handlers.ui.uploads.upload_folder import UploadPiece, UploadFolder
 
 __all__ = ("Uploads",)
 
@@ -101,7 +101,7 @@ class Uploads:
             piece.close()
         return await self.find(owner, upload.session, upload.sha256)
 
-    async def _write(self, piece: Piece, chunks: AsyncIterator[bytes]) -> None:
+    async def _write(self, piece: UploadPiece, chunks: AsyncIterator[bytes]) -> None:
         held = bytearray()
         try:
             async for chunk in chunks:

@@ -217,6 +217,7 @@ identify = "hooks:identify"
 authorize = "hooks:authorize"
 allow_host = ["a"]
 projection = ["m:words"]
+uploads = "uploads"
 monitor = "127.0.0.1:0"
 monitor_allow_host = ["m"]
 log_level = "error"

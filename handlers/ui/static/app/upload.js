@@ -1,7 +1,6 @@
 // Uploads a file in pieces. A lost connection is continued where the server is.
 import { ApiError, addPiece, beginUpload } from "./api.js";
 
-const PIECE = 1_048_576; // bytes, so that the progress moves; the server may want less
 const ATTEMPTS = 8; // failures in a row
 const RETRY_MS = 500;
 const LONGEST_MS = 10_000;
@@ -31,7 +30,7 @@ export async function uploadFile(session, file, { signal, begun, progress }) {
       progress(upload.offset);
       if (upload.isComplete) break;
       const { offset, pieceBytes } = upload;
-      upload = await addPiece(session, sha256, offset, file.slice(offset, offset + Math.min(PIECE, pieceBytes)), signal);
+      upload = await addPiece(session, sha256, offset, file.slice(offset, offset + pieceBytes), signal);
       failures = 0;
     } catch (error) {
       if (!canGoOn(error) || failures >= ATTEMPTS) throw error;
