@@ -28,7 +28,7 @@ from lanebus.handlers.ui.uploads.errors import (
 from lanebus.handlers.ui.uploads.private_folder import PrivateFolder, try_lock
 from lanebus.handlers.ui.uploads.upload import Upload, owner_key
 
-__all__ = ("UploadPiece", "UploadFolder")
+__all__ = ("UploadFolder", "UploadPiece")
 
 
 class UploadFolder:

@@ -20,7 +20,7 @@ from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.uploads.bounds import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 from lanebus.handlers.ui.uploads.errors import UploadMissing
 from lanebus.handlers.ui.uploads.upload import Upload
-from lanebus.handlers.ui.uploads.upload_folder import UploadPiece, UploadFolder
+from lanebus.handlers.ui.uploads.upload_folder import UploadFolder, UploadPiece
 
 __all__ = ("Uploads",)
 

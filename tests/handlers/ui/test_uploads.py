@@ -20,7 +20,7 @@ from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.uploads.bounds import UploadBounds
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
-from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
+from tests.support.page.serving import TOKEN, client_of, served_by_command, serving, temporary_bus, temporary_dir
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -68,11 +68,11 @@ def error_of(reply: httpx2.Response) -> tuple[int, str]:
     return reply.status_code, found["error"]
 
 
-def begin_raw(served: Served, data: bytes, offset: int, until: int) -> socket.socket:
+def begin_raw(port: int, data: bytes, offset: int, until: int) -> socket.socket:
     """Announce a piece with the rest of the data, and send only a part of it."""
-    connection = socket.create_connection(("127.0.0.1", served.port), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     header = (
-        f"PATCH {place(data)}?offset={offset} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        f"PATCH {place(data)}?offset={offset} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/octet-stream\r\n"
         f"Content-Length: {len(data) - offset}\r\n\r\n"
     )
@@ -137,7 +137,7 @@ async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there(tmp_pat
         client_of(served) as client,
     ):
         await client.post(UPLOADS, json=told(PICTURE))
-        connection = await run_sync(begin_raw, served, PICTURE, 0, 30_001)
+        connection = await run_sync(begin_raw, served.port, PICTURE, 0, 30_001)
 
         async def has_come() -> bool:
             return (await client.get(place(PICTURE))).json()["offset"] == 30_001
@@ -155,7 +155,7 @@ async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there(tmp_pat
 async def test_a_cut_that_the_server_has_not_noticed_makes_the_next_piece_wait(tmp_path: Path) -> None:
     async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
         await client.post(UPLOADS, json=told(PICTURE))
-        connection = await run_sync(begin_raw, served, PICTURE, 0, 70_000)
+        connection = await run_sync(begin_raw, served.port, PICTURE, 0, 70_000)
 
         async def is_writing() -> bool:
             return bool((await client.get(place(PICTURE))).json()["offset"])
@@ -182,6 +182,34 @@ async def test_a_restarted_server_continues_an_upload(tmp_path: Path) -> None:
             assert (await piece(client, PICTURE, 50_000)).json()["isComplete"] is True
         async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
             assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
+
+
+async def test_a_server_that_was_killed_in_a_piece_continues_the_upload_after_its_start() -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    data = PICTURE * 4
+    async with temporary_dir() as folder:
+        async with served_by_command(folder) as (base, process):
+            async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=120) as client:
+                assert (await client.post(UPLOADS, json=told(data))).status_code == 201
+                connection = await run_sync(begin_raw, int(base.rpartition(":")[2]), data, 0, 200_000)
+
+                async def is_writing() -> bool:
+                    return bool((await client.get(place(data))).json()["offset"])
+
+                await until(is_writing)
+            process.kill()
+            await process.wait()
+            connection.close()
+        async with (
+            served_by_command(folder) as (base, _),
+            httpx2.AsyncClient(base_url=base, headers=headers, timeout=120) as client,
+        ):
+            begun = await client.post(UPLOADS, json=told(data))
+            offset = begun.json()["offset"]
+            assert begun.status_code == 200
+            assert 65_536 <= offset <= 200_000
+            assert (await piece(client, data, offset)).json()["isComplete"] is True
+            assert (await client.post("/api/sessions/s/messages", json=image(data))).status_code == 201
 
 
 async def test_two_servers_of_one_directory_share_uploads_and_others_say_what_to_do(tmp_path: Path) -> None:
