@@ -5,10 +5,12 @@ import json
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import httpx2
+import pytest
 from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
@@ -19,6 +21,8 @@ from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.uploads.bounds import UploadBounds
+from lanebus.handlers.ui.uploads.upload import Upload
+from lanebus.handlers.ui.uploads.uploads import Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
 from tests.support.page.serving import TOKEN, client_of, served_by_command, serving, temporary_bus, temporary_dir
 from tests.support.servers.real import eventually
@@ -169,6 +173,25 @@ async def test_a_cut_that_the_server_has_not_noticed_makes_the_next_piece_wait(t
             return offset == 70_000 and (await piece(client, PICTURE, offset)).status_code == 200
 
         await until(is_free)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_bytes_that_wait_in_memory_are_kept_at_a_cut(tmp_path: Path, *, is_cancelled: bool) -> None:
+    async with temporary_bus() as bus:
+        uploads = Uploads(bus, tmp_path / "u")
+        wanted = Upload(session="s", sha256=digest_of(b"abcd"), size_bytes=4, mime_type=None, filename=None)
+        begun = await uploads.begin("me", wanted)
+
+        async def cut() -> AsyncGenerator[bytes]:
+            yield b"ab"
+            if is_cancelled:
+                scope.cancel()
+                await anyio.sleep_forever()
+            raise ConnectionResetError
+
+        with suppress(ConnectionResetError), anyio.CancelScope() as scope:
+            await uploads.add("me", begun, 0, cut())
+        assert (await uploads.find("me", "s", wanted.sha256)).offset == 2
 
 
 async def test_a_restarted_server_continues_an_upload(tmp_path: Path) -> None:
