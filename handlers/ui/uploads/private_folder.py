@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,10 +12,8 @@ from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, SetupErro
 from lanebus.bus.storage.descriptors import FILE
 from lanebus.handlers.ui.uploads.errors import UploadPlaceBusy
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None
 
 __all__ = ("PrivateFolder", "try_lock")
 
@@ -60,7 +59,7 @@ class PrivateFolder:
             os.close(file)
 
     def _prepare(self) -> None:
-        if fcntl is None:
+        if sys.platform == "win32":
             raise SetupError(f"{_WHAT}: this system has no file locks", "upload to a server on Linux or macOS")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +79,7 @@ class PrivateFolder:
 def try_lock(file: int) -> bool:
     """Lock an open file until it is closed. Return False if another opener has locked it."""
     try:
-        if fcntl is not None:
+        if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
