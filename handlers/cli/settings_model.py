@@ -110,6 +110,7 @@ class ServeSettings(_ServiceSettings):
     )
     base_path: str = Field(default="", description="Path below which the page and the API are; none is the root.")
     projection: tuple[str, ...] = Field(default=(), description="MODULE:ATTRIBUTE of projections to serve too.")
+    uploads: str | None = Field(default=None, description="Directory where uploaded files wait for their message.")
 
 
 class Configuration(BaseSettings):

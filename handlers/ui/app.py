@@ -23,6 +23,7 @@ from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.page import load_page
 from lanebus.handlers.ui.proxies import TrustedProxies, parse_proxies
 from lanebus.handlers.ui.replies import answer_error
+from lanebus.handlers.ui.uploads.uploads import Uploads
 
 __all__ = ("create_app",)
 
@@ -42,6 +43,7 @@ def create_app(
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
+    uploads: Uploads | None = None,
 ) -> Starlette:
     """Create the application that serves the page and its API from an open bus.
 
@@ -62,6 +64,7 @@ def create_app(
         closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
+        uploads: receives the files that clients upload. None means in a temporary directory.
 
     Raises:
         InvalidOrigin: an allowed origin is no origin.
@@ -78,7 +81,7 @@ def create_app(
     page = load_page(base)
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
-    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections)
+    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections, uploads=uploads)
     known = routes(served, api, bus.tracing)
     cross_origin = CrossOrigin(
         allowed_origins,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 
-__all__ = ("read_json",)
+__all__ = ("body_too_large", "read_json")
 
 
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
@@ -26,19 +26,24 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
         raise HTTPException(415, "JSON only")
     announced = int(request.headers.get("content-length", "0"))
     if announced > bounds.body_bytes:
-        raise _too_large(will_end=announced <= bounds.dropped_bytes)
+        raise body_too_large(will_end=announced <= bounds.dropped_bytes)
     body = bytearray()
     with anyio.move_on_after(bounds.body_seconds) as timeout:
         async for chunk in request.stream():
             body += chunk
             if len(body) > bounds.body_bytes:
-                raise _too_large(will_end=False)
+                raise body_too_large(will_end=False)
     if timeout.cancelled_caught:
         raise HTTPException(408, "Body too slow", headers={"Connection": "close"})
     return parse_json(bytes(body))
 
 
-def _too_large(*, will_end: bool) -> HTTPException:
+def body_too_large(*, will_end: bool) -> HTTPException:
+    """Return the error of a body over the limit.
+
+    Args:
+        will_end: whether the rest of the body is read and dropped. Otherwise the connection is closed.
+    """
     # If the connection is kept open, the server reads and drops the rest of the body, forever if the body has no end.
     # Closing the connection avoids this, but a client that is still sending may then miss the response. So a body of
     # known, moderate size is read to its end.

@@ -7,6 +7,7 @@ from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 from lanebus.handlers.ui.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
+from lanebus.handlers.ui.uploads.bounds import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 
 __all__ = ("DEFAULT_HTTP_BOUNDS", "DEFAULT_UI_BOUNDS", "HttpBounds", "UiBounds")
 
@@ -116,6 +117,12 @@ class UiBounds:
     """shortest pause between two states of a projection on its event stream"""
     letters: int = 100
     """maximum number of dead letters in one response"""
+    message_blocks: int = 100
+    """maximum number of blocks of a posted message"""
+    inline_bytes: int = 524_288
+    """maximum number of bytes of the inline media of a posted message together; larger ones are uploaded"""
+    uploads: UploadBounds = DEFAULT_UPLOAD_BOUNDS
+    """bounds of uploads"""
     request_bytes: int = 8 * 1_048_576
     """maximum number of bytes of a request to a model that is shown; larger ones are refused"""
     access: AccessBounds = DEFAULT_ACCESS_BOUNDS

@@ -5,9 +5,12 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.command_specs import read_control
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.posted_content import PostedMedia, read_content
 
 __all__ = (
     "KEY_LIMIT",
@@ -38,7 +41,7 @@ class PostedCommand(NamedTuple):
 class PostedMessage(NamedTuple):
     """A message from a client."""
 
-    text: str
+    content: tuple[TextBlock | PostedMedia, ...]
     key: str | None
     is_follow_up: bool
     agent: str | None
@@ -52,21 +55,33 @@ class PostedHandover(NamedTuple):
     reason: str | None
 
 
-def read_posted_message(body: JsonValue) -> PostedMessage:
-    """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}`.
+def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> PostedMessage:
+    """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}`, or one with `content` for `text`.
+
+    Args:
+        body: the JSON.
+        bounds: how many blocks, and how many bytes of inline media, are allowed.
 
     Raises:
         DecodeError: the body is not a message, has other fields, or a field's value is not allowed.
     """
-    if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp", "agent"}:
-        raise DecodeError("", 'post a message as {"text": …}, with an optional "key", "followUp" and "agent"')
+    if not isinstance(body, dict) or not set(body) <= {"text", "content", "key", "followUp", "agent"}:
+        raise DecodeError(
+            "", 'post a message as {"text": …} or {"content": […]}, with an optional "key", "followUp" and "agent"'
+        )
+    if "text" in body and "content" in body:
+        raise DecodeError("content", "give either a text or blocks")
     is_follow_up = body.get("followUp", False)
     if not isinstance(is_follow_up, bool):
         raise DecodeError("followUp", "must be true or false")
     agent = check_key(body.get("agent"), "agent")
     if is_follow_up and agent is not None:
         raise DecodeError("agent", "a follow-up goes to the agent of the session: leave it out")
-    return PostedMessage(check_text(body.get("text")), check_key(body.get("key"), "key"), is_follow_up, agent)
+    if "content" in body:
+        content = read_content(body["content"], "content", bounds)
+    else:
+        content = (TextBlock(text=check_text(body.get("text"))),)
+    return PostedMessage(content, check_key(body.get("key"), "key"), is_follow_up, agent)
 
 
 def read_handover(body: JsonValue) -> PostedHandover:

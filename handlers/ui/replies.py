@@ -13,6 +13,7 @@ from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, 
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.ui.errors import TooManyStreams
+from lanebus.handlers.ui.uploads.errors import TooManyUploads, UploadMissing
 
 __all__ = (
     "PROBLEM",
@@ -28,6 +29,8 @@ __all__ = (
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyStreams, 429),
+    (TooManyUploads, 429),
+    (UploadMissing, 404),
     (MessageTooLarge, 413),
     (MessageError, 400),
     (StreamError, 409),

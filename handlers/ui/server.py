@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import anyio
 
@@ -14,6 +15,7 @@ from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.http_server import listen, serve_app, shown_host
+from lanebus.handlers.ui.uploads.uploads import Uploads
 
 __all__ = ("serve",)
 
@@ -35,6 +37,7 @@ async def serve(
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
+    uploads: Path | None = None,
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -52,6 +55,8 @@ async def serve(
         on_ready: called once with the page's URL, including the start token, when the server accepts requests.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
+        uploads: directory where uploaded files are kept until a message names them. It belongs to one bus; processes of
+            one machine that serve this bus may share it. None means a temporary directory, which ends with the server.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -74,6 +79,7 @@ async def serve(
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
+        received = Uploads(bus, uploads, bounds.uploads, wait_seconds=bounds.wait_seconds)
         app = create_app(
             bus,
             token=token,
@@ -88,6 +94,7 @@ async def serve(
             closing=closing,
             bounds=bounds,
             projections=projections,
+            uploads=received,
         )
 
         def on_started() -> None:
@@ -96,6 +103,9 @@ async def serve(
                     f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={shown}" if shown else "")
                 )
 
-        await serve_app(
-            app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http
-        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(received.sweep_forever)
+            await serve_app(
+                app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http
+            )
+            tasks.cancel_scope.cancel()

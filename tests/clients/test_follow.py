@@ -1,15 +1,12 @@
 """The TypeScript client in Node against a real server: it follows, resumes, and shows messages without repeats."""
 
 import json
-import os
-import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
 import anyio
-from anyio.abc import Process
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
@@ -23,7 +20,15 @@ from tests.support.agent.served_agent import served_agent
 from tests.support.node.client import following
 from tests.support.node.running import NODE
 from tests.support.page.browsing import Wire, wire_to
-from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus, temporary_dir
+from tests.support.page.serving import (
+    TOKEN,
+    Served,
+    client_of,
+    served_by_command,
+    serving,
+    temporary_bus,
+    temporary_dir,
+)
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import count, randomness
 
@@ -258,21 +263,3 @@ async def served_behind(wire: Wire, bus: Bus) -> AsyncGenerator[Served]:
     async with serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served:
         wire.target = served.port
         yield served
-
-
-@asynccontextmanager
-async def served_by_command(folder: Path, port: int = 0) -> AsyncGenerator[tuple[str, Process]]:
-    """Run `lanebus serve` on a data directory. Yield its address and its process."""
-    command = [str(NODE.with_name("lanebus")), "serve", "--port", str(port), "--data-dir", str(folder)]
-    environment = {**os.environ, "LANEBUS_TOKEN": TOKEN}
-    async with await anyio.open_process(command, env=environment, stderr=None) as process:
-        try:
-            assert process.stdout is not None
-            text = ""
-            with anyio.fail_after(120):
-                while (found := re.search(r"http://[\w.:]+(?=/)", text)) is None:
-                    text += (await process.stdout.receive()).decode()
-            yield found[0], process
-        finally:
-            if process.returncode is None:
-                process.kill()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import anyio
+import pytest
 
 from lanebus.handlers.agent.demo import demo_agent
 from tests.support.agent.served_agent import served_agent
@@ -45,15 +46,16 @@ def project(folder: Path, client: Path) -> Path:
 
 
 def test_code_of_the_page_type_checks(built_client: Path, tmp_path: Path) -> None:
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     npm(project(tmp_path, built_client), "exec", "--silent", "--", "tsc", "--project", ".")
 
 
-async def test_program_of_the_page_prints_what_it_says(built_client: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["ask.ts", "send-file.ts"])
+async def test_program_of_the_page_prints_what_it_says(built_client: Path, tmp_path: Path, program: str) -> None:
     folder = project(tmp_path, built_client)
     async with served_agent(demo_agent()) as served:
         environment = {**os.environ, "BUS_ADDRESS": served.base, "LANEBUS_TOKEN": TOKEN}
         with anyio.fail_after(120):
-            done = await anyio.run_process([str(NODE), "ask.ts"], cwd=folder, env=environment, check=False)
+            done = await anyio.run_process([str(NODE), program], cwd=folder, env=environment, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode() == BLOCKS["ask.ts"].output
+    assert done.stdout.decode() == BLOCKS[program].output

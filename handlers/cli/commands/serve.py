@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.embedded.data_dir import default_data_dir
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.hooks import load_authorize, load_identify
@@ -97,6 +100,13 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     metavar="MODULE:ATTRIBUTE",
     help="Serve this projection of yours too; may be repeated.",
 )
+@click.option(
+    "--uploads",
+    type=click.Path(file_okay=False),
+    metavar="DIRECTORY",
+    help="Where uploaded files wait for their message; default: in the data directory, apart for each bus. Several"
+    " servers of one bus on one machine share it.",
+)
 @monitor_options
 @log_options
 @click.pass_context
@@ -119,6 +129,7 @@ def command(
     proxies: tuple[str, ...],
     base_path: str,
     projections: tuple[str, ...],
+    uploads: str | None,
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
     log_level: str,
@@ -147,8 +158,10 @@ def command(
         None if authorize is None else load_module(load_authorize, authorize),
     )
     address = MonitorAddress.parse(monitor, monitor_allowed)
+    settings = Settings.of(ctx)
     edge = Edge(allowed, origins, proxies, base_path)
-    main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
+    main = partial(_serve, settings, Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
+    main = partial(main, uploads=_path(uploads) or _uploads_of(settings))
     found = tuple(load_module(find_projection, each) for each in projections)
     with logging_to_stderr(log_level, log_format) as is_json:
         run(partial(main, projections=found, address=address, is_quiet=is_json))
@@ -156,6 +169,16 @@ def command(
 
 def _path(name: str | None) -> Path | None:
     return Path(name) if name else None
+
+
+def _uploads_of(settings: Settings) -> Path:
+    """Return the directory of a bus's uploads. Of two buses, neither may offer the uploads of the other."""
+    if settings.url is None:
+        return (settings.data_dir or default_data_dir()).expanduser().absolute() / "uploads"
+    bus = urlsplit(settings.url)
+    place = f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
+    home = default_data_dir()
+    return home.with_name(f"{home.name}-uploads") / sha256(place.encode()).hexdigest()[:16]
 
 
 class Edge(NamedTuple):
@@ -184,6 +207,7 @@ async def _serve(
     tokens: _Tokens,
     edge: Edge,
     projections: tuple[Projection[object], ...],
+    uploads: Path,
     address: MonitorAddress | None,
     is_quiet: bool,
 ) -> None:
@@ -207,6 +231,7 @@ async def _serve(
             authorize=tokens.authorize,
             edge=edge,
             projections=projections,
+            uploads=uploads,
             on_ready=on_ready,
         )
 
@@ -224,12 +249,13 @@ async def serve_page(
     authorize: Authorize | None = None,
     edge: Edge | None = None,
     projections: tuple[Projection[object], ...] = (),
+    uploads: Path | None = None,
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, token_files, identify, authorize, projections: as for
+        host, port, token, reader_token, token_files, identify, authorize, projections, uploads: as for
             `lanebus.handlers.ui.server.serve`.
         edge: how clients may reach the page; None means only by this machine's own names.
 
@@ -260,5 +286,6 @@ async def serve_page(
         trusted_proxies=edge.proxies,
         base_path=edge.base_path,
         projections=projections,
+        uploads=uploads,
         on_ready=on_ready,
     )

@@ -16,6 +16,8 @@ from lanebus.bus.wire.keys import check_session_id
 __all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
 
 _ID_LIMIT = 200
+_SCHEMES = frozenset({"data", "http", "https"})
+"""A provider reads buckets with the rights of the worker, which the client may not have."""
 
 
 class _Read(BaseModel):
@@ -152,6 +154,8 @@ def _block(part: _Part) -> Block:
     source = part.source
     if source is None or source.type == "file":
         raise DecodeError("messages.content.source", "must have the type data or url")
+    if source.type == "url" and source.value.partition(":")[0].lower() not in _SCHEMES:
+        raise DecodeError("messages.content.source.value", "must be a data: URL in base64, or an http or https URL")
     try:
         if source.type == "url":
             media = MediaRef.from_url(source.value, mime_type=source.mime_type)

@@ -18,6 +18,8 @@ from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 __all__ = ("ApprovalAnswer", "ChatRequest", "read_chat_request")
 
 _FIELDS = frozenset({"id", "messages", "trigger", "messageId", "agent"})
+_SCHEMES = frozenset({"data", "http", "https"})
+"""A provider reads buckets with the rights of the worker, which the client may not have."""
 _ID_LIMIT = 150
 """maximum number of characters of a message's id. A publish key contains it"""
 
@@ -144,6 +146,8 @@ def _file(fields: Object, path: str) -> Block:
     media_type = as_text(fields.get("mediaType"), below(path, "mediaType"))
     name = fields.get("filename")
     try:
+        if url.partition(":")[0].lower() not in _SCHEMES:
+            raise ValueError
         media = MediaRef.from_url(url, mime_type=media_type)
         if name is not None:
             media = made(MediaRef, {**media.model_dump(), "filename": as_text(name, below(path, "filename"))}, path)

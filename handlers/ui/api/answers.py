@@ -26,6 +26,7 @@ __all__ = (
     "SessionsAnswer",
     "StatusAnswer",
     "TokensAnswer",
+    "UploadAnswer",
     "UsageAnswer",
     "WaitingAnswer",
 )
@@ -276,3 +277,20 @@ class UsageAnswer(TokensAnswer):
     calls: int
     calls_of_unknown_cost: int
     countedFrom: int | None
+
+
+class UploadAnswer(TypedDict):
+    """An upload."""
+
+    session: str
+    sha256: str
+    sizeBytes: int
+    mimeType: str | None
+    """what the client said; when the upload is complete, what its first bytes show, if they show a type"""
+    filename: str | None
+    offset: int
+    """number of bytes that have arrived: send those that follow"""
+    isComplete: bool
+    """whether all bytes have arrived, with the right SHA-256"""
+    pieceBytes: int
+    """maximum number of bytes of one piece"""

@@ -1,5 +1,7 @@
 """Endpoints that write: messages, commands and handovers."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +16,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
+from lanebus.handlers.ui.posted_content import with_media
 from lanebus.handlers.ui.replies import answer
 
 __all__ = ("ENDPOINTS",)
@@ -22,15 +25,19 @@ __all__ = ("ENDPOINTS",)
 async def post_message(api: ApiContext, request: Request) -> Response:
     """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
 
+    In place of `text`, `content` has blocks: texts, and images, audio, videos and documents. Their media are a complete
+    upload of yours to this session, or at most 512 KiB inline.
+
     201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent.
 
     A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
     same key. If the message was already published, it is not published again, and the status is 200.
     """
     session = api.session(request)
-    posted = read_posted_message(await api.body(request))
+    posted = read_posted_message(await api.body(request), api.bounds)
     principal = await api.gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
-    message = _said(posted.text, principal.name)
+    store = partial(api.uploads.store, principal.name, session.id)
+    message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     if posted.is_follow_up:
         return _published(await follow_up(session, message, key=posted.key))
     return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))

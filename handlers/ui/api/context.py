@@ -33,6 +33,7 @@ from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
 from lanebus.handlers.ui.session_index import SessionIndex
+from lanebus.handlers.ui.uploads.uploads import Uploads
 
 __all__ = ("ApiContext",)
 
@@ -56,6 +57,7 @@ class ApiContext:
         bounds: UiBounds = DEFAULT_UI_BOUNDS,
         *,
         projections: Iterable[Projection[object]] = (),
+        uploads: Uploads | None = None,
     ) -> None:
         """
         Args:
@@ -65,6 +67,7 @@ class ApiContext:
             access: the rules.
             bounds: limits and periods.
             projections: projections to serve besides lanebus's own.
+            uploads: receives files; None means in a temporary directory.
         """
         self.projections: Mapping[str, Projection[object]] = {
             each.name: each for each in (*cast("Iterable[Projection[object]]", _OWN), *projections)
@@ -76,6 +79,7 @@ class ApiContext:
         self.budget, self.history = ByteBudget(bounds), History(bounds)
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self.changes = Changes(bus, bounds)
+        self.uploads = uploads or Uploads(bus, bounds=bounds.uploads, wait_seconds=bounds.wait_seconds)
         self._folding = anyio.CapacityLimiter(1)
 
     def session(self, request: Request) -> Session:

@@ -29,13 +29,15 @@ class ApiEndpoint:
     """the pattern of its path, such as `/api/sessions/{session}`"""
     handler: Handler
     """answers a request; the docstring is the text of the reference"""
-    method: Literal["GET", "POST", "DELETE"] = "GET"
+    method: Literal["GET", "POST", "PATCH", "DELETE"] = "GET"
     parameters: tuple[Parameter[object], ...] = ()
     """its query parameters"""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """request headers that it reads, with their descriptions"""
     body: object = None
-    """type of the JSON body, for its schema; None means no body"""
+    """type of the JSON body, for its schema; None means no JSON"""
+    body_type: str | None = None
+    """content type of a body of other bytes; None means JSON, or no body"""
     answer: object = None
     """type of the JSON that it returns, for its schema; None means other bytes"""
     media_types: tuple[str, ...] = ("application/json",)
@@ -66,7 +68,7 @@ class ApiEndpoint:
     def all_errors(self) -> tuple[int, ...]:
         """HTTP statuses of its errors."""
         common = {400} if self.is_public else {400, 401, 403, 404, 409, 429, 503, 504}
-        of_body = set[int]() if self.body is None else {408, 413, 415}
+        of_body = set[int]() if self.body is None and self.body_type is None else {408, 413, 415}
         return tuple(sorted(common | of_body | {*self.errors}))
 
     def route(self, api: ApiContext, tracing: Tracing) -> Route:

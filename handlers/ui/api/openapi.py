@@ -144,6 +144,8 @@ def _operation(endpoint: ApiEndpoint, schemas: _Schemas) -> Iterator[tuple[str, 
     if endpoint.body is not None:
         content: _Json = {"application/json": {"schema": dict(schemas.of(endpoint.body))}}
         yield "requestBody", {"required": True, "content": dict(content)}
+    elif endpoint.body_type is not None:
+        yield "requestBody", {"required": True, "content": {endpoint.body_type: {"schema": {}}}}
     answered: dict[str, JsonValue] = {
         media_type: {"schema": dict(schemas.of(endpoint.answer)) if endpoint.answer is not None else {}}
         for media_type in endpoint.media_types

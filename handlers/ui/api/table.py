@@ -11,6 +11,7 @@ from lanebus.handlers.ui.api import (
     sessions,
     turns,
     upkeep,
+    uploads,
     views,
 )
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
@@ -27,6 +28,7 @@ def endpoints() -> tuple[ApiEndpoint, ...]:
         *entries.ENDPOINTS,
         *events.ENDPOINTS,
         *commands.ENDPOINTS,
+        *uploads.ENDPOINTS,
         *agui.ENDPOINTS,
         *chat.ENDPOINTS,
         *views.ENDPOINTS,

@@ -220,6 +220,7 @@ allow_origin = ["https://a.example"]
 trusted_proxy = ["10.0.0.0/8"]
 base_path = "/a"
 projection = ["m:words"]
+uploads = "uploads"
 monitor = "127.0.0.1:0"
 monitor_allow_host = ["m"]
 log_level = "error"

@@ -87,6 +87,7 @@ COMMANDS: dict[str, dict[str, JsonValue]] = {
 WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (f"{PATH}/messages", {"text": "hi"}, SENDS),
     (f"{PATH}/messages", {"text": "later", "followUp": True}, SENDS),
+    (f"{PATH}/messages", {"content": [{"type": "text", "text": "hi"}]}, SENDS),
     (f"{PATH}/agent", {"agent": "billing"}, ONLY_PAGE),
     *(
         (f"{PATH}/commands", {"command": name, **fields}, SENDS if name == "abort" else ONLY_PAGE)
@@ -110,6 +111,9 @@ UPKEEP: list[tuple[str, dict[str, JsonValue]]] = [
     (f"{PATH}/close", {}),
     (f"{PATH}/reopen", {}),
 ]
+
+UPLOADS = f"{PATH}/uploads"
+UPLOAD = f"{UPLOADS}/{{sha256}}"
 
 
 def llm_canary(session: str) -> str:
@@ -286,6 +290,8 @@ def test_every_route_and_every_command_has_its_cells() -> None:
         *(("GET", path.partition("?")[0]) for path in PUBLIC | OF_NO_SESSION | {*READS, CHANGES, STATES}),
         *(("POST", path) for path, _, _ in WRITES),
         *(("POST", path) for path, _ in UPKEEP),
+        ("POST", UPLOADS),
+        *((method, UPLOAD) for method in ("GET", "PATCH", "DELETE")),
     }
     assert {*COMMANDS} == {*CONTROLS}
 
@@ -367,6 +373,34 @@ async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_c
             "team-a",
             "team-b",
         ]
+
+
+async def test_only_senders_upload_and_each_sees_only_its_own_uploads(tmp_path: Path) -> None:
+    data, kind = b"half an upload", {"Content-Type": "application/octet-stream"}
+    digest = hashlib.sha256(data).hexdigest()
+    begin: dict[str, JsonValue] = {"sha256": digest, "sizeBytes": len(data)}
+    async with opened(tmp_path) as (bus, _, clients):
+        heads = {session: (await bus.session(session).head()).position for session in SESSIONS}
+        for session in SESSIONS:
+            path = f"/api/sessions/{session}/uploads/{digest}"
+            begun = set[str]()
+            for who, client in clients.items():
+                may = expected(who, session, SENDS)
+                missing = {"answered": "404"}.get(may, may)
+                for other in await client.get(path), await client.patch(f"{path}?offset=0", content=b"x", headers=kind):
+                    assert (who, session, found(other)) == (who, session, missing), begun
+                reply = await client.post(f"/api/sessions/{session}/uploads", json=begin)
+                assert (who, session, found(reply)) == (who, session, may)
+                if may == "answered":
+                    assert (reply.status_code, reply.json()["offset"]) == (201, 0)
+                    begun.add(who)
+                added = await client.patch(f"{path}?offset=0", content=data[:4], headers=kind)
+                assert (who, session, found(added)) == (who, session, may)
+                assert (who, session, found(await client.get(path))) == (who, session, may)
+            for who, client in clients.items():
+                may = expected(who, session, SENDS)
+                assert (who, session, found(await client.delete(path))) == (who, session, may)
+        assert heads == {session: (await bus.session(session).head()).position for session in SESSIONS}
 
 
 @pytest.mark.slow

@@ -153,6 +153,9 @@ class Wire:
         self.target = 0
         self.asked = bytearray()
         """all bytes that were sent to the target"""
+        self.passed: int | None = None
+        """number of bytes that are sent to the target before the rest is held until the wire is cut; None means all"""
+        self.is_held = False
         self._listener = listener
         self._open: set[anyio.CancelScope] = set()
 
@@ -174,7 +177,7 @@ class Wire:
                     await anyio.connect_tcp("127.0.0.1", self.target) as far,
                     anyio.create_task_group() as both,
                 ):
-                    both.start_soon(_pump, near, far, scope, self.asked)
+                    both.start_soon(_pump, near, _Asked(self, far), scope)
                     both.start_soon(_pump, far, near, scope)
             finally:
                 self._open.discard(scope)
@@ -193,13 +196,25 @@ async def wire_to() -> AsyncGenerator[Wire]:
             tasks.cancel_scope.cancel()
 
 
-async def _pump(
-    source: ByteStream, target: ByteStream, scope: anyio.CancelScope, record: bytearray | None = None
-) -> None:
+class _Asked:
+    """Records what is sent to the target, and holds what the wire does not pass."""
+
+    def __init__(self, wire: Wire, target: ByteStream) -> None:
+        self._wire, self._target = wire, target
+
+    async def send(self, chunk: bytes) -> None:
+        wire = self._wire
+        room = len(chunk) if wire.passed is None else max(wire.passed - len(wire.asked), 0)
+        wire.asked += chunk[:room]
+        await self._target.send(chunk[:room])
+        if room < len(chunk):
+            wire.is_held = True
+            await anyio.sleep_forever()
+
+
+async def _pump(source: ByteStream, target: ByteStream | _Asked, scope: anyio.CancelScope) -> None:
     try:
         async for chunk in source:
-            if record is not None:
-                record += chunk
             await target.send(chunk)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass

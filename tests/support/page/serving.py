@@ -1,5 +1,8 @@
 """Serve the page for a test: a bus on its own embedded server, and uvicorn on a free port."""
 
+import os
+import re
+import sys
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import httpx2
+from anyio.abc import Process
 
 from lanebus import Bus
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
@@ -20,7 +24,7 @@ from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.server import serve
 from tests.support.servers.real import eventually
 
-__all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus", "temporary_dir")
+__all__ = ("TOKEN", "Served", "client_of", "served_by_command", "serving", "temporary_bus", "temporary_dir")
 
 TOKEN = "start-token"
 
@@ -70,6 +74,7 @@ async def serving(
     authorize: Authorize | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
+    uploads: Path | None = None,
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
@@ -97,6 +102,7 @@ async def serving(
                 on_ready=on_ready,
                 bounds=bounds,
                 projections=projections,
+                uploads=uploads,
             )
 
         tasks.start_soon(run)
@@ -112,3 +118,21 @@ async def serving(
 def client_of(served: Served) -> httpx2.AsyncClient:
     """Return a client with the token."""
     return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
+
+
+@asynccontextmanager
+async def served_by_command(folder: Path, port: int = 0) -> AsyncGenerator[tuple[str, Process]]:
+    """Run `lanebus serve` on a data directory. Yield its address and its process."""
+    command = [str(Path(sys.prefix) / "bin/lanebus"), "serve", "--port", str(port), "--data-dir", str(folder)]
+    environment = {**os.environ, "LANEBUS_TOKEN": TOKEN}
+    async with await anyio.open_process(command, env=environment, stderr=None) as process:
+        try:
+            assert process.stdout is not None
+            text = ""
+            with anyio.fail_after(120):
+                while (found := re.search(r"http://[\w.:]+(?=/)", text)) is None:
+                    text += (await process.stdout.receive()).decode()
+            yield found[0], process
+        finally:
+            if process.returncode is None:
+                process.kill()

@@ -98,9 +98,19 @@ const post = (session, rest, body) =>
     body: JSON.stringify(body),
   });
 
-/** Publish a user message. A repeat with the same key adds nothing, so a post whose response was lost can be repeated. */
-export const sendMessage = (session, text, key, isFollowUp = false) =>
-  post(session, "/messages", isFollowUp ? { text, key, followUp: true } : { text, key });
+/** Publish a user message, `{text}` or `{content}`. A repeat with the same key adds nothing, so a post whose response was lost can be repeated. */
+export const sendMessage = (session, said, key, isFollowUp = false) =>
+  post(session, "/messages", isFollowUp ? { ...said, key, followUp: true } : { ...said, key });
+
+/** Begin an upload `{sha256, sizeBytes, mimeType, filename}`, or return the one that was begun: `{offset, pieceBytes, isComplete, …}`. */
+export const beginUpload = (session, told, signal) =>
+  request(path(session, "/uploads"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(told), signal });
+
+/** Add the bytes from an offset on to an upload. */
+export const addPiece = (session, sha256, offset, bytes, signal) =>
+  request(path(session, `/uploads/${sha256}?offset=${offset}`), { method: "PATCH", headers: { "Content-Type": "application/octet-stream" }, body: bytes, signal });
+
+export const removeUpload = (session, sha256) => request(path(session, `/uploads/${sha256}`), { method: "DELETE" });
 
 /** Send a command to the agent, such as `{command: "abort"}`, and return its position. A repeat with the same key adds nothing. */
 export async function sendCommand(session, command, key) {

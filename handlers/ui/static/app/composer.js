@@ -2,6 +2,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, sendMessage } from "./api.js";
+import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
 import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
@@ -11,7 +12,12 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const box = useRef(null);
-  const attempt = useRef(null); // the text and key of a post whose response is missing; posting again with this key adds nothing
+  const attempt = useRef(null); // what was posted with which key, while the response is missing; posting again with this key adds nothing
+  const attachments = useAttachments(session);
+  const openChooser = useRef(null);
+  const { files } = attachments;
+  const canSend = !isSending && !isClosed && attachments.isReady && Boolean(text.trim() || files.length);
+  const canSteer = !isSending && !isClosed && Boolean(text.trim()) && files.length === 0;
 
   useLayoutEffect(() => {
     box.current.style.height = "auto";
@@ -25,16 +31,21 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
 
   useShortcut("m", "Session", "Write a message", () => box.current.focus());
 
+  useShortcut("u", "Session", "Attach files", () => openChooser.current());
+
   const send = async () => {
-    if (isSending || isClosed || !text.trim()) return;
+    if (!canSend) return;
     const isLater = isBusy && isFollowUp;
-    if (attempt.current?.text !== text || attempt.current.isLater !== isLater) attempt.current = { text, isLater, key: newKey() };
+    const said = files.length ? { content: [...(text.trim() ? [{ type: "text", text }] : []), ...attachments.blocks] } : { text };
+    const whole = JSON.stringify([said, isLater]);
+    if (attempt.current?.whole !== whole) attempt.current = { whole, key: newKey() };
     setSending(true);
     setFault(null);
     try {
-      await sendMessage(session, text, attempt.current.key, isLater);
+      await sendMessage(session, said, attempt.current.key, isLater);
       attempt.current = null;
       setText("");
+      attachments.clear();
     } catch (error) {
       setFault(error.message);
     } finally {
@@ -44,7 +55,7 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
 
   /** Stop the current answer, and send the text with the next request to the model. */
   const steer = async () => {
-    if (isSending || isClosed || !text.trim()) return;
+    if (!canSteer) return;
     setSending(true);
     if (await commandSender.send({ command: "steer", text, when: "now" })) setText("");
     setSending(false);
@@ -63,16 +74,31 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
     send();
   };
 
-  return html`<form class="composer" onSubmit=${onSubmit}>
+  const onPaste = (event) => {
+    if (event.clipboardData?.files.length && !isSending && !isClosed) {
+      event.preventDefault();
+      attachments.add([...event.clipboardData.files]);
+    }
+  };
+
+  const onDrop = (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault(); // otherwise the browser opens the file in place of the page
+    if (event.type === "drop" && !isSending && !isClosed) attachments.add([...event.dataTransfer.files]);
+  };
+
+  return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
+    <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
+      <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />
       <textarea ref=${box} rows="1" value=${text} disabled=${isSending || isClosed} aria-label="Message to the agent"
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
-        onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown}></textarea>
+        onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown} onPaste=${onPaste}></textarea>
       ${isBusy && may(access, "command.steer")
-        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`
+        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${steer}>Steer now</button>`
         : null}
-      <button type="submit" disabled=${isSending || isClosed || !text.trim()}>${isSending ? "Sending…" : "Send"}</button>
+      <button type="submit" disabled=${!canSend}>${isSending ? "Sending…" : "Send"}</button>
     </div>
     ${isBusy
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`

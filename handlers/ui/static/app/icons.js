@@ -5,6 +5,7 @@ const icon = (...paths) => () =>
   html`<svg viewBox="0 0 16 16" width="16" height="16" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true" focusable="false">${paths.map((d) => html`<path d=${d} />`)}</svg>`;
 
 export const Back = icon("M10 3 5 8l5 5");
+export const Clip = icon("m13 7.5-5.3 5.3a3 3 0 0 1-4.3-4.3l5.6-5.6a2 2 0 0 1 2.9 2.9l-5.5 5.4a1 1 0 0 1-1.5-1.4l4.8-4.8");
 export const Copy = icon("M5.5 5.5h7v8h-7z", "M3.5 10.5v-8h7");
 export const Inbox = icon("M2 9.5 4.2 3h7.6L14 9.5V13H2z", "M2 9.5h3.5l1 1.7h3l1-1.7H14");
 export const List = icon("M2.5 4h11M2.5 8h11M2.5 12h11");

@@ -70,6 +70,10 @@ def test_parts_become_blocks() -> None:
             {**IDS, "messages": [said("m1", [{"type": "image", "source": {"type": "url", "value": "/etc/x"}}])]},
             "messages.content.source",
         ),
+        (
+            {**IDS, "messages": [said("m1", [{"type": "image", "source": {"type": "url", "value": "gs://b/x.png"}}])]},
+            "messages.content.source.value",
+        ),
         ({**IDS, "messages": [], "resume": [{"interruptId": "x", "status": "maybe"}]}, "resume.0.status"),
     ],
 )

@@ -77,6 +77,11 @@ def test_an_answered_approval_is_read_with_or_without_a_message(is_approved: boo
             "messages.0.parts.0.url",
             "http",
         ),
+        (
+            body(user({"type": "file", "url": "s3://bucket/private.png", "mediaType": "image/png"})),
+            "messages.0.parts.0.url",
+            "http",
+        ),
         (body({"id": "a", "role": "assistant", "parts": []}), "messages.0", "run in the client"),
         (body(responded(id="x")), "messages.0.parts.1.approval.id", "no approval id"),
         (body(responded(approved="yes")), "messages.0.parts.1.approval.approved", "true or false"),

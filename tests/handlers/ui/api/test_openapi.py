@@ -56,6 +56,7 @@ QUERIES = {
     "GET /api/sessions/{session}/call": {"id": "c1"},
     "GET /api/sessions/{session}/context": {"position": "8", "model": "m"},
     "GET /api/events": {"sessions": SESSION},
+    "PATCH /api/sessions/{session}/uploads/{sha256}": {"offset": "0"},
 }
 """query parameters that only some values satisfy"""
 EXAMPLES = 120 if SCALE >= 1 else 16
@@ -87,6 +88,13 @@ async def fill(bus: Bus, turn: TurnId, call: ToolCallBlock) -> None:
         TurnEnded(turn_id=turn, stop_reason="toolUse", usage=Usage(input=2)).as_extension(),
         UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(PICTURE)),)),
     )
+
+
+async def begin_upload(served: Served) -> None:
+    """Begin the upload that the paths of uploads name."""
+    async with httpx2.AsyncClient(base_url=served.base, headers=BEARER) as client:
+        told = {"sha256": OWN["sha256"], "sizeBytes": len(PICTURE)}
+        assert (await client.post(f"/api/sessions/{SESSION}/uploads", json=told)).status_code in {200, 201}
 
 
 class Named(Protocol):
@@ -200,6 +208,7 @@ def head_of(case: Case) -> httpx2.Response:
 async def test_every_answer_conforms_to_the_document() -> None:
     async with opened() as served:
         for operation in operations(served):
+            await begin_upload(served)
             visit = Visit(operation)
             await anyio.to_thread.run_sync(visit.valid)
             is_protocol = operation.path in {"/agui/{agent}", "/chat"}  # has a schema of its own

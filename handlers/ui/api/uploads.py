@@ -1,0 +1,148 @@
+"""Endpoints of uploads: files that a client sends in pieces, so that a message can name them."""
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.ui.api.answers import UploadAnswer
+from lanebus.handlers.ui.api.bodies import UploadBody
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.errors import InvalidParameter
+from lanebus.handlers.ui.api.parameters import count_parameter
+from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.body import body_too_large
+from lanebus.handlers.ui.posted_upload import read_upload
+from lanebus.handlers.ui.replies import answer
+from lanebus.handlers.ui.uploads.errors import UploadMissing
+from lanebus.handlers.ui.uploads.upload import Upload
+
+__all__ = ("ENDPOINTS",)
+
+_PATH = "/api/sessions/{session}/uploads"
+_BYTES = "application/octet-stream"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OFFSET = replace(count_parameter("offset", "number of bytes that were sent before this piece"), is_required=True)
+
+
+async def post_upload(api: ApiContext, request: Request) -> Response:
+    """Begin an upload of a file with this size and SHA-256, or continue it: send the bytes from `offset` on. 201 if it
+    is new.
+
+    The token must allow `send` in the session. Once `isComplete` is true, a message of yours to this session can name
+    the file: `{"type": "image", "media": {"kind": "sha256", "sha256": …}}`. Nobody can read it before. 429 if you have
+    too many uploads. An upload without a new piece for a day is removed.
+    """
+    session = str(request.path_params["session"])
+    wanted = read_upload(await api.body(request), api.session(request).id)
+    owner = await _owner(api, request)
+    upload = await api.uploads.begin(owner, wanted)
+    reply = _answer(api, request, upload, 201 if upload == wanted else 200)
+    reply.headers["Location"] = f"{request.scope.get('root_path', '')}{_PATH}/{upload.sha256}".format(session=session)
+    return reply
+
+
+async def get_upload(api: ApiContext, request: Request) -> Response:
+    """Return an upload of yours to this session, with the `offset` from which to continue."""
+    owner = await _owner(api, request)
+    return _answer(api, request, await _found(api, request, owner))
+
+
+async def patch_upload(api: ApiContext, request: Request) -> Response:
+    """Add a piece of at most `pieceBytes` bytes that begins at `offset`. 409 if the upload ends elsewhere.
+
+    After a lost connection, ask for the offset and continue there: bytes that arrived are kept. With the last byte, the
+    SHA-256 of the file is checked. If it is wrong, the upload is removed (400, `upload_damaged`).
+    """
+    owner, offset = await _owner(api, request), _OFFSET.of(request)
+    if offset is None:
+        raise InvalidParameter("offset", "", "give the number of bytes that were sent before")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _BYTES:
+        raise HTTPException(415, "Bytes only")
+    upload = await _found(api, request, owner)
+    most = min(_piece_bytes(api, request), max(upload.size_bytes - offset, 0))
+    announced = int(request.headers.get("content-length", "0"))
+    if announced > most:
+        raise body_too_large(will_end=announced <= api.bounds.dropped_bytes)
+    try:
+        with anyio.move_on_after(api.bounds.body_seconds) as timeout:
+            upload = await api.uploads.add(owner, upload, offset, _chunks(request, most))
+    except ClientDisconnect:
+        return Response(status_code=204)  # nobody reads it
+    if timeout.cancelled_caught:
+        raise HTTPException(408, "Body too slow", headers={"Connection": "close"})
+    return _answer(api, request, upload)
+
+
+async def delete_upload(api: ApiContext, request: Request) -> Response:
+    """Remove an upload of yours to this session. Messages that name it keep their media."""
+    owner = await _owner(api, request)
+    upload = await _found(api, request, owner)
+    await api.uploads.remove(owner, upload.session, upload.sha256)
+    return _answer(api, request, upload)
+
+
+async def _owner(api: ApiContext, request: Request) -> str:
+    principal = await api.gate.require(request, "send", session=api.session(request).id, lanes=(Lane.LLM,))
+    return principal.name
+
+
+async def _found(api: ApiContext, request: Request, owner: str) -> Upload:
+    digest = str(request.path_params["sha256"])
+    if _SHA256.fullmatch(digest) is None:
+        raise UploadMissing(digest)
+    return await api.uploads.find(owner, api.session(request).id, digest)
+
+
+async def _chunks(request: Request, most: int) -> AsyncGenerator[bytes]:
+    """Yield the body. Raise HTTPException if it has more than `most` bytes, before more are yielded."""
+    async for chunk in request.stream():
+        most -= len(chunk)
+        if most < 0:
+            raise body_too_large(will_end=False)
+        yield chunk
+
+
+def _piece_bytes(api: ApiContext, request: Request) -> int:
+    own = identified(request.scope).principal.body_bytes
+    most = api.bounds.uploads.piece_bytes
+    return most if own is None else min(own, most)
+
+
+def _answer(api: ApiContext, request: Request, upload: Upload, status: int = 200) -> Response:
+    return answer(
+        {
+            "session": upload.session,
+            "sha256": upload.sha256,
+            "sizeBytes": upload.size_bytes,
+            "mimeType": upload.mime_type,
+            "filename": upload.filename,
+            "offset": upload.offset,
+            "isComplete": upload.is_complete,
+            "pieceBytes": _piece_bytes(api, request),
+        },
+        status,
+    )
+
+
+ENDPOINTS = (
+    ApiEndpoint(
+        method="POST", path=_PATH, handler=post_upload, body=UploadBody, answer=UploadAnswer, statuses=(200, 201)
+    ),
+    ApiEndpoint(path=f"{_PATH}/{{sha256}}", handler=get_upload, answer=UploadAnswer),
+    ApiEndpoint(
+        method="PATCH",
+        path=f"{_PATH}/{{sha256}}",
+        handler=patch_upload,
+        parameters=(_OFFSET,),
+        body_type=_BYTES,
+        answer=UploadAnswer,
+    ),
+    ApiEndpoint(method="DELETE", path=f"{_PATH}/{{sha256}}", handler=delete_upload, answer=UploadAnswer),
+)
