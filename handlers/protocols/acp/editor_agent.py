@@ -179,7 +179,7 @@ class EditorAgent:
         _note_servers(asked.mcp_servers)
         session = self._bus.session(new_session_id(), agent=self._agent)
         await session.publish(folder_note(cwd), agent=self._agent)
-        self._open(session, cwd)
+        self._open(session, cwd, is_replayed=True)  # others may write to it at once
         return NewSessionResponse(session_id=session.id)
 
     async def _load(self, params: JsonValue) -> LoadSessionResponse:
