@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from acp.schema import TextContentBlock
+from pydantic import JsonValue
 
 from tests.support.agent.editor import CWD, editing_process
 from tests.support.cli.command_line import SECONDS, CommandLine
@@ -84,7 +85,7 @@ async def test_the_end_of_stdin_in_mid_answer_ends_the_process_and_loses_nothing
         await eventually(lambda: editor.told(session)[-1] == f"agent: {text}", SECONDS)
 
 
-def talk(env: dict[str, str], *lines: object, answers: int) -> list[dict[str, object]]:
+def talk(env: dict[str, str], *lines: object, answers: int) -> list[dict[str, JsonValue]]:
     """Send lines to a process that runs no worker, and return its answers."""
     said = "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines)
     with subprocess.Popen(
@@ -145,7 +146,7 @@ def test_a_wrong_line_is_answered_and_the_next_one_is_read(env: dict[str, str]) 
     assert ready["result"]["protocolVersion"] == 1
 
 
-def _code(answer: dict[str, object]) -> object:
+def _code(answer: dict[str, JsonValue]) -> JsonValue:
     error = answer.get("error")
     return error["code"] if isinstance(error, dict) else 0
 
