@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from lanebus.bus.errors import SetupError
-from lanebus.handlers.protocols.acp.json_lines import JsonLines
+from lanebus.handlers.protocols.acp.message_lines import MessageLines
 
-__all__ = ("ProtocolFiles", "json_lines", "protocol_files")
+__all__ = ("ProtocolFiles", "message_lines", "protocol_files")
 
 
 class ProtocolFiles(NamedTuple):
@@ -44,7 +44,7 @@ def protocol_files() -> Generator[ProtocolFiles]:
 
 
 @asynccontextmanager
-async def json_lines(files: ProtocolFiles, *, line_bytes: int, end_seconds: float) -> AsyncGenerator[JsonLines]:
+async def message_lines(files: ProtocolFiles, *, line_bytes: int, end_seconds: float) -> AsyncGenerator[MessageLines]:
     """Return the messages of an editor.
 
     Args:
@@ -65,7 +65,7 @@ async def json_lines(files: ProtocolFiles, *, line_bytes: int, end_seconds: floa
             "stdin or stdout is a file", "let an editor start this command, or connect both to pipes"
         ) from None
     writer = asyncio.StreamWriter(writing, flow, None, loop)
-    lines = JsonLines(reader, writer, end_seconds=end_seconds)
+    lines = MessageLines(reader, writer, end_seconds=end_seconds)
     try:
         yield lines
     finally:

@@ -11,7 +11,7 @@ from lanebus.bus.exception_groups import first_error
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.protocols.acp.bounds import DEFAULT_EDITOR_BOUNDS, EditorBounds
 from lanebus.handlers.protocols.acp.editor_agent import EditorAgent
-from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles, json_lines
+from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles, message_lines
 
 __all__ = ("serve_editor",)
 
@@ -43,7 +43,7 @@ async def serve_editor(
     """
     try:
         async with (
-            json_lines(files, line_bytes=bounds.line_bytes, end_seconds=bounds.end_seconds) as lines,
+            message_lines(files, line_bytes=bounds.line_bytes, end_seconds=bounds.end_seconds) as lines,
             anyio.create_task_group() as tasks,
         ):
             editor = EditorAgent(bus, agent, tasks, version=_version(), bounds=bounds)

@@ -23,7 +23,7 @@ from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.agent.commands import approve, pause
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import tool
+from lanebus.handlers.agent.tools.tool import ToolContext, tool
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.protocols.acp.bounds import EditorBounds
 from lanebus.handlers.providers.common.answer import Piece
@@ -110,6 +110,25 @@ async def test_a_session_of_an_editor_is_a_session_of_the_log(bus: Bus) -> None:
     assert head.agent == "support"
     assert user.metadata == {"lanebus.by": "editor", "lanebus.cwd": CWD}
     assert said.text_content() == "Hello, you."
+
+
+async def test_a_tool_knows_the_folder_of_the_newest_prompt(bus: Bus) -> None:
+    @tool
+    def folder(context: ToolContext) -> str:
+        """Return the folder."""
+        assert context.run is not None
+        named = [(message.metadata or {}).get("lanebus.cwd") for message in context.run.snapshot.context.messages]
+        return next(str(each) for each in reversed(named) if each)
+
+    ask = calls(ToolCallBlock(id="c1", name="folder", arguments={}))
+    agent = AgentLoop(ScriptedModel(ask, answer("There."), ask, answer("Here.")), tools=[folder])
+    async with editing(bus, agent) as editor:
+        session = await editor.open("/one")
+        await editor.say(session, "where?")
+        await editor.client.resume_session(session_id=session, cwd="/two", mcp_servers=[])
+        await editor.say(session, "and now?")
+    results = [line for line in editor.told(session) if "completed" in line]
+    assert results == ["tool 1 completed: /one", "tool 2 completed: /two"]
 
 
 async def test_thinking_tools_and_results_are_told_in_their_order_and_a_load_tells_the_same(bus: Bus) -> None:

@@ -13,7 +13,7 @@ from acp.schema import TextContentBlock
 from pydantic import JsonValue
 
 from tests.support.agent.editor import CWD, editing_process
-from tests.support.cli.command_line import SECONDS, CommandLine
+from tests.support.cli.command_line import SECONDS
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually
 
@@ -151,8 +151,15 @@ def _code(answer: dict[str, JsonValue]) -> JsonValue:
     return error["code"] if isinstance(error, dict) else 0
 
 
-def test_the_command_refuses_what_cannot_work(lanebus: CommandLine) -> None:
-    missing = lanebus("acp", "no.such:agent")
-    assert missing.out == ""
-    assert "no.such" in missing.err
-    assert missing.code != 0
+def test_the_command_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['acp'] = None; from lanebus.handlers.cli import main; main()"
+    run = subprocess.run(
+        [sys.executable, "-c", code, "acp", AGENT],
+        env={**os.environ, "LANEBUS_DATA_DIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "pip install 'lanebus[acp]'" in run.stderr

@@ -14,12 +14,12 @@ from pydantic import JsonValue
 
 from lanebus.handlers.protocols.acp.errors import INVALID_REQUEST, PARSE
 
-__all__ = ("JsonLines",)
+__all__ = ("MessageLines",)
 
 _log = logging.getLogger(__name__)
 
 
-class JsonLines:
+class MessageLines:
     """Reads and writes one message a line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, end_seconds: float) -> None:

@@ -9,21 +9,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lanebus.bus.errors import SetupError
-from lanebus.handlers.protocols.acp.json_lines import JsonLines
-from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles, json_lines
+from lanebus.handlers.protocols.acp.message_lines import MessageLines
+from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles, message_lines
 from tests.support.agent.agents import SECONDS
 
 __all__ = ()
 
 
 @asynccontextmanager
-async def lines(said: bytes, *, line_bytes: int = 64) -> AsyncGenerator[tuple[JsonLines, int]]:
+async def lines(said: bytes, *, line_bytes: int = 64) -> AsyncGenerator[tuple[MessageLines, int]]:
     """Yield the messages of an editor that said this and ended, and the file from which it reads."""
     (stdin, editor), (answers, stdout) = os.pipe(), os.pipe()
     os.write(editor, said)
     os.close(editor)
     files = ProtocolFiles(os.fdopen(stdin, "rb", buffering=0), os.fdopen(stdout, "wb", buffering=0))
-    async with json_lines(files, line_bytes=line_bytes, end_seconds=SECONDS) as found:
+    async with message_lines(files, line_bytes=line_bytes, end_seconds=SECONDS) as found:
         yield found, answers
 
 
@@ -75,5 +75,5 @@ async def test_a_cancelled_send_leaves_no_half_of_a_line() -> None:
 async def test_a_file_in_place_of_a_pipe_is_refused_in_words() -> None:
     file, empty = os.fdopen(os.open(__file__, os.O_RDONLY), "rb"), os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb")
     with file, empty, pytest.raises(SetupError, match="pipes"):
-        async with json_lines(ProtocolFiles(file, empty), line_bytes=64, end_seconds=SECONDS):
+        async with message_lines(ProtocolFiles(file, empty), line_bytes=64, end_seconds=SECONDS):
             pass
