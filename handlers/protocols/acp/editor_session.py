@@ -14,7 +14,7 @@ import anyio
 from acp.exceptions import RequestError
 
 from lanebus.bus.error_text import without_secrets
-from lanebus.bus.errors import BusError, CursorTrimmed, SessionClosed
+from lanebus.bus.errors import BusError, Closed, CursorTrimmed, SessionClosed
 from lanebus.bus.media.resolve import media_of, resolve_media
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
@@ -115,8 +115,13 @@ class EditorSession:
                 tasks.cancel_scope.cancel()
 
     def close(self) -> None:
-        """Stop following the session. The agent goes on."""
+        """Stop following the session, and end the prompt. The agent goes on."""
+        self.fault = self.fault or Closed(f"session {self.session.id!r} of the editor")
+        if self._prompt is not None:
+            self._prompt.is_cancelled = True
+            self._prompt.scope.cancel()
         self._scope.cancel()
+        self._wake()
 
     @property
     def is_prompted(self) -> bool:

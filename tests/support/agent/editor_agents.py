@@ -1,6 +1,7 @@
 """An agent for `lanebus acp` in its own process. The user's last message is what it does.
 
     print     calls a tool that writes to stdout in every way and reads stdin
+    disk      calls a tool that needs approval
     wait …    answers with the message, and stops after half of it until the file $LANEBUS_TEST_GATE exists
 
 It prints while it is imported.
@@ -35,6 +36,18 @@ def noisy() -> str:
     return f"read {sys.stdin.read()!r}"
 
 
+@tool(approval=True)
+def format_disk(disk: str) -> str:
+    """Format a disk."""
+    return f"{disk} is empty"
+
+
+CALLS = {
+    "print": ToolCallBlock(id="c1", name="noisy", arguments={}),
+    "disk": ToolCallBlock(id="c1", name="format_disk", arguments={"disk": "é1"}),
+}
+
+
 class _Model:
     provider, name, context_window = "test", "editor", None
 
@@ -43,8 +56,8 @@ class _Model:
         text = next(m.text_content() for m in reversed(request.context.messages) if isinstance(m, UserMessage))
         if isinstance(last, ToolResultMessage):
             yield AssistantMessage.text(f"The tool says: {last.text_content()}")
-        elif text == "print":
-            yield AssistantMessage(content=(ToolCallBlock(id="c1", name="noisy", arguments={}),), stop_reason="toolUse")
+        elif text in CALLS:
+            yield AssistantMessage(content=(CALLS[text],), stop_reason="toolUse")
         else:
             half, gate = len(text) // 2, Path(os.environ["LANEBUS_TEST_GATE"])
             yield Piece("text", text[:half])
@@ -54,4 +67,4 @@ class _Model:
             yield AssistantMessage(content=(TextBlock(text=text),))
 
 
-agent = AgentLoop(_Model(), tools=[noisy])
+agent = AgentLoop(_Model(), tools=[noisy, format_disk])

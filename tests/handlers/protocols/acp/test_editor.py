@@ -259,6 +259,24 @@ async def test_a_second_prompt_is_refused_while_one_is_under_way(bus: Bus) -> No
     assert caught.value.code == -32600
 
 
+async def test_a_load_or_a_close_ends_a_prompt_that_is_under_way(bus: Bus) -> None:
+    model = ScriptedModel(paused_answer(Pause(), "As I was saying"))
+    async with editing(bus, AgentLoop(model)) as editor:
+        session = await editor.open()
+        saying = asyncio.create_task(editor.say(session, "talk"))
+        await editor.until(session, "As I wa")
+        again = [editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[]) for _ in range(3)]
+        await asyncio.gather(*again, return_exceptions=True)
+        assert (await saying).stop_reason == "cancelled"
+        saying = asyncio.create_task(editor.say(session, "and?"))
+        await eventually(lambda: "user: talk" in editor.told(session))
+        await editor.client.close_session(session_id=session)
+        assert (await saying).stop_reason == "cancelled"
+        with pytest.raises(RequestError) as caught:
+            await editor.client.close_session(session_id=session)
+    assert caught.value.code == -32002
+
+
 async def test_a_resume_tells_nothing_of_the_past_and_everything_after(bus: Bus) -> None:
     agent = AgentLoop(ScriptedModel(answer("First."), answer("Second.")))
     async with editing(bus, agent) as editor:

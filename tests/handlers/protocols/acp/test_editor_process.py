@@ -14,10 +14,11 @@ from pydantic import JsonValue
 
 from tests.support.agent.editor import CWD, editing_process
 from tests.support.cli.command_line import SECONDS
+from tests.support.node.running import referees, run_node
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually
 
-__all__ = ()
+__all__ = ("referees",)
 
 AGENT = "tests.support.agent.editor_agents:agent"
 
@@ -83,6 +84,24 @@ async def test_the_end_of_stdin_in_mid_answer_ends_the_process_and_loses_nothing
     async with editing_process(AGENT, env=env) as editor:
         await editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[])
         await eventually(lambda: editor.told(session)[-1] == f"agent: {text}", SECONDS)
+
+
+@pytest.mark.needs("referees")
+@pytest.mark.slow
+async def test_the_typescript_client_prompts_allows_loads_and_forks(
+    referees: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**env, "PYTHONPATH": str(ROOT)}.items():
+        monkeypatch.setenv(name, value)
+    script, command = Path(__file__).with_name("editor.mjs"), ("-W", "error", "-m", "lanebus", "acp", AGENT)
+    seen = json.loads(await run_node(referees, script, sys.executable, *command))
+    assert seen["ready"]["agentCapabilities"]["loadSession"] is True
+    assert (seen["stops"], seen["asked"]) == (["end_turn", "end_turn"], ["format_disk"])
+    kinds = [[each["update"]["sessionUpdate"] for each in seen[name]] for name in ("live", "loaded")]
+    assert kinds[1] == ["user_message_chunk", *kinds[0]]
+    assert kinds[0] == ["tool_call", *["tool_call_update"] * 3, "agent_message_chunk"]
+    assert seen["last"]["update"]["content"]["text"] == "The tool says: read ''"
+    assert (seen["sessions"], seen["missing"], seen["code"]) == (2, -32002, 0)
 
 
 def talk(env: dict[str, str], *lines: object, answers: int) -> list[dict[str, JsonValue]]:
