@@ -65,6 +65,7 @@ HANDLERS = (
     "protocols",
     "telemetry",
     "mcp",
+    "backends",
     "verify",
     "access",
     "ui",
