@@ -41,7 +41,7 @@ from acp.schema import (
 from pydantic import BaseModel
 
 from lanebus.bus.error_text import logged, without_secrets
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import BusError, SessionErased
 from lanebus.bus.session.session import new_session_id
 from lanebus.handlers.agent.metadata_keys import BY as SENDER
 from lanebus.handlers.agent.metadata_keys import CWD
@@ -132,7 +132,8 @@ class EditorAgent:
         except Exception as error:  # noqa: BLE001  # each becomes the answer to its request
             answer = as_request_error(error)
             if is_notification or answer.code == INTERNAL:
-                _log.warning("%s failed: %s", method, answer, exc_info=logged(error))
+                is_expected = isinstance(error, BusError | RequestError)
+                _log.warning("%s failed: %s", method, answer, exc_info=None if is_expected else logged(error))
             if is_notification:
                 return None
             raise answer from None

@@ -39,6 +39,7 @@ from tests.support.agent.agents import (
     messages,
     said,
     until,
+    wait_for,
 )
 from tests.support.agent.editor import CWD, Decide, Editing, allow, cancelled, editing, never, reject
 from tests.support.servers.real import eventually
@@ -269,7 +270,7 @@ async def test_a_load_or_a_close_ends_a_prompt_that_is_under_way(bus: Bus) -> No
         await asyncio.gather(*again, return_exceptions=True)
         assert (await saying).stop_reason == "cancelled"
         saying = asyncio.create_task(editor.say(session, "and?"))
-        await eventually(lambda: "user: talk" in editor.told(session))
+        await wait_for(bus.session(session), "user: and?")
         await editor.client.close_session(session_id=session)
         assert (await saying).stop_reason == "cancelled"
         with pytest.raises(RequestError) as caught:
