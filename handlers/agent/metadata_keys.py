@@ -8,6 +8,7 @@ __all__ = (
     "BY",
     "CHILD_LOOP",
     "CUT",
+    "CWD",
     "DEFERRED",
     "FOLLOW_UP",
     "HANDOFF",
@@ -27,6 +28,9 @@ model again"""
 
 BY = "lanebus.by"
 """metadata key of a user message that came over HTTP. Its value is the name of the principal that sent it"""
+
+CWD = "lanebus.cwd"
+"""metadata key of a user message that came from an editor. Its value is the absolute path of the project's folder"""
 
 FOLLOW_UP = "lanebus.followUp"
 """metadata key that marks a user message that waits until the running loop has ended"""

@@ -15,6 +15,7 @@ from lanebus.bus.messages.events import (
     MessageEnded,
     Progress,
     SessionLinked,
+    ToolStarted,
     TurnEnded,
     TurnStarted,
     UsageSettled,
@@ -27,6 +28,7 @@ from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
     CallProgressed,
+    CallStarted,
     ChildBegun,
     ChildEnded,
     NoteAdded,
@@ -222,6 +224,8 @@ class RunFold:
             case UsageSettled(message=position, usage=usage) if position in self._usage:
                 self._usage[position] = (*self._usage[position][:2], usage)
                 return []
+            case ToolStarted(tool_call_id=call) if call in self._work.calls:
+                return [CallStarted(self._work.calls[call].id)]
             case Progress(tool_call_id=call, tool_name=name, text=text) if call in self._work.calls:
                 return [CallProgressed(self._work.calls[call].id, name, text)]
             case SessionLinked(parent=envelope.session, child=child, tool_call_id=call, agent=agent):

@@ -21,6 +21,7 @@ __all__ = (
     "CallBegun",
     "CallProgressed",
     "CallSettled",
+    "CallStarted",
     "ChildBegun",
     "ChildEnded",
     "NoteAdded",
@@ -118,6 +119,13 @@ class CallSettled:
     call_id: str
     block: ToolCallBlock
     """the call as the log has it; `block.id` is the provider's id"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A worker began to run a call."""
+
+    call_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +231,7 @@ RunEvent = (
     | CallBegun
     | CallArgumentsAdded
     | CallSettled
+    | CallStarted
     | AnswerSettled
     | CallProgressed
     | ResultAdded

@@ -17,6 +17,7 @@ from lanebus.handlers.protocols.run_events import (
     CallBegun,
     CallProgressed,
     CallSettled,
+    CallStarted,
     ChildBegun,
     ChildEnded,
     NoteAdded,
@@ -75,7 +76,7 @@ class ChatEncoder:
     def add(self, event: RunEvent) -> list[Chunk]:
         """Return the chunks of an event."""
         match event:
-            case UserSpoke():
+            case UserSpoke() | CallStarted():
                 return []
             case StepBegun(turn_id=turn_id):
                 return [*self._begin(turn_id.loop_id), *self._end_step(), *self._begin_step()]

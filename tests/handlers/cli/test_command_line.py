@@ -90,6 +90,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "erase": (["s", "--yes"], 0, '"is_erased":true'),
     "close": (["s"], 0, '"is_closed":true'),
     "reopen": (["s"], 0, '"is_closed":false'),
+    "acp": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
     "worker": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
     "serve": (["--port", "{port}"], 2, "is in use"),
     "token": (["key", "{folder}/key"], 0, "wrote"),
