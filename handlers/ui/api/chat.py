@@ -128,7 +128,7 @@ async def _stream(
     return reply
 
 
-_AFTER = count_parameter("after", "Position of a command: stream the answer that it belongs to, even if it is complete.")
+_AFTER = count_parameter("after", "Position of a command: stream the answer that it belongs to, even if complete.")
 _STREAM = ("text/event-stream",)
 _VERSION = {VERSION_HEADER: "version of the AI SDK"}
 ENDPOINTS = (

@@ -317,3 +317,16 @@ async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: S
         await box.press("Escape")
         await expect(box).to_have_value("")
         assert seen.errors == []
+
+
+async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(browser: SharedBrowser) -> None:
+    async with opened(browser) as (bus, page, seen, address):
+        await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(40)))
+        await page.goto(address)
+        await expect(row(page, 40)).to_be_visible()
+        box = await page.locator(".scroll").element_handle()
+        await page.get_by_role("tab", name="Timeline").click()
+        await expect(page.locator(".scroll")).to_have_count(0)
+        assert box is not None
+        await box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
+        assert seen.errors == []
