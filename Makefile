@@ -13,12 +13,13 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws check bench docs dist client clean
+.PHONY: help demo test laws backends check bench docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
 	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
+	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
@@ -35,10 +36,13 @@ demo: $(VENV)/.run
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test: $(VENV)/.test
-	$(PYTEST)
+	$(PYTEST) --ignore tests/backends
 
 laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
+
+backends: $(VENV)/.backends
+	$(PYTEST) -m backends tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check
@@ -70,7 +74,7 @@ clean:
 
 # --- set-up -----------------------------------------------------------------------------------------------------
 # A stamp is newer than what it was made from, or its set is installed again. `.test` holds all of `.run`, `.docs` of
-# `.test`, and `.check` of `.docs`, as the code that builds the pages is checked too. Wheels only: what a source archive
+# `.test`, `.backends` of `.docs`, and `.check` of `.backends`, as all code is checked. Wheels only: what a source archive
 # builds with would be fetched without any hash. For the same reason the project itself is built with the pinned
 # setuptools, not in an environment that pip fills on its own.
 
@@ -107,5 +111,9 @@ $(VENV)/.test: $(VENV)/.run tests/support/node/package-lock.json clients/ts/pack
 $(VENV)/.docs: $(VENV)/.test
 	$(call install,build run test docs)
 
-$(VENV)/.check: $(VENV)/.docs
-	$(call install,build run test docs check)
+$(VENV)/.backends: $(VENV)/.docs
+	$(call install,build run test docs backends)
+	@$(BIN)/python -m tests.support.backends.sources
+
+$(VENV)/.check: $(VENV)/.backends
+	$(call install,build run test docs backends check)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 
+from bench.backends import backends
 from bench.codec import decoding, encoding, there_and_back
 from bench.following import many_followers, many_sessions_followed
 from bench.forking import SHARED, forking
@@ -195,10 +196,13 @@ if __name__ == "__main__":
     parser.add_argument("--stalled", action="store_true", help="a minute of 200 SSE clients that do not read")
     parser.add_argument("--page", action="store_true", help="large sessions on the page, in the installed Chromium")
     parser.add_argument("--peers", action="store_true", help="beside other libraries: pip install --group peers")
+    parser.add_argument("--backends", nargs="?", const="", metavar="NAME", help="beside the stores of frameworks")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
     arguments = parser.parse_args()
     if arguments.size:
         anyio.run(sizes, arguments.appendfsync, arguments.plot)
+    elif arguments.backends is not None:
+        anyio.run(backends, arguments.backends)
     elif arguments.peers:
         anyio.run(against_peers, arguments.appendfsync)
     elif arguments.sse:

@@ -27,7 +27,8 @@ def wanted() -> list[Requirement]:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = data["project"]["optional-dependencies"].values()
     lines = (
-        data["build-system"]["requires"]
+        data["dependency-groups"]["backends"]
+        + data["build-system"]["requires"]
         + data["project"]["dependencies"]
         + [line for extra in extras for line in extra]
     )
@@ -62,7 +63,7 @@ def test_the_embedded_server_is_left_out_on_windows() -> None:
 
 def test_the_sections_together_are_the_whole_file() -> None:
     assert {
-        match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs", "check").stdout)
+        match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs", "backends", "check").stdout)
     } == PINS.keys()
 
 

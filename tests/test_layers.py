@@ -66,6 +66,7 @@ HANDLERS = (
     "protocols",
     "telemetry",
     "mcp",
+    "backends",
     "verify",
     "access",
     "ui",

@@ -4,6 +4,8 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.backends.frameworks import FRAMEWORKS, marks_of
+
 __all__ = ()
 
 CONFTEST = 'pytest_plugins = ("tests.support.suite.needs",)'
@@ -70,3 +72,27 @@ def test_an_unknown_need_is_an_error(project: pytest.Pytester) -> None:
     run(project).stdout.fnmatch_lines(
         ["*want one of redis-server, openssl, chromium, promtool, gcc, referees, client*"]
     )
+
+
+def test_code_that_imports_a_framework_is_skipped_by_name_where_it_is_missing(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FRAMEWORKS, "langgraph", "no_such_package")
+    write(project, 'import pytest\n@pytest.mark.needs("langgraph")\ndef test_a_page(): pass')
+    result = run(project)
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*1 test skipped: need langgraph (run make backends)*", "  test_it.py::test_a_page"])
+
+
+def test_only_an_import_of_a_framework_is_a_need() -> None:
+    code = (
+        "from lanebus import langgraph",
+        "import lanebus.a2a as tasks",
+        "from lanebus.mcp import mcp_tools  # openai_agents",
+    )
+    assert [mark.mark for mark in marks_of(code)] == [
+        pytest.mark.needs("a2a").mark,
+        pytest.mark.backends.mark,
+        pytest.mark.needs("langgraph").mark,
+        pytest.mark.backends.mark,
+    ]

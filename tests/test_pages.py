@@ -12,6 +12,7 @@ import pytest
 from lanebus import Bus
 from lanebus.agent import AgentLoop
 from lanebus.bus.embedded.server import stop_server
+from tests.support.backends.frameworks import marks_of
 from tests.support.docs.blocks import PAGES, Block, as_module, blocks, run_parts
 from tests.support.paths import ROOT
 
@@ -23,6 +24,8 @@ PARTS = {
 PROGRAMS = [(page, block) for page in PAGES for block in blocks(page) if block.is_program]
 SHELL = [(page, block) for page in PAGES for block in blocks(page) if block.language == "sh"]
 README = ROOT / "README.md"
+MARKS = {page: marks_of(block.code for block in blocks(page) if block.language == "python") for page in PAGES}
+"""what a page needs beside the packages of `make test`"""
 
 
 def name_of(value: object) -> str:
@@ -39,7 +42,9 @@ def environment(directory: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "LANEBUS_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-@pytest.mark.parametrize("page", [page for page, parts in PARTS.items() if parts], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name_of(page), marks=MARKS[page]) for page, parts in PARTS.items() if parts]
+)
 async def test_parts_of_a_page_run_in_their_order_and_print_what_it_says(
     page: Path, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +67,9 @@ def test_a_part_of_the_readme_makes_an_agent(monkeypatch: pytest.MonkeyPatch) ->
     assert [type(each) for each in seen] == [AgentLoop]
 
 
-@pytest.mark.parametrize(("page", "program"), PROGRAMS, ids=name_of)
+@pytest.mark.parametrize(
+    ("page", "program"), [pytest.param(*each, marks=MARKS[each[0]]) for each in PROGRAMS], ids=name_of
+)
 def test_program_of_a_page_prints_what_it_says(page: Path, program: Block, short_dir: Path) -> None:
     command = [sys.executable, "-c", program.code]
     with subprocess.Popen(
@@ -75,7 +82,9 @@ def test_program_of_a_page_prints_what_it_says(page: Path, program: Block, short
 
 @pytest.mark.drawn("page", "block")
 @pytest.mark.parametrize(
-    ("page", "block"), [(page, block) for page, block in SHELL if block.reason is None], ids=name_of
+    ("page", "block"),
+    [pytest.param(page, block, marks=MARKS[page]) for page, block in SHELL if block.reason is None],
+    ids=name_of,
 )
 def test_shell_block_of_a_page_runs(page: Path, block: Block, short_dir: Path) -> None:
     for part in PARTS[page]:

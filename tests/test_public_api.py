@@ -12,6 +12,7 @@ import pytest
 
 import lanebus
 from lanebus import errors
+from tests.support.backends.frameworks import FRAMEWORKS, module_marks
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -34,6 +35,14 @@ GROUPS = (
     "testing",
 )
 
+BACKENDS = tuple(name for name in FRAMEWORKS if (ROOT / "lanebus" / f"{name}.py").exists())
+"""groups whose names cannot be imported without a framework"""
+MODULES = [
+    "lanebus",
+    *(f"lanebus.{group}" for group in GROUPS),
+    *(pytest.param(f"lanebus.{name}", marks=module_marks(name)) for name in BACKENDS),
+]
+
 
 def names(module: str) -> list[str]:
     return list(import_module(module).__all__)
@@ -43,7 +52,7 @@ def test_lanebus_itself_has_at_most_forty_names() -> None:
     assert len(lanebus.__all__) <= 40
 
 
-@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{group}" for group in GROUPS)])
+@pytest.mark.parametrize("module", MODULES)
 def test_every_public_name_is_there_and_none_twice(module: str) -> None:
     listed = names(module)
     assert [name for name in listed if not hasattr(import_module(module), name)] == []
@@ -52,7 +61,7 @@ def test_every_public_name_is_there_and_none_twice(module: str) -> None:
 
 def test_there_are_no_other_groups() -> None:
     modules = {path.stem for path in (ROOT / "lanebus").glob("*.py")}
-    assert modules - {"__init__", "__main__", "checkout", "pytest_plugin"} == set(GROUPS)
+    assert modules - {"__init__", "__main__", "checkout", "pytest_plugin"} == {*GROUPS, *BACKENDS}
 
 
 def test_a_name_in_two_groups_is_one_object() -> None:
@@ -102,11 +111,11 @@ def raised(docstring: str) -> Iterator[str]:
             yield entry.partition(": ")[0]
 
 
-ERRORS = {name for group in GROUPS for name in names(f"lanebus.{group}")} | {*dir(builtins)}
+ERRORS = {name for group in (*GROUPS, *BACKENDS) for name in names(f"lanebus.{group}")} | {*dir(builtins)}
 OF_PYDANTIC = {"ValidationError", "PydanticSerializationError"}
 
 
-@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{each}" for each in GROUPS)])
+@pytest.mark.parametrize("module", MODULES)
 def test_each_entry_of_raises_is_one_error_that_a_user_can_import(module: str) -> None:
     """The reference shows each entry as one exception."""
     wrong = {

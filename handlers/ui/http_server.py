@@ -130,7 +130,9 @@ def listen(host: str, port: int) -> socket.socket:
         AddressRefused: the operating system refused to listen on this address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sets TCP_NODELAY on each connection. Otherwise the body of an answer, which is
+    # written after its head, waits some 40 ms for the client's acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # lets a restart reuse the port at once; on Windows, two programs could share it
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

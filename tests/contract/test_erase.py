@@ -176,11 +176,11 @@ async def test_erasures_at_the_same_time_all_return_after_a_rewrite(process: Rea
 
 
 async def test_a_rewrite_that_takes_too_long_raises_and_a_repeat_finishes_it(process: RealServer) -> None:
-    bounds = Bounds(log=LogBounds(rewrite_seconds=0.2, rewrite_pause_seconds=0.01))
+    bounds = Bounds(log=LogBounds(rewrite_seconds=0.02, rewrite_pause_seconds=0.01))
     async with process.bus(bounds=bounds) as bus, process.bus() as patient:
         await leave_traces(bus, process)
-        slow_rewrites(process, 0.3)
-        with pytest.raises(RewriteUnfinished, match=r"longer than 0\.2 s: erase the session again"):
+        slow_rewrites(process, 0.03)
+        with pytest.raises(RewriteUnfinished, match=r"longer than 0\.02 s: erase the session again"):
             await bus.session("s").erase(rewrite=True)
         assert traces(process) == []
         slow_rewrites(process, 0)

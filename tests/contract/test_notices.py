@@ -119,6 +119,7 @@ async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) 
 # --- closed and open ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.drawn("lanes", "kinds")
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
 @pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
 async def test_notices_of_the_sessions_state_come_for_any_selection(

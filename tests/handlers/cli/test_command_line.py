@@ -47,6 +47,7 @@ def test_help_loads_neither_the_bus_nor_pydantic() -> None:
     assert loaded & {"pydantic", "bus", "redis", "anyio", "asyncio", "starlette"} == set()
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_help_of_each_command_has_an_example(name: str) -> None:
     command: object = import_module(module_of(name)).command
@@ -97,6 +98,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
 """command → its arguments, its exit code and a part of its output, if session `s` has one entry"""
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_path: Path, name: str) -> None:

@@ -71,8 +71,13 @@ def test_completion_of_an_unsafe_server_prints_nothing_but_names(lanebus: Comman
 
 def test_at_most_a_hundred_session_ids_are_completed(lanebus: CommandLine) -> None:
     lanebus("publish", "parent", "hi")
-    for number in range(101):
-        lanebus("fork", "parent", "--id", f"fork-{number:03}")
+
+    async def fork() -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            for number in range(101):
+                await bus.session("parent").fork(1, id=f"fork-{number:03}")
+
+    anyio.run(fork)
     found = complete(lanebus, "lanebus", "tail", "fork-")
     assert (len(found), found[0], found[-1]) == (100, "fork-000", "fork-099")
 

@@ -149,6 +149,7 @@ def test_a_fault_is_one_line_that_names_its_place(lanebus: CommandLine, stdin: s
     assert err.startswith(expected)
 
 
+@pytest.mark.drawn("source")
 @pytest.mark.parametrize("source", SOURCES)
 def test_foreign_messages_cause_no_traceback(lanebus: CommandLine, source: str) -> None:
     for stdin in ("7", "{}", '{"role":7}', '{"type":"x","role":"user"}', "[[]]", '{"role":"user","content":{}}'):

@@ -46,7 +46,10 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
-pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
+pytestmark = [
+    pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')"),
+    pytest.mark.drawn("kind", "is_legacy"),
+]
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("kind", ["stdio", "http legacy"])

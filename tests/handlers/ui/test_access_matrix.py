@@ -282,70 +282,66 @@ def test_every_route_and_every_command_has_its_cells() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("who", ALL)
 async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
-    tmp_path: Path,
+    tmp_path: Path, who: str
 ) -> None:
-    wrong, heard = list[str](), {name: bytearray() for name in ALL}
-    listed = dict[str, tuple[set[object], object]]()
+    wrong, heard, listed = list[str](), bytearray(), None
     async with opened(tmp_path) as (bus, _, clients):
-        for who, client in clients.items():
-            for path in OF_NO_SESSION:
-                reply = await client.get(path)
-                heard[who] += reply.content
-                if path == "/api/sessions" and who in KNOWN:
-                    answer: dict[str, list[dict[str, object]]] = reply.json()
-                    listed[who] = {head["id"] for head in answer["sessions"]}, answer["count"]
-                if found(reply) != ("answered" if who in KNOWN else "401"):
-                    wrong.append(f"{who} GET {path}: {reply.status_code}")
-            state, content = await read_changes(bus, client)
-            heard[who] += content
-            named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
-            if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
-                wrong.append(f"{who} GET {CHANGES}: {state} {named}")
-            for session in SESSIONS:
-                for path, allowed in READS.items():
-                    if "/events" in path:
-                        state, content = await read_stream(bus, client, path, session)
-                    elif path == RESUME:
-                        state, content = await chat_stream(
-                            client, "GET", path.format(session=session), b"data-progress"
-                        )
-                    else:
-                        reply = await client.get(address(path, session))
-                        state, content = found(reply), reply.content
-                        head = await client.head(address(path, session))
-                        assert found(head) == state
-                    heard[who] += content
-                    if state != expected(who, session, allowed):
-                        wrong.append(f"{who} GET {path} {session}: {state}")
-                for path, body, allowed in WRITES:
-                    before = (await bus.session(session).head()).position
-                    if path == CHAT:
-                        asked = chat_body(session, who, body["do"])
-                        state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
-                    elif path == AGUI:
-                        asked, to = run_body(session, who, body["do"]), (await bus.session(session).head()).agent
-                        state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
-                    else:
-                        reply = await client.post(path.format(session=session), json=body)
-                        state, content = found(reply), reply.content
-                    heard[who] += content
-                    is_written = (await bus.session(session).head()).position > before
-                    writes = state == "answered" and body.get("do") != "look"
-                    if state != expected(who, session, allowed) or is_written != writes:
-                        wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
-    assert wrong == []
-    for who in ALL:
+        client = clients[who]
+        for path in OF_NO_SESSION:
+            reply = await client.get(path)
+            heard += reply.content
+            if path == "/api/sessions" and who in KNOWN:
+                answer: dict[str, list[dict[str, object]]] = reply.json()
+                listed = {head["id"] for head in answer["sessions"]}, answer["count"]
+            if found(reply) != ("answered" if who in KNOWN else "401"):
+                wrong.append(f"{who} GET {path}: {reply.status_code}")
+        state, content = await read_changes(bus, client)
+        heard += content
+        named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
+        if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
+            wrong.append(f"{who} GET {CHANGES}: {state} {named}")
         for session in SESSIONS:
-            sees = (llm_canary(session).encode() in heard[who], extension_canary(session).encode() in heard[who])
-            assert (who, session, *sees) == (
-                who,
-                session,
-                session in READS_BOTH_LANES.get(who, ()),
-                session in READS_A_LANE.get(who, ()),
-            )
-        if who in KNOWN:
-            assert listed[who] == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
+            for path, allowed in READS.items():
+                if "/events" in path:
+                    state, content = await read_stream(bus, client, path, session)
+                elif path == RESUME:
+                    state, content = await chat_stream(client, "GET", path.format(session=session), b"data-progress")
+                else:
+                    reply = await client.get(address(path, session))
+                    state, content = found(reply), reply.content
+                    head = await client.head(address(path, session))
+                    assert found(head) == state
+                heard += content
+                if state != expected(who, session, allowed):
+                    wrong.append(f"{who} GET {path} {session}: {state}")
+            for path, body, allowed in WRITES:
+                before = (await bus.session(session).head()).position
+                if path == CHAT:
+                    asked = chat_body(session, who, body["do"])
+                    state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                elif path == AGUI:
+                    asked, to = run_body(session, who, body["do"]), (await bus.session(session).head()).agent
+                    state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
+                else:
+                    reply = await client.post(path.format(session=session), json=body)
+                    state, content = found(reply), reply.content
+                heard += content
+                is_written = (await bus.session(session).head()).position > before
+                writes = state == "answered" and body.get("do") != "look"
+                if state != expected(who, session, allowed) or is_written != writes:
+                    wrong.append(f"{who} POST {path} {body} {session}: {state}, written: {is_written}")
+    assert wrong == []
+    for session in SESSIONS:
+        sees = (llm_canary(session).encode() in heard, extension_canary(session).encode() in heard)
+        assert (session, *sees) == (
+            session,
+            session in READS_BOTH_LANES.get(who, ()),
+            session in READS_A_LANE.get(who, ()),
+        )
+    if who in KNOWN:
+        assert listed == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
 async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:

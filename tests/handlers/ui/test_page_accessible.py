@@ -28,6 +28,7 @@ async def findings(page: "Page", axe: str) -> list[str]:
     return found
 
 
+@pytest.mark.drawn("width", "scheme")
 @pytest.mark.parametrize("scheme", ["Light colours", "Dark colours"])
 @pytest.mark.parametrize("width", [1440, 768, 390])
 async def test_axe_finds_nothing_in_any_place(browser: SharedBrowser, referees: Path, width: int, scheme: str) -> None:

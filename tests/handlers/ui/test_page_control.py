@@ -291,6 +291,7 @@ async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: 
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
+@pytest.mark.drawn("width", "height")
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
 async def test_the_buttons_are_visible_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (

@@ -196,11 +196,11 @@ async def test_a_log_that_was_trimmed_begins_at_its_first_entry_and_says_so(brow
     async with opened(browser) as (bus, page, _, address):
         session = bus.session("s1")
         await _fill(session, 1000)
-        await session.trim(before=451)
+        await session.trim(before=801)
         await page.goto(f"{address}?at=1")
-        await expect(page.get_by_text("Entries up to #450 were trimmed")).to_be_visible()
+        await expect(page.get_by_text("Entries up to #800 were trimmed")).to_be_visible()
         await show_all_events(page)
-        assert (await walk(page)).positions == list(range(451, 1001))
+        assert (await walk(page)).positions == list(range(801, 1001))
 
 
 # --- turns --------------------------------------------------------------------------------------------------------

@@ -356,6 +356,7 @@ async def test_a_reader_sees_the_past_and_no_button_to_fork(browser: SharedBrows
 
 
 @pytest.mark.needs("referees")
+@pytest.mark.drawn("width", "scheme")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_in_the_views_of_time(

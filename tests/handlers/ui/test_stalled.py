@@ -106,8 +106,8 @@ async def attacked(send_seconds: float = 30.0) -> AsyncGenerator[Attacked]:
     [
         ("events", 20, 3.0),
         ("entries", 20, 3.0),
-        pytest.param("events", 200, 30.0, marks=pytest.mark.slow),
-        pytest.param("entries", 200, 30.0, marks=pytest.mark.slow),
+        pytest.param("events", 200, 30.0, marks=(pytest.mark.slow, pytest.mark.full)),
+        pytest.param("entries", 200, 30.0, marks=(pytest.mark.slow, pytest.mark.full)),
     ],
 )
 async def test_clients_that_do_not_read_cost_little_memory_and_are_disconnected(

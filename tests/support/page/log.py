@@ -52,7 +52,7 @@ _WALK = """async ([unfolds, harmful]) => {
     for (const bad of document.querySelectorAll(`.rows :is(${harmful})`)) found.harmful.push(bad.outerHTML);
     found.most = Math.max(found.most, document.querySelectorAll("*").length);
     const before = box.scrollTop;
-    box.scrollTop = before + box.clientHeight * 0.6;
+    box.scrollTop = before + box.clientHeight * 0.9;
     await frame();
     if (box.scrollTop - before < 1) return found;
   }

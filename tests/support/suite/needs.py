@@ -3,6 +3,7 @@
     @pytest.mark.needs("redis-server")                     needs the program, on the PATH
     def test_x(chromium: Path): ...                        needs the program, and gets its path
     def test_y(seed_data: Path): ...                       needs the sample data next to the repository
+    @pytest.mark.needs("langgraph")                        needs the framework; `make backends` installs it
 
 With CI=true in the environment a missing program is an error; only the sample data may be missing there.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.backends.frameworks import FRAMEWORKS, is_installed
 from tests.support.node.install import CLIENT, REFEREES
 from tests.support.paths import SHARED
 
@@ -27,6 +29,7 @@ HOW = {
     "referees": "run python -m tests.support.node.install, with a network",
     "client": "run python -m tests.support.node.install, with a network",
     "shared": "a folder next to the repository",
+    **dict.fromkeys(FRAMEWORKS, "run make backends"),
 }
 """need → how to install it"""
 
@@ -45,13 +48,15 @@ _skipped = pytest.StashKey[dict[str, list[str]]]()
 
 
 def find(need: str) -> Path | None:
-    """Return the path of the program or of the sample data; None if it is missing."""
+    """Return the path of the program or of the sample data, or the name of the framework; None if it is missing."""
     if need == "shared":
         return SHARED if SHARED.is_dir() else None
     if need == "referees":
         return REFEREES.installed()
     if need == "client":
         return CLIENT.installed()
+    if need in FRAMEWORKS:
+        return Path(need) if is_installed(need) else None
     found = shutil.which(need)
     return Path(found) if found else None
 

@@ -366,6 +366,7 @@ def counts(dialect: Dialect) -> range:
 PLACES = [(name, at) for name, each in DIALECTS.items() for at in counts(each)]
 
 
+@pytest.mark.drawn("name", "at", "how")
 @pytest.mark.parametrize(("name", "at"), PLACES)
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
 async def test_a_call_that_is_ended_anywhere_releases_its_connection_at_once(name: str, at: int, how: str) -> None:

@@ -36,7 +36,7 @@ from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 from tests.support.paths import ROOT
-from tests.support.suite.scale import count
+from tests.support.suite.scale import SCALE
 
 __all__ = ()
 
@@ -58,6 +58,8 @@ QUERIES = {
     "GET /api/events": {"sessions": SESSION},
 }
 """query parameters that only some values satisfy"""
+EXAMPLES = 120 if SCALE >= 1 else 16
+"""requests of each kind for each operation; below the full count fewer than its share, as there are a hundred kinds"""
 
 
 @asynccontextmanager
@@ -154,7 +156,7 @@ class Visit:
         fixed["query"] = QUERIES.get(self.operation.label, {})
         of_session = self.operation.as_strategy(**{name: value for name, value in fixed.items() if value})
 
-        @settings(max_examples=count(120, least=16))
+        @settings(max_examples=EXAMPLES)
         @given(case=of_session | self.operation.as_strategy())
         def run(case: Case) -> None:
             self._check(case)
@@ -164,7 +166,7 @@ class Visit:
     def invalid(self) -> None:
         """Send requests that the document does not allow. All are refused."""
 
-        @settings(max_examples=count(120, least=16))
+        @settings(max_examples=EXAMPLES)
         @given(case=self.operation.as_strategy(GenerationMode.NEGATIVE))
         def run(case: Case) -> None:
             self._check(case, negative_data_rejection)
