@@ -16,7 +16,16 @@ from pydantic import BaseModel, TypeAdapter
 from bench.rounds import ROUNDS, spread
 from bench.sse import Figure, Served, served
 from bench.sse_servers import TOKEN
-from lanebus import AssistantMessage, Bus, ExtensionMessage, LlmMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus import (
+    AssistantMessage,
+    Bus,
+    ExtensionMessage,
+    LlmMessage,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from lanebus.messages import TextBlock, TurnId
 

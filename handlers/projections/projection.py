@@ -294,8 +294,7 @@ async def fold(
                 except Exception as error:  # noqa: BLE001  # raised again with its place
                     raise_fold_failed(projection.name, envelope, error)
                 cursor = envelope.cursor
-            if page.cursor.is_after(cursor):  # the entries at the end of the page are not selected
-                cursor = page.cursor
+            cursor = page.cursor if page.cursor.is_after(cursor) else cursor  # its last entries may not be selected
     return replace(start, state=state, cursor=cursor, unreadable=unreadable)
 
 
