@@ -1,7 +1,7 @@
 """Open the page in Chromium on large sessions, and read from the browser's own tracing what that takes.
 
-Each opening is of a new server process, so nothing is folded or cached. Needs the test dependencies and `chromium`. Times
-are from the navigation, and CPU of the server from /proc: Linux only.
+Each opening is of a new server process, so nothing is folded or cached. Times are from the navigation. Needs the
+dependencies of the tests and `chromium`, and Linux: the server's CPU comes from /proc.
 """
 
 import json
@@ -93,7 +93,7 @@ async def page_figures(bus: Bus, data_dir: Path) -> list[Figure]:
         ImportError: playwright is not installed.
         FileNotFoundError: there is no `chromium`.
     """
-    from playwright.async_api import async_playwright  # of the test dependencies
+    from playwright.async_api import async_playwright  # noqa: PLC0415  # other benchmarks run without it
 
     if (path := shutil.which("chromium")) is None:
         raise FileNotFoundError("chromium")
