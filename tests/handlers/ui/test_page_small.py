@@ -74,7 +74,7 @@ async def test_a_session_is_scrubbed_compared_forked_and_redriven_in_a_small_win
         await expect(redrive).to_be_enabled()
         await reached(page, redrive)
         await redrive.click()
-        await expect(dialog).to_contain_text("1 dead letter redriven")
+        await expect(page.get_by_text("1 dead letter redriven")).to_be_visible()
         async with bus.consumer("agents", "w2", agents=["agent"]) as consumer:
             with anyio.fail_after(60):
                 assert [each.session for each in await consumer.fetch(1)] == ["s1"]
