@@ -3,7 +3,7 @@
 
 SHELL  := /bin/sh
 VENV   ?= .venv
-JOBS   ?= 4
+JOBS   ?= 6
 BIN    := $(VENV)/bin
 # The first that is new enough and can make a venv. A name on the PATH need not work (pyenv's shims), so each is run.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \

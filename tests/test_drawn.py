@@ -21,6 +21,10 @@ CASES = """\
 
     @pytest.mark.full
     def test_full(): pass
+
+    @pytest.mark.browser
+    @pytest.mark.parametrize("size", range(8))
+    def test_page(size): pass
 """
 
 
@@ -29,7 +33,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     """Return a directory of tests for several kinds of servers."""
     plugins = ("suite.needs", "suite.drawn", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
-    pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n")
+    pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n    browser: x\n")
     pytester.makepyfile(test_it=CASES)
     return pytester
 
@@ -49,11 +53,13 @@ def counted(tests: list[str]) -> Counter[str]:
     return Counter(test.partition("[")[0] for test in tests)
 
 
-ALL = Counter(on_servers=6, drawn=10, kept=3, full=1)
+ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=8)
 
 
-def test_whole_run_below_full_count_draws_one_server_and_a_share_of_drawn_arguments(project: pytest.Pytester) -> None:
-    assert counted(run(project)) == Counter(on_servers=2, drawn=2, kept=3)
+def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_half_of_the_pages(
+    project: pytest.Pytester,
+) -> None:
+    assert counted(run(project)) == Counter(on_servers=2, drawn=2, kept=3, page=4)
 
 
 def test_each_seed_draws_for_itself_and_the_same_again(project: pytest.Pytester) -> None:

@@ -38,6 +38,8 @@ test_again = test_the_bus_is_new
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a user's project, with the plugin as its entry point would load it."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:lanebus"]
+    # Plugins of frameworks import what they need when they are loaded.
+    command += ["-p", "no:langsmith_plugin", "-p", "no:inline_snapshot"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "LANEBUS"))}
     return subprocess.run(
         [*command, "-p", "lanebus.pytest_plugin", *words],

@@ -3,6 +3,7 @@
 - A test for several kinds of servers runs on one of them.
 - `@pytest.mark.drawn("name", …)`: a share of the values of these arguments, `LANEBUS_SCALE` of them and at least one.
 - `@pytest.mark.full`: not at all.
+- `@pytest.mark.browser`: half of what these rules leave. A page takes over a second of CPU to load.
 
 This applies to a run of the whole suite below scale 1; the other variants are reported as deselected. A run of selected
 files, names or markers keeps all that it selects.
@@ -39,6 +40,8 @@ def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
         share = math.ceil(scale * len(group)) if group[0].get_closest_marker("drawn") else 1
         kept = randomness(group[0].nodeid).sample(can_run or group, min(share, len(can_run or group)))
         result.update(item for item in group if item not in kept)
+    pages = [item for item in items if item.get_closest_marker("browser") and item not in result]
+    result.update(randomness("browser").sample(pages, len(pages) // 2))
     return result
 
 
