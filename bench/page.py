@@ -144,9 +144,9 @@ async def _open(browser: "Browser", server: Served, session: str, position: int)
         await browser.start_tracing(page=page, categories=CATEGORIES)
         await page.evaluate(_SCROLL)
         scrolled = _read(await browser.stop_tracing())
-        await tools.send("HeapProfiler.collectGarbage")
+        await _send(tools, "HeapProfiler.collectGarbage")
         metrics = TypeAdapter(list[dict[str, str | float]]).validate_python(
-            (await tools.send("Performance.getMetrics"))["metrics"]
+            (await _send(tools, "Performance.getMetrics"))["metrics"]
         )
         heap = next(float(each["value"]) for each in metrics if each["name"] == "JSHeapUsedSize")
         return _Opening(paint, lanes, opened.longest, scrolled, heap, sent)
@@ -170,10 +170,14 @@ async def _page(browser: "Browser") -> "AsyncGenerator[tuple[Page, CDPSession]]"
         await page.add_init_script(_LANES)
         tools = await context.new_cdp_session(page)
         for domain in ("Network", "Performance"):
-            await tools.send(f"{domain}.enable")
+            await _send(tools, f"{domain}.enable")
         yield page, tools
     finally:
         await context.close()
+
+
+async def _send(tools: "CDPSession", command: str) -> dict[str, object]:
+    return await tools.send(command)  # pyright: ignore[reportUnknownMemberType]  # playwright's types leave it open
 
 
 def _read(trace: bytes) -> _Trace:

@@ -45,7 +45,7 @@ async def test_a_session_is_scrubbed_compared_forked_and_redriven_in_a_small_win
             await consumer.dead_letter(work, reason="it broke")
         tools = await page.context.new_cdp_session(page)
         metrics = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
-        await tools.send("Emulation.setDeviceMetricsOverride", metrics)
+        await tools.send("Emulation.setDeviceMetricsOverride", metrics)  # pyright: ignore[reportUnknownMemberType]  # open
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await page.goto(served.url)
         await page.goto(f"{served.base}/#/s/s1")
@@ -79,6 +79,6 @@ async def test_a_session_is_scrubbed_compared_forked_and_redriven_in_a_small_win
             with anyio.fail_after(60):
                 assert [each.session for each in await consumer.fetch(1)] == ["s1"]
         await page.emulate_media(color_scheme=None, reduced_motion="reduce")
-        await tools.send("Emulation.clearDeviceMetricsOverride")
+        await tools.send("Emulation.clearDeviceMetricsOverride")  # pyright: ignore[reportUnknownMemberType]  # open
         await tools.detach()
         assert seen.errors == []

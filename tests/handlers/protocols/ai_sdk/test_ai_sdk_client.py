@@ -212,8 +212,8 @@ async def test_a_resumed_answer_shows_the_result_however_far_the_agent_is(
             *({"do": "resume"}, {"do": "replied", "count": 2}, signal(tmp_path / "resumed"), SETTLE),
         ]
         seen = await chat(referees, served, version, "c1", *steps, is_named=False)
-    assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])
-    assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+        assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])
+        assert [each["role"] for each in seen.messages] == ["user", "assistant"]
 
 
 @VERSIONS
