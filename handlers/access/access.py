@@ -25,9 +25,9 @@ __all__ = ("Access", "Identify", "Refusal")
 _audit, _log = logging.getLogger("lanebus.audit"), logging.getLogger(__name__)
 
 Identify = Callable[[Mapping[str, str], str], Awaitable[Principal | None]]
-"""A hook that names the principal of a request from its headers, with names in lower case, and the client's address.
-None means that the hook does not know it; then the tokens of the server are tried. Raising an error refuses the
-request."""
+"""A hook that names the principal of a request from its headers, with names in lower case, and the address of the
+connection, which is a proxy's if the client comes through one. None means that the hook does not know it; then the
+tokens of the server are tried. Raising an error refuses the request."""
 
 _MISSING = "the token is missing: open the URL that the server printed, or send its token as a bearer token"
 _UNKNOWN = (
@@ -83,14 +83,18 @@ class Access:
         """Return the tables that requests fill: principals, addresses, and accepted tokens. Each has a bound."""
         return self._requests, self._wrong, self._accepted
 
-    async def identify(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
+    async def identify(
+        self, headers: Mapping[str, str], address: str, *, peer: str | None = None
+    ) -> Identified | Refusal:
         """Return the principal of a request, or why it is refused: it is unknown, or sends too much.
 
         Args:
             headers: of the request, with names in lower case.
             address: of the client.
+            peer: address of the connection, for the hook, which decides by it whether to believe a header. None means
+                that the client made the connection.
         """
-        found = await self._identified(headers, address)
+        found = await self._identified(headers, address, address if peer is None else peer)
         if isinstance(found, Refusal):
             self.log_refusal(found.error, address)
             return found
@@ -101,9 +105,9 @@ class Access:
             return Refusal(429, "too_many_requests", "this token sends too many requests: wait", max(1, ceil(seconds)))
         return found
 
-    async def _identified(self, headers: Mapping[str, str], address: str) -> Identified | Refusal:
+    async def _identified(self, headers: Mapping[str, str], address: str, peer: str) -> Identified | Refusal:
         if self._identify is not None:
-            named = await self._named(self._identify, headers, address)
+            named = await self._named(self._identify, headers, peer)
             if isinstance(named, Refusal):
                 return named
             if named is not None:
@@ -130,10 +134,10 @@ class Access:
             self._accepted.popitem(last=False)
         return known
 
-    async def _named(self, hook: Identify, headers: Mapping[str, str], address: str) -> Principal | Refusal | None:
+    async def _named(self, hook: Identify, headers: Mapping[str, str], peer: str) -> Principal | Refusal | None:
         try:
             with anyio.move_on_after(self._bounds.decision_seconds):
-                found = cast("object", await hook(headers, address))
+                found = cast("object", await hook(headers, peer))
                 if found is None or isinstance(found, Principal):
                     return found
                 raise HookAnswerInvalid("identify", "a Principal or None", found)

@@ -23,6 +23,8 @@ _COMMANDS = ("worker", "serve")
 
 _PARAMETERS = {
     "allow_host": "allowed",
+    "allow_origin": "origins",
+    "trusted_proxy": "proxies",
     "monitor_allow_host": "monitor_allowed",
     "agents": "named",
     "projection": "projections",

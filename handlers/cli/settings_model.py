@@ -103,6 +103,12 @@ class ServeSettings(_ServiceSettings):
     identify: str | None = Field(default=None, description="MODULE:ATTRIBUTE that names users by headers.")
     authorize: str | None = Field(default=None, description="MODULE:ATTRIBUTE that decides each request.")
     allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
+    allow_origin: tuple[str, ...] = Field(default=(), description="Origins whose pages may use the server too.")
+    trusted_proxy: tuple[str, ...] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose X-Forwarded-For, -Proto and -Host count.",
+    )
+    base_path: str = Field(default="", description="Path below which the page and the API are; none is the root.")
     projection: tuple[str, ...] = Field(default=(), description="MODULE:ATTRIBUTE of projections to serve too.")
 
 

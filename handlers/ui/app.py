@@ -14,11 +14,14 @@ from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.api.context import ApiContext
-from lanebus.handlers.ui.api.endpoint import routes
+from lanebus.handlers.ui.api.endpoint import methods_of, routes
 from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.auth import Guard
+from lanebus.handlers.ui.base_path import BasePath, parse_base_path
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.page import load_page
+from lanebus.handlers.ui.proxies import TrustedProxies, parse_proxies
 from lanebus.handlers.ui.replies import answer_error
 
 __all__ = ("create_app",)
@@ -33,6 +36,9 @@ def create_app(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     allowed_hosts: Iterable[str],
+    allowed_origins: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
+    base_path: str = "",
     closing: anyio.Event | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
@@ -48,23 +54,48 @@ def create_app(
         identify: names the principal of a request by other means, such as a header of your proxy.
         authorize: decides each request; None means by the rights of the principal.
         allowed_hosts: accepted `Host` headers, with ports; see `local_hosts`.
+        allowed_origins: origins whose pages may use the server, such as `https://app.example.com`. They get no rights
+            but may send a token.
+        trusted_proxies: addresses and networks of proxies. Their `X-Forwarded-For`, `X-Forwarded-Proto` and
+            `X-Forwarded-Host` are believed, and those of others are ignored.
+        base_path: path below which all is served, such as `/lanebus`, whether a proxy removes it or not; "" means none.
         closing: event to set when the server closes: open event streams then send a `bye` frame and end.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
 
     Raises:
+        InvalidOrigin: an allowed origin is no origin.
+        InvalidProxy: a trusted proxy is neither an address nor a network.
+        InvalidBasePath: the base path is no path, or the server needs it itself.
         ValueError: a token is empty, or both tokens are the same.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
         TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
         WeakKey: a key is too short.
     """
-    page = load_page()
+    served = endpoints()
+    base = parse_base_path(base_path, [each.path for each in served])
+    proxies = parse_proxies(trusted_proxies)
+    page = load_page(base)
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
     api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections)
+    known = routes(served, api, bus.tracing)
+    cross_origin = CrossOrigin(
+        allowed_origins,
+        methods=lambda scope: methods_of(known, scope),
+        request_headers=[name for each in served for name in each.headers],
+        seconds=bounds.preflight_seconds,
+    )
+    guard = Middleware(
+        Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers, cross_origin=cross_origin
+    )
+    outer = [
+        *([Middleware(TrustedProxies, networks=proxies)] if proxies else []),
+        *([Middleware(BasePath, path=base)] if base else []),
+    ]
     app = Starlette(
-        routes=routes(endpoints(), api, bus.tracing),
-        middleware=[Middleware(Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers)],
+        routes=known,
+        middleware=[*outer, guard],
         exception_handlers={BusError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False

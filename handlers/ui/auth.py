@@ -4,12 +4,14 @@ A page of another site in the user's browser can reach 127.0.0.1, directly or th
 address. So the guard checks three things:
 
 - The `Host` header names a known host. This stops DNS rebinding.
-- The request comes from the server's own page or from no page. This stops cross-site request forgery.
+- The request comes from the server's own page, from an allowed origin, or from no page. This stops cross-site request
+  forgery.
 - The `Authorization` header carries a token, or the server's hook knows the principal. The page's own files need none.
 
 No cookie is set or read: browsers send the cookies of one port of a host to all its other ports.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -19,6 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.credentials import Identified
+from lanebus.handlers.ui.base_path import route_path
+from lanebus.handlers.ui.cross_origin import CrossOrigin
+from lanebus.handlers.ui.proxies import forwarded_host, peer_of
 from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("Guard", "address_of", "identified", "local_hosts")
@@ -26,6 +31,7 @@ __all__ = ("Guard", "address_of", "identified", "local_hosts")
 _PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
 _IDENTIFIED = "lanebus.identified"
+_SHOWN = re.compile(r"[A-Za-z0-9+.:/\[\]_-]{1,255}", re.ASCII)
 
 
 def local_hosts(port: int) -> frozenset[str]:
@@ -53,20 +59,31 @@ def is_public(scope: Scope) -> bool:
 
     These are part of the program and hold no secret.
     """
-    path = str(scope["path"])
+    path = route_path(scope)
     return scope["method"] in _READS and (path in _PUBLIC or path.startswith("/static/"))
 
 
 class Guard:
-    """ASGI middleware that refuses requests of unknown principals, from other sites, or with a foreign `Host` header.
-
-    `headers` are added to every response.
-    """
+    """ASGI middleware that refuses requests of unknown principals, from other sites, or with a foreign `Host`."""
 
     def __init__(
-        self, app: ASGIApp, *, access: Access, allowed_hosts: Iterable[str], headers: Sequence[tuple[str, str]]
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        allowed_hosts: Iterable[str],
+        headers: Sequence[tuple[str, str]],
+        cross_origin: CrossOrigin,
     ) -> None:
-        self._app, self._access, self._headers = app, access, tuple(headers)
+        """
+        Args:
+            app: the guarded application.
+            access: identifies the principals.
+            allowed_hosts: accepted `Host` headers.
+            headers: headers of every response.
+            cross_origin: other origins that are accepted.
+        """
+        self._app, self._access, self._headers, self._cross_origin = app, access, tuple(headers), cross_origin
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,11 +97,14 @@ class Guard:
 
     async def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        found = self._refused_site(headers)
+        found = self._refused_site(scope, headers)
         if found is None:
+            preflight = self._cross_origin.preflight(scope, headers)
+            if preflight is not None:
+                return preflight  # browsers send it without a token
             if is_public(scope):
                 return None
-            known = await self._access.identify(_joined(headers), address_of(scope))
+            known = await self._access.identify(_joined(headers), address_of(scope), peer=peer_of(scope))
             if isinstance(known, Identified):
                 scope[_IDENTIFIED] = known
                 return None
@@ -98,18 +118,32 @@ class Guard:
             reply.headers["WWW-Authenticate"] = "Bearer"
         return reply
 
-    def _refused_site(self, headers: Headers) -> Refusal | None:
+    def _refused_site(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
-        if host not in self._hosts:
-            return Refusal(
-                403, "host_refused", "this server does not accept this host name: allow it with --allow-host"
-            )
-        # A request from the page has the page's own origin. "null" and all other origins are refused.
-        if any(origin.lower() not in {f"http://{host}", f"https://{host}"} for origin in headers.getlist("origin")):
-            return Refusal(403, "origin_refused", "requests from other sites are refused: use the page of this server")
-        # "same-site" is refused too: for a browser, all ports of localhost are one site.
-        if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
+        asked = (forwarded_host(scope) or host).lower()
+        for each in (host, asked):
+            if each not in self._hosts:
+                allow = f"--allow-host {_shown(each, 'HOST:PORT')}"
+                return Refusal(
+                    403, "host_refused", f"this server does not accept this host name: allow it with {allow}"
+                )
+        # A request from the page has the page's own origin. "null" and all other origins are refused, unless they are
+        # allowed. Behind a proxy without X-Forwarded-Proto, the server does not know that the page came over HTTPS.
+        schemes = ("https",) if scope.get("scheme") == "https" else ("http", "https")
+        own = {f"{scheme}://{asked}" for scheme in schemes}
+        origins = headers.getlist("origin")
+        for origin in origins:
+            if origin.lower() not in own and not self._cross_origin.allows(origin):
+                return Refusal(
+                    403,
+                    "origin_refused",
+                    "requests from other sites are refused: use the page of this server, or allow the site with"
+                    f" --allow-origin {_shown(origin if '://' in origin else '', 'ORIGIN')}",
+                )
+        is_allowed = len(origins) == 1 and self._cross_origin.allows(origins[0])
+        # "same-site" is refused too: for a browser, all ports of localhost are one site. A link has no origin.
+        if not is_allowed and headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
             return Refusal(
                 403, "origin_refused", "links from other sites are refused: paste the URL into the address bar"
             )
@@ -117,14 +151,16 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_started = False
+        added = self._headers + self._cross_origin.answer_headers(Headers(scope=scope))
 
         async def send_with_headers(message: Message) -> None:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
                 headers = MutableHeaders(scope=message)
-                for name, value in self._headers:
+                for name, value in added:
                     headers[name] = value
+                headers.add_vary_header("Origin")
             await send(message)
 
         try:
@@ -136,6 +172,11 @@ class Guard:
                 reply = refuse(500, "internal", "internal error: see the log of the server")
                 await reply(scope, receive, send_with_headers)
             raise
+
+
+def _shown(text: str, placeholder: str) -> str:
+    """Return a part of a request for an error's text; the placeholder if it is no origin or host."""
+    return text if _SHOWN.fullmatch(text) else placeholder
 
 
 def _joined(headers: Headers) -> Mapping[str, str]:

@@ -68,6 +68,8 @@ class UiBounds:
     """After this many bytes of entries, a response of `GET …/entries` ends, with `more` and a cursor."""
     body_seconds: float = 30.0
     """longest time that a request's body may take"""
+    preflight_seconds: int = 600
+    """time for which a browser may remember the answer to a preflight of an allowed origin"""
     retry_seconds: float = 2.0
     """time that a browser waits before it reconnects a lost event stream"""
     last_frame_seconds: float = 1.0

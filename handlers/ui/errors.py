@@ -2,7 +2,40 @@
 
 from lanebus.bus.errors import SetupError, Unavailable
 
-__all__ = ("AddressRefused", "PortInUse", "ServeMissing", "ServerBusy", "TooManyStreams")
+__all__ = (
+    "AddressRefused",
+    "InvalidBasePath",
+    "InvalidOrigin",
+    "InvalidProxy",
+    "PortInUse",
+    "ServeMissing",
+    "ServerBusy",
+    "TooManyStreams",
+)
+
+
+class InvalidBasePath(SetupError):
+    """The base path cannot be served."""
+
+    def __init__(self, path: str, remedy: str) -> None:
+        super().__init__(f"{path[:100]!r} is no base path", remedy)
+        self.path = path
+
+
+class InvalidOrigin(SetupError):
+    """An allowed origin is not an origin as browsers send it."""
+
+    def __init__(self, origin: str, remedy: str) -> None:
+        super().__init__(f"{origin[:100]!r} is no origin", remedy)
+        self.origin = origin
+
+
+class InvalidProxy(SetupError):
+    """A trusted proxy is neither an IP address nor a network."""
+
+    def __init__(self, proxy: str, remedy: str) -> None:
+        super().__init__(f"{proxy[:100]!r} is no address of a proxy", remedy)
+        self.proxy = proxy
 
 
 class PortInUse(SetupError):
@@ -39,9 +72,14 @@ class ServerBusy(Unavailable):
 class TooManyStreams(Unavailable):
     """A principal has as many open event streams as it may."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, retry_after: int) -> None:
+        """
+        Args:
+            limit: see the error's text.
+            retry_after: seconds after which the client may try again.
+        """
         super().__init__(
             f"this token has {limit} open event streams, and may have no more",
             "close a stream, or follow several sessions with one stream of /api/events",
         )
-        self.limit = limit
+        self.limit, self.retry_after = limit, retry_after

@@ -6,6 +6,7 @@ One task serves all streams, because a task for each costs more memory than the 
 import asyncio
 import logging
 from collections import Counter
+from math import ceil
 from typing import Protocol
 
 import anyio
@@ -42,6 +43,7 @@ class OpenStreams:
         """
         self._closing, self._most = closing, bounds.access.streams
         self._period = min(bounds.access.refresh_seconds, bounds.heartbeat_seconds)
+        self._retry_after = ceil(bounds.heartbeat_seconds)  # until then, the server notices most clients that are gone
         self._counts = Counter[str]()
         self._open: dict[KeptStream, None] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -56,7 +58,7 @@ class OpenStreams:
             TooManyStreams: the principal has `AccessBounds.streams` open streams.
         """
         if self._counts[principal] >= self._most:
-            raise TooManyStreams(self._most)
+            raise TooManyStreams(self._most, self._retry_after)
         self._counts[principal] += 1
 
     def uncount(self, principal: str) -> None:

@@ -45,10 +45,16 @@ class PageFiles(NamedTuple):
     """headers of every response, such as the Content-Security-Policy"""
 
 
-def load_page() -> PageFiles:
-    """Read the files of the installed page."""
+def load_page(base_path: str = "") -> PageFiles:
+    """Read the files of the installed page.
+
+    Args:
+        base_path: path below which they are served, such as `/lanebus`. The document names its files with this path, so
+            that it works at `/lanebus` and at `/lanebus/`. The scripts find the path in their own addresses.
+    """
     assets = dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
-    document = _asset(_preloading(assets["index.html"].content, assets), _TYPES[".html"])
+    text = _preloading(assets["index.html"].content, assets).replace(b'"/static/', f'"{base_path}/static/'.encode())
+    document = _asset(text, _TYPES[".html"])
     return PageFiles(document, assets, _headers(document.content))
 
 

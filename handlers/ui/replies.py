@@ -88,7 +88,10 @@ def answer_error(request: Request, error: Exception) -> Response:
     """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
     del request
     if isinstance(error, BusError):
-        return refuse(status_of(error), name_of(error), without_secrets(str(error)))
+        reply = refuse(status_of(error), name_of(error), without_secrets(str(error)))
+        if isinstance(error, TooManyStreams):
+            reply.headers["Retry-After"] = str(error.retry_after)
+        return reply
     if isinstance(error, AccessDenied):
         return refuse(error.status_code, error.error, error.message)
     if isinstance(error, HTTPException):

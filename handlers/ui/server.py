@@ -29,6 +29,9 @@ async def serve(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
+    base_path: str = "",
     on_ready: Callable[[str], None] | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
@@ -45,6 +48,7 @@ async def serve(
             users.
         reader_token, token_files, identify, authorize: as for `create_app`.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
+        allowed_origins, trusted_proxies, base_path: as for `create_app`.
         on_ready: called once with the page's URL, including the start token, when the server accepts requests.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
@@ -52,6 +56,9 @@ async def serve(
     Raises:
         PortInUse: another program listens on this port.
         AddressRefused: the operating system refused to listen on this address.
+        InvalidOrigin: an allowed origin is no origin.
+        InvalidProxy: a trusted proxy is neither an address nor a network.
+        InvalidBasePath: the base path is no path, or the server needs it itself.
         ValueError: both tokens are the same, or the reader's token is empty.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
         FileExposed: every user may write one of these files.
@@ -75,6 +82,9 @@ async def serve(
             identify=identify,
             authorize=authorize,
             allowed_hosts={*local_hosts(port), *allowed_hosts},
+            allowed_origins=allowed_origins,
+            trusted_proxies=trusted_proxies,
+            base_path=base_path,
             closing=closing,
             bounds=bounds,
             projections=projections,
@@ -82,7 +92,9 @@ async def serve(
 
         def on_started() -> None:
             if on_ready is not None:
-                on_ready(f"http://{shown_host(host)}:{port}/" + (f"#token={shown}" if shown else ""))
+                on_ready(
+                    f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={shown}" if shown else "")
+                )
 
         await serve_app(
             app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http

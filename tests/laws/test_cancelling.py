@@ -117,11 +117,7 @@ async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
 
 async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | None, every: int = EVERY) -> None:
     """Cut a call at each suspension, or at one in `every`. With `bus=None`, each cut is on a new bus."""
-    # With answers limited to 0.3 s, a slow machine may have lost a publisher's connection; the next would count as new.
-    for publisher in (bench.author, bus):
-        if publisher is not None:
-            await publisher.session("ready").publish(told("x"), wake=False)
-    most = bench.watch.unclaimed  # connections of the publishers and hubs that exist now
+    most = bench.watch.unclaimed  # connections of the hubs that exist now
     for at in _places(moment, every):
         async with AsyncExitStack() as stack:
             used = await stack.enter_async_context(open_bus(bench.server)) if bus is None else bus

@@ -24,7 +24,7 @@ from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.errors import ServeMissing
 
-__all__ = ("PORT", "command", "serve_page")
+__all__ = ("PORT", "Edge", "command", "serve_page")
 
 PORT = 8420
 
@@ -71,6 +71,26 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     help="Accept requests to this host name too; may be repeated.",
 )
 @click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let pages of this origin use the server too, such as https://app.example.com; may be repeated.",
+)
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe X-Forwarded-For, -Proto and -Host of this address or network; may be repeated.",
+)
+@click.option(
+    "--base-path",
+    default="",
+    metavar="PATH",
+    help="Serve all below this path, such as /lanebus; default: the root. A proxy may remove it or not.",
+)
+@click.option(
     "--projection",
     "projections",
     multiple=True,
@@ -95,6 +115,9 @@ def command(
     identify: str | None,
     authorize: str | None,
     allowed: tuple[str, ...],
+    origins: tuple[str, ...],
+    proxies: tuple[str, ...],
+    base_path: str,
     projections: tuple[str, ...],
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
@@ -124,7 +147,8 @@ def command(
         None if authorize is None else load_module(load_authorize, authorize),
     )
     address = MonitorAddress.parse(monitor, monitor_allowed)
-    main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed)
+    edge = Edge(allowed, origins, proxies, base_path)
+    main = partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
     found = tuple(load_module(find_projection, each) for each in projections)
     with logging_to_stderr(log_level, log_format) as is_json:
         run(partial(main, projections=found, address=address, is_quiet=is_json))
@@ -132,6 +156,15 @@ def command(
 
 def _path(name: str | None) -> Path | None:
     return Path(name) if name else None
+
+
+class Edge(NamedTuple):
+    """How clients may reach the page. The fields are arguments of `lanebus.handlers.ui.server.serve`."""
+
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    base_path: str = ""
 
 
 class _Tokens(NamedTuple):
@@ -149,7 +182,7 @@ async def _serve(
     host: str,
     port: int,
     tokens: _Tokens,
-    allowed: tuple[str, ...],
+    edge: Edge,
     projections: tuple[Projection[object], ...],
     address: MonitorAddress | None,
     is_quiet: bool,
@@ -172,7 +205,7 @@ async def _serve(
             token_files=tokens.files,
             identify=tokens.identify,
             authorize=tokens.authorize,
-            allowed=allowed,
+            edge=edge,
             projections=projections,
             on_ready=on_ready,
         )
@@ -189,15 +222,16 @@ async def serve_page(
     token_files: TokenFiles | None = None,
     identify: Identify | None = None,
     authorize: Authorize | None = None,
-    allowed: tuple[str, ...] = (),
+    edge: Edge | None = None,
     projections: tuple[Projection[object], ...] = (),
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, token_files, identify, authorize, allowed, projections: as for
+        host, port, token, reader_token, token_files, identify, authorize, projections: as for
             `lanebus.handlers.ui.server.serve`.
+        edge: how clients may reach the page; None means only by this machine's own names.
 
     Raises:
         ServeMissing: the packages of the extra `serve` are not installed.
@@ -211,6 +245,7 @@ async def serve_page(
         if error.name in _EXTRA:
             raise ServeMissing(str(error.name)) from None
         raise
+    edge = edge or Edge()
     await serve(
         bus,
         host=host,
@@ -220,7 +255,10 @@ async def serve_page(
         token_files=token_files,
         identify=identify,
         authorize=authorize,
-        allowed_hosts=allowed,
+        allowed_hosts=edge.hosts,
+        allowed_origins=edge.origins,
+        trusted_proxies=edge.proxies,
+        base_path=edge.base_path,
         projections=projections,
         on_ready=on_ready,
     )

@@ -8,14 +8,15 @@ from typing import Literal, TypeAlias
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from lanebus.bus.tracing import Tracing
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.parameter import Parameter, check_parameters
 from lanebus.handlers.ui.tracing import TracedRoute
 
-__all__ = ("ApiEndpoint", "Handler", "routes")
+__all__ = ("ApiEndpoint", "Handler", "methods_of", "routes")
 
 Handler: TypeAlias = Callable[[ApiContext, Request], Awaitable[Response]]
 
@@ -90,3 +91,9 @@ def routes(endpoints: Iterable[ApiEndpoint], api: ApiContext, tracing: Tracing) 
         tracing: records the requests of the endpoints that are traced.
     """
     return [endpoint.route(api, tracing) for endpoint in endpoints]
+
+
+def methods_of(routes: Iterable[Route], scope: Scope) -> frozenset[str]:
+    """Return the methods of the routes that have the path of a request; none if no route has it."""
+    found = [route.methods or set[str]() for route in routes if route.matches(scope)[0] is not Match.NONE]
+    return frozenset[str]().union(*found)

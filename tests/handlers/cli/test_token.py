@@ -136,9 +136,13 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
         (("--token-file", "{folder}/weak", "--reader-token-file", "{folder}/weak"), "both tokens are the same"),
         (("--authorize", "json:dumps"), "it is no async function"),
         (("--identify", "nosuch:thing"), "there is no module"),
+        (("--allow-origin", "*"), "name each origin"),
+        (("--allow-origin", "https://a.example/"), "leave out the path: https://a.example"),
+        (("--trusted-proxy", "proxy"), "write an IP address or a network"),
+        (("--base-path", "/api"), "the server itself has /api/"),
     ],
 )
-def test_serve_refuses_files_and_hooks_that_cannot_work(
+def test_serve_refuses_options_that_cannot_work(
     lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "weak").write_text("secret")

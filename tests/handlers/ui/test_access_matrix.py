@@ -1,7 +1,7 @@
 """Who may do what: each principal in each session on each route, command and stream. Only the allowed cells answer."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -150,7 +150,9 @@ async def fill(bus: Bus, name: str) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, httpx2.AsyncClient]]]:
+async def opened(
+    folder: Path, *, allowed_origins: Iterable[str] = (), base_path: str = ""
+) -> AsyncGenerator[tuple[Bus, Served, dict[str, httpx2.AsyncClient]]]:
     """Yield a client for each principal."""
     key = new_key()
     (folder / "key").write_text(key)
@@ -161,7 +163,14 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[Bus, Served, dict[str, ht
     bounds = UiBounds(access=AccessBounds(burst=10_000, wrong_burst=10_000))
     async with (
         temporary_bus() as bus,
-        serving(bus, reader_token="reader-token", token_files=files, bounds=bounds) as served,
+        serving(
+            bus,
+            reader_token="reader-token",
+            token_files=files,
+            bounds=bounds,
+            allowed_origins=allowed_origins,
+            base_path=base_path,
+        ) as served,
     ):
         for name in SESSIONS:
             await fill(bus, name)
@@ -382,3 +391,71 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
         ):
             reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
             assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)
+
+
+ALLOWED, FOREIGN = "https://app.example.com", "https://evil.example"
+
+
+async def status(client: httpx2.AsyncClient, method: str, path: str, origin: str, body: JsonValue = None) -> str:
+    """Return the outcome of a request as a browser sends it from a page of another site, and check what it may read."""
+    headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+    async with client.stream(method, path, json=body, headers=headers) as reply:
+        shared = reply.headers.get("access-control-allow-origin")
+        assert (path, shared) == (path, origin if origin == ALLOWED else None)
+        assert "origin" in reply.headers["vary"].lower()
+        assert "access-control-allow-credentials" not in reply.headers
+        if reply.status_code == 403 and not shared:
+            assert '"origin_refused"' in (await reply.aread()).decode()
+            return "origin refused"
+        return found(reply)
+
+
+@pytest.mark.parametrize("base_path", ["", "/lanebus"])
+async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_none(
+    tmp_path: Path, base_path: str
+) -> None:
+    session = "team-a"
+    async with opened(tmp_path, allowed_origins=[ALLOWED], base_path=base_path) as (bus, _, clients):
+        for who, client in clients.items():
+            for path in (*OF_NO_SESSION, CHANGES):
+                wanted = "answered" if who in KNOWN else "401"
+                assert (who, path, await status(client, "GET", path, ALLOWED)) == (who, path, wanted)
+                assert await status(client, "GET", path, FOREIGN) == "origin refused"
+            for path, cells in {**READS, STATES: READS_BOTH_LANES}.items():
+                at, wanted = address(path, session), expected(who, session, cells)
+                got = await status(client, "GET", at, ALLOWED)
+                assert (who, at, got) == (who, at, "204" if path == RESUME and got == "204" else wanted)
+                assert await status(client, "GET", at, FOREIGN) == "origin refused"
+            for path, body, cells in (*WRITES, *((path, body, ONLY_PAGE) for path, body in UPKEEP)):
+                to = AGUI.format(agent=(await bus.session(session).head()).agent) if path == AGUI else path
+                asked = run_body if path == AGUI else chat_body
+                sent = asked(session, who, body["do"]) if "do" in body else body
+                at, before = to.format(session=session), (await bus.session(session).head()).position
+                assert await status(client, "POST", at, FOREIGN, sent) == "origin refused"
+                assert (await bus.session(session).head()).position == before
+                got = await status(client, "POST", at, ALLOWED, sent)
+                assert (who, at, body, got) == (who, at, body, expected(who, session, cells))
+
+
+async def test_each_route_answers_the_preflight_of_an_allowed_origin_with_its_methods_and_no_other(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, allowed_origins=[ALLOWED]) as (_, _, clients):
+        client = clients[ANONYMOUS]  # a browser sends no token with a preflight
+        methods = dict[str, set[str]]()
+        for each in endpoints():
+            methods.setdefault(each.path, {"GET", "HEAD"}).add(each.method)
+        for path, allowed in methods.items():
+            names = {"session": "s1", "name": "n", "turn": "t", "agent": "a", "sha256": "0" * 64, "path": "x"}
+            at = path.replace(":int", "").replace(":path", "").format(position=1, **names)
+            asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+            reply = await client.options(at, headers={"Origin": ALLOWED, "Sec-Fetch-Site": "cross-site", **asked})
+            assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (204, ALLOWED)
+            assert {*reply.headers["access-control-allow-methods"].split(", ")} == allowed
+            sent = {name.lower() for name in reply.headers["access-control-allow-headers"].split(", ")}
+            assert {"authorization", "content-type", "last-event-id", "ai-sdk-version"} <= sent
+            assert "access-control-allow-credentials" not in reply.headers
+            for origin in (FOREIGN, "null", f"{ALLOWED}.evil.example", "http://app.example.com"):
+                reply = await client.options(at, headers={"Origin": origin, **asked})
+                assert reply.status_code == 403
+                assert not [name for name in reply.headers if name.startswith("access-control")]

@@ -12,6 +12,7 @@ from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.credentials import Credentials
 from lanebus.handlers.access.rate_limit import RateLimit
 from lanebus.handlers.ui.auth import Guard, local_hosts
+from lanebus.handlers.ui.cross_origin import CrossOrigin
 
 HOST = "127.0.0.1:8420"
 TOKEN = "start-token"
@@ -27,7 +28,8 @@ def guard(bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS) -> Guard:
     """A guard that has counted nothing yet."""
     access = Access(Credentials(TOKEN, "reader", bounds=bounds), bounds=bounds)
     hosts = {*local_hosts(8420), "bus.example.com"}
-    return Guard(guarded, access=access, allowed_hosts=hosts, headers=[("X-Guarded", "1")])
+    cross_origin = CrossOrigin([], methods=lambda _: (), seconds=600)
+    return Guard(guarded, access=access, allowed_hosts=hosts, headers=[("X-Guarded", "1")], cross_origin=cross_origin)
 
 
 GUARD = guard()

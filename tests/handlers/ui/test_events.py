@@ -282,7 +282,7 @@ async def open_briefly(client: httpx2.AsyncClient) -> int:
 
 
 async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
-    bounds = UiBounds(access=AccessBounds(streams=2))
+    bounds = UiBounds(access=AccessBounds(streams=2), heartbeat_seconds=15.5)
     async with (
         temporary_bus() as bus,
         serving(bus, bounds=bounds, reader_token="reader-token") as served,
@@ -295,6 +295,7 @@ async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
                 reply = await client.get(path)
                 assert reply.status_code == 429, path
                 assert "2 open event streams" in reply.text
+                assert reply.headers["retry-after"] == "16"  # the heartbeat, in whole seconds
             # Another token is not concerned, and neither are other requests.
             other = {"Authorization": "Bearer reader-token"}
             await stack.enter_async_context(client.sse("/api/sessions/s/events?lanes=all", headers=other))

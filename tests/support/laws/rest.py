@@ -7,6 +7,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from lanebus.bus.following.hub import Hub
+from lanebus.bus.publishing.publisher import Publisher
 from lanebus.bus.publishing.recovery import Recovery
 from lanebus.bus.servers.topology import Connection, ConnectionPool
 from tests.support.servers.real import RealServer
@@ -25,10 +26,10 @@ class Watch:
         links: list[Connection],
         pools: list[ConnectionPool],
         hubs: list[Hub],
-        recoveries: list[Recovery],
+        writers: list[Publisher | Recovery],
     ) -> None:
         self._server, self._links, self._pools, self._hubs = server, links, pools, hubs
-        self._recoveries = recoveries
+        self._writers = writers
         self._tasks = asyncio.all_tasks()
 
     @property
@@ -38,12 +39,13 @@ class Watch:
 
     @property
     def unclaimed(self) -> int:
-        """The number of open connections in no pool: those of publishers and hubs, and leaked ones.
+        """The number of open connections in no pool and of no publisher: those of hubs, and leaked ones.
 
-        A publisher whose server answered slowly has one more for its recovery, which does not count.
+        Those of publishers and of their recoveries do not count: a server that answers slowly loses them, and they are
+        made again with the next publish.
         """
-        recovering = [link for each in self._recoveries if (link := vars(each)["_connection"]) in self._open]
-        return len(self._open) - sum(len(pool.idle) for pool in self._pools) - len(recovering)
+        written = [link for each in self._writers if (link := vars(each)["_connection"]) in self._open]
+        return len(self._open) - sum(len(pool.idle) for pool in self._pools) - len(written)
 
     @property
     def _open(self) -> list[Connection]:
@@ -72,14 +74,15 @@ def watching(server: RealServer) -> Generator[Watch, None, None]:
     links: list[Connection] = []
     pools: list[ConnectionPool] = []
     hubs: list[Hub] = []
-    recoveries: list[Recovery] = []
+    writers: list[Publisher | Recovery] = []
     with (
         _noting(Connection, links),
         _noting(ConnectionPool, pools),
         _noting(Hub, hubs),
-        _noting(Recovery, recoveries),
+        _noting(Publisher, writers),
+        _noting(Recovery, writers),
     ):
-        yield Watch(server, links, pools, hubs, recoveries)
+        yield Watch(server, links, pools, hubs, writers)
 
 
 @contextmanager

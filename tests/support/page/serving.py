@@ -31,7 +31,7 @@ class Served:
     url: str
     """with the token"""
     base: str
-    """without the token"""
+    """without the token, with the base path"""
     port: int
 
 
@@ -60,6 +60,9 @@ async def serving(
     *,
     port: int = 0,
     allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
+    base_path: str = "",
     token: str | None = TOKEN,
     reader_token: str | None = None,
     token_files: TokenFiles | None = None,
@@ -88,6 +91,9 @@ async def serving(
                 identify=identify,
                 authorize=authorize,
                 allowed_hosts=allowed_hosts,
+                allowed_origins=allowed_origins,
+                trusted_proxies=trusted_proxies,
+                base_path=base_path,
                 on_ready=on_ready,
                 bounds=bounds,
                 projections=projections,
@@ -98,7 +104,7 @@ async def serving(
             await ready.wait()
         base = urls[0].partition("#")[0].removesuffix("/")
         try:
-            yield Served(bus, urls[0], base, int(base.rpartition(":")[2]))
+            yield Served(bus, urls[0], base, int(base.rpartition(":")[2].partition("/")[0]))
         finally:
             tasks.cancel_scope.cancel()
 

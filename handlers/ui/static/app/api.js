@@ -1,4 +1,5 @@
 // Requests to the server. Every failure becomes an ApiError with the server's message.
+import { BASE } from "./base.js";
 import { tokenHeaders } from "./token.js";
 
 export class ApiError extends Error {
@@ -12,7 +13,7 @@ export class ApiError extends Error {
 async function send(path, options) {
   try {
     // Cookies are for a proxy that knows its users by them; the server itself reads none.
-    return await fetch(path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
+    return await fetch(BASE + path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The server does not answer. Check that it is running.");

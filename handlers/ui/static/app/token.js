@@ -1,7 +1,10 @@
 // The token of this tab. It arrives in the fragment of the URL, which browsers do not send to servers, and is kept in
 // the session storage. Pages of other ports cannot read that storage; a cookie would be sent to them.
 
-const KEY = "lanebus.token";
+import { BASE } from "./base.js";
+
+// Servers below other paths of a site have tokens of their own.
+const KEY = `lanebus.token${BASE}`;
 
 const listeners = new Set();
 
