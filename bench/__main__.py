@@ -21,6 +21,7 @@ from bench.following import many_followers, many_sessions_followed
 from bench.forking import SHARED, forking
 from bench.material import take
 from bench.observing import observing
+from bench.page import page_figures
 from bench.peers import PeerFigures, peers
 from bench.plain import Plain
 from bench.plot import draw
@@ -109,6 +110,13 @@ async def streams(policy: str) -> None:
             print(f"{what}: {figure.low:,.2f} / {figure.middle:,.2f} / {figure.high:,.2f}")
 
 
+async def opened_page(policy: str) -> None:
+    """Print what it takes to open large sessions on the page, and what an idle page costs the server."""
+    async with _fresh(policy) as (bus, _, data_dir):
+        for what, figure in await page_figures(bus, data_dir):
+            print(f"{what}: {figure.low:,.2f} / {figure.middle:,.2f} / {figure.high:,.2f}")
+
+
 async def stalled(policy: str) -> None:
     """Print what clients that do not read cost the server, and what others notice."""
     async with _fresh(policy) as (bus, _, data_dir):
@@ -186,6 +194,7 @@ if __name__ == "__main__":
     parser.add_argument("--observed", action="store_true", help="what logs, metrics and tracing add to a publish")
     parser.add_argument("--sse", action="store_true", help="fan-out to many SSE subscribers, beside Starlette")
     parser.add_argument("--stalled", action="store_true", help="a minute of 200 SSE clients that do not read")
+    parser.add_argument("--page", action="store_true", help="large sessions on the page, in the installed Chromium")
     parser.add_argument("--peers", action="store_true", help="beside other libraries: pip install --group peers")
     parser.add_argument("--backends", nargs="?", const="", metavar="NAME", help="beside the stores of frameworks")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
@@ -198,6 +207,8 @@ if __name__ == "__main__":
         anyio.run(against_peers, arguments.appendfsync)
     elif arguments.sse:
         anyio.run(streams, arguments.appendfsync)
+    elif arguments.page:
+        anyio.run(opened_page, arguments.appendfsync)
     elif arguments.stalled:
         anyio.run(stalled, arguments.appendfsync)
     elif arguments.observed:

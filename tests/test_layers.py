@@ -53,6 +53,7 @@ HANDLERS = (
     "json_fields",
     "persistent_list",
     "timestamps",
+    "cut_text",
     "load",
     "trace_id",
     "context",

@@ -9,6 +9,7 @@ from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.context.read_marks import deferred_positions, is_prompt, read_position
 from lanebus.handlers.projections.agent_activity import doing, own_loop, waiting_calls
 from lanebus.handlers.projections.agent_status import STATUS, Status
 from lanebus.handlers.projections.definition import projection
@@ -17,8 +18,9 @@ from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 
 __all__ = ("CARD", "CallToDecide", "Card", "CardState", "card_start", "card_state", "card_waits")
 
-CardState = Literal["working", "waiting", "failed", "idle", "paused", "closed"]
-"""What a session does: `waiting` for a person, `failed` in its newest loop, `paused` until it is resumed."""
+CardState = Literal["working", "waiting", "queued", "failed", "idle", "paused", "closed"]
+"""What a session does: `waiting` for a person, `queued` until a worker reads its newest message, `failed` in its newest
+loop, `paused` until it is resumed."""
 
 
 class Asked(Frozen):
@@ -35,6 +37,8 @@ class Card(Frozen):
     status: Status = Status()
     asked: Mapping[str, Asked] = {}
     """tool call id → the newest question about the call, for the calls of the newest loop"""
+    unread: int | None = None
+    """position of the newest message of a user; None once a model has read it"""
 
 
 class CallToDecide(Frozen):
@@ -59,7 +63,18 @@ def _evolve(card: Card, envelope: Envelope) -> Card:
                 call: here if before.get(call) is not event else card.asked.get(call, here)
                 for call, event in now.items()
             }
-    return card.model_copy(update={"line": line, "status": status, "asked": asked})
+    unread = _unread(card.unread, envelope)
+    return card.model_copy(update={"line": line, "status": status, "asked": asked, "unread": unread})
+
+
+def _unread(before: int | None, envelope: Envelope) -> int | None:
+    if envelope.is_imported:
+        return before
+    if is_prompt(envelope):
+        return envelope.position
+    seen = read_position(envelope)
+    is_read = before is not None and seen is not None and before <= seen and before not in deferred_positions(envelope)
+    return None if is_read else before
 
 
 def card_state(head: SessionHead, card: Card) -> CardState:
@@ -75,6 +90,9 @@ def card_state(head: SessionHead, card: Card) -> CardState:
             return "working"
         case "idle":
             loop = own_loop(head.session, card.status)
+            # A loop that ended without an answer has tried the messages before it.
+            if card.unread is not None and (loop is None or loop.position < card.unread):
+                return "queued"
             return "failed" if loop is not None and loop.ended == "error" else "idle"
 
 

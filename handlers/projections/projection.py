@@ -18,6 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.handlers.projections.breather import Breather
 from lanebus.handlers.projections.errors import InvalidProjection, raise_fold_failed
 
 __all__ = (
@@ -280,9 +281,12 @@ async def fold(
     """
     state, cursor, unreadable, evolve = _own(start.state), start.cursor, start.unreadable, projection.evolve
     reading = session.pages(lanes=projection.lanes, kinds=projection.kinds, after=cursor, until=until)
+    breather = Breather()
     async with aclosing(reading) as pages:
         async for page in pages:
             for envelope in page.envelopes:
+                if breather.is_due:
+                    await breather.pause()
                 try:
                     state = evolve(state, envelope)
                 except MessageError:
@@ -290,8 +294,7 @@ async def fold(
                 except Exception as error:  # noqa: BLE001  # raised again with its place
                     raise_fold_failed(projection.name, envelope, error)
                 cursor = envelope.cursor
-            if page.cursor.is_after(cursor):  # the entries at the end of the page are not selected
-                cursor = page.cursor
+            cursor = page.cursor if page.cursor.is_after(cursor) else cursor  # its last entries may not be selected
     return replace(start, state=state, cursor=cursor, unreadable=unreadable)
 
 
@@ -308,8 +311,7 @@ def folded(projection: Projection[S], now: Projected[S], envelope: Envelope) -> 
 
 def _own(state: S) -> S:
     """Return a copy of a mutable state, so that a fold that changes its state in place leaves `state` unchanged."""
-    is_mutable = issubclass(type(state), MutableMapping | MutableSequence | MutableSet)
-    return deepcopy(state) if is_mutable else state
+    return deepcopy(state) if issubclass(type(state), MutableMapping | MutableSequence | MutableSet) else state
 
 
 async def store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
@@ -332,10 +334,8 @@ async def store(session: Session, projection: Projection[S], now: Projected[S], 
         cursor=now.cursor,
         expected=expected,
     )
-    if not is_stored:
-        other = await load_stored(session, projection)
-        return other if other is not None and other.position > now.position else now
-    return now
+    other = None if is_stored else await load_stored(session, projection)
+    return other if other is not None and other.position > now.position else now
 
 
 async def load_stored(session: Session, projection: Projection[S]) -> Projected[S] | None:

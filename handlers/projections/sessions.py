@@ -15,6 +15,7 @@ from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.cut_text import JOINER, cut_text
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from lanebus.handlers.projections.projection import Projected, look
@@ -161,8 +162,8 @@ def _title(text: str) -> str | None:
     """Return the start of the text on one line, without control characters; None if nothing is left."""
     # Only the start is processed: a user's text may be megabytes.
     words = " ".join(text[: TITLE_LENGTH * 20].split())
-    line = "".join(character for character in words if character.isprintable())
-    return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
+    line = "".join(character for character in words if character.isprintable() or character == JOINER).strip(JOINER)
+    return (line if len(line) <= TITLE_LENGTH else cut_text(line, TITLE_LENGTH - 1).rstrip() + "…") or None
 
 
 SESSIONS = projection("sessions", version=3, forked=SessionLine())(_evolve)

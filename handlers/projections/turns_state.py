@@ -237,5 +237,18 @@ def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
 
 
 def changed(value: F, **changes: object) -> F:
-    """Return a copy of `value` with `changes` set."""
-    return value.model_copy(update=changes)
+    """Return a copy of `value` with `changes` set.
+
+    It does what `model_copy` does for a value without private or extra attributes, in a quarter of the time: a fold
+    makes seven copies for each entry.
+    """
+    copy = object.__new__(type(value))
+    _set(copy, "__dict__", value.__dict__ | changes)
+    _set(copy, "__pydantic_fields_set__", value.__pydantic_fields_set__ | changes.keys())
+    _set(copy, "__pydantic_extra__", None)
+    _set(copy, "__pydantic_private__", None)
+    return copy
+
+
+_set = object.__setattr__
+"""Sets an attribute of a frozen value."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from lanebus.handlers.projections.loops import find_loop
 from lanebus.handlers.projections.turns_state import Loop, TurnsState
 
-__all__ = ("RunPlace", "open_run", "run_of_loop", "run_of_message")
+__all__ = ("RunPlace", "open_run", "run_at", "run_of_loop", "run_of_message")
 
 
 class RunPlace(NamedTuple):
@@ -42,6 +42,18 @@ def open_run(turns: TurnsState) -> RunPlace | None:
     if loop_id is not None:
         return _place(turns, loop_id)
     return RunPlace(min(turns.waiting), None) if turns.waiting else None
+
+
+def run_at(turns: TurnsState, position: int) -> RunPlace | None:
+    """Return the run that a position belongs to, whether or not it has ended; None if no turn began before it."""
+    for turn in reversed(turns.turns):
+        known = (*turn.prompts, *turn.results, *(() if turn.message is None else (turn.message,)))
+        if turn.loop_id is None or not known or min(known) > position:
+            continue
+        loop = find_loop(turns, turn.loop_id)
+        if loop is not None and not loop.is_beside:
+            return _place(turns, turn.loop_id)
+    return None
 
 
 def _open_loop(turns: TurnsState) -> str | None:

@@ -17,10 +17,11 @@ from lanebus.handlers.protocols.ai_sdk.chat_request import ApprovalAnswer, ChatR
 from lanebus.handlers.protocols.ai_sdk.chunk import STREAM_HEADER
 from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
 from lanebus.handlers.protocols.ai_sdk.version import VERSION_HEADER, read_version
-from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_of_loop, run_of_message
+from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_at, run_of_loop, run_of_message
 from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
@@ -59,11 +60,16 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
 async def resume_chat(api: ApiContext, request: Request) -> Response:
     """Stream the answer that the agent works on, or that waits for an approval, from its beginning. 204 if there is
     none. This is the `resume` of the AI SDK's `useChat`.
+
+    With `?after=`, the answer that this position belongs to is streamed even if it is complete, if entries follow it.
+    Give the position of a command: the agent may have ended before the client asks.
     """
-    session = api.session(request)
+    session, after = api.session(request), _AFTER.of(request)
     version = read_version(request.headers.get(VERSION_HEADER))
     await _require_reading(api, request, session)
     now = await api.folded(lambda: api.views.look(session, TURNS))
+    if after is not None and after < now.position and (place := run_at(now.state, after)) is not None:
+        return await _stream(api, request, session, place, MessageStream(place, after + 1, version))
     place = open_run(now.state)
     if place is None:
         return Response(status_code=204)
@@ -122,6 +128,7 @@ async def _stream(
     return reply
 
 
+_AFTER = count_parameter("after", "Position of a command: stream the answer that it belongs to, even if complete.")
 _STREAM = ("text/event-stream",)
 _VERSION = {VERSION_HEADER: "version of the AI SDK"}
 ENDPOINTS = (
@@ -135,6 +142,11 @@ ENDPOINTS = (
         is_traced=True,
     ),
     ApiEndpoint(
-        path="/chat/{session}/stream", handler=resume_chat, headers=_VERSION, media_types=_STREAM, statuses=(200, 204)
+        path="/chat/{session}/stream",
+        handler=resume_chat,
+        parameters=(_AFTER,),
+        headers=_VERSION,
+        media_types=_STREAM,
+        statuses=(200, 204),
     ),
 )

@@ -79,8 +79,6 @@ async def test_the_demo_answers_a_question_with_a_tool_and_a_reload_loses_nothin
         await expect(page.locator(f".row[data-position='{len(rows)}']")).to_be_attached()
         assert await page.locator(".rows").text_content() == before
         assert seen.errors == []
-        if picture := os.environ.get("LANEBUS_PICTURE"):  # makes the README's picture, on request
-            await page.screenshot(path=picture)
 
 
 @pytest.mark.slow

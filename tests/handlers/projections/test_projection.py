@@ -4,9 +4,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from pathlib import Path
+from time import perf_counter
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -284,3 +286,30 @@ async def test_live_deltas_are_no_part_of_a_state(tmp_path: Path) -> None:
         await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
 
         assert at(await project(session, POSITIONS)) == ((1,), 1)
+
+
+async def test_a_long_fold_lets_other_tasks_run(tmp_path: Path) -> None:
+    over, ticks, seen = anyio.Event(), 0, list[int]()
+
+    def busy(state: int, envelope: Envelope) -> int:
+        seen.append(ticks)
+        end = perf_counter() + 0.002
+        while perf_counter() < end:
+            pass
+        return state + 1
+
+    async def tick() -> None:
+        nonlocal ticks
+        while not over.is_set():
+            ticks += 1
+            await anyio.lowlevel.checkpoint()
+
+    projection = Projection(name="busy", version=1, state=TypeAdapter(int), initial=0, evolve=busy)
+    async with Bus.open(data_dir=tmp_path) as bus:
+        session = bus.session("s")
+        await session.publish(*(UserMessage.text("x") for _ in range(100)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            assert (await project(session, projection)).state == 100
+            over.set()
+    assert len(set(seen)) >= 10  # all entries are on one page

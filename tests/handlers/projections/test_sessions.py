@@ -3,6 +3,8 @@
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import UnknownKind
@@ -70,6 +72,18 @@ def test_a_title_is_one_line_of_at_most_80_characters() -> None:
     assert long.endswith("word…")
     assert title("x" * 80) == "x" * 80
     assert title("a\x1b[31mred\x07\u202e\n\tb") == "a[31mred b"
+
+
+@pytest.mark.parametrize(
+    "character", ["e\u0301", "👨\u200d👩\u200d👧", "👍🏽", "🇵🇹", "❤\ufe0f", "क्षि", "🏴\U000e0067\U000e0062\U000e007f"]
+)
+def test_a_title_is_never_cut_within_a_character(character: str) -> None:
+    for before in range(60, 82):
+        found = title("x" * before + character + "y" * 40)
+        assert found is not None
+        assert len(found) <= 80
+        rest = found.removesuffix("…").lstrip("x").rstrip("y")
+        assert rest in {"", "".join(each for each in character if each.isprintable() or each == "\u200d")}
 
 
 def test_a_title_comes_from_the_first_message_that_has_text() -> None:

@@ -24,6 +24,8 @@ from lanebus import (
 )
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded
 from lanebus.bus.messages.events import TurnStarted as Started
+from lanebus.handlers.projections.views import Views
+from lanebus.handlers.ui.api import turns
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
 from tests.support.page.log import show_all_events, walk
@@ -203,6 +205,35 @@ async def test_a_log_that_was_trimmed_begins_at_its_first_entry_and_says_so(brow
         assert (await walk(page)).positions == list(range(801, 1001))
 
 
+async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_takes_long(
+    browser: SharedBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, over = anyio.Event(), anyio.Event()
+    view = turns.timeline_view
+
+    async def slow(views: Views, session: Session, limit: int = 200, *, first: int | None = None) -> object:
+        asked.set()
+        await over.wait()
+        return await view(views, session, limit, first=first)
+
+    monkeypatch.setattr(turns, "timeline_view", slow)
+    async with opened(browser) as (bus, page, seen, address):
+        await _fill(bus.session("s1"), 2000)
+        await page.goto(f"{address}?at=404")
+        await expect(row(page, 404)).to_be_in_viewport()
+        with anyio.fail_after(60):
+            await asked.wait()
+        # A browser sends six requests to a server at a time: the views may take one of them.
+        await page.goto(f"{address}?at=1404")
+        await expect(row(page, 1404)).to_be_in_viewport()
+        await page.goto(f"{address}?at=1004")
+        await expect(row(page, 1004)).to_be_in_viewport()
+        await expect(page.locator(".loading")).to_have_count(0)
+        over.set()
+        await expect(page.locator(".turns .turn").first).to_be_visible()
+        assert seen.errors == []
+
+
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
@@ -316,4 +347,17 @@ async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: S
         await expect(words).to_have_text("not found")
         await box.press("Escape")
         await expect(box).to_have_value("")
+        assert seen.errors == []
+
+
+async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(browser: SharedBrowser) -> None:
+    async with opened(browser) as (bus, page, seen, address):
+        await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(40)))
+        await page.goto(address)
+        await expect(row(page, 40)).to_be_visible()
+        box = await page.locator(".scroll").element_handle()
+        await page.get_by_role("tab", name="Timeline").click()
+        await expect(page.locator(".scroll")).to_have_count(0)
+        assert box is not None
+        await box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
         assert seen.errors == []

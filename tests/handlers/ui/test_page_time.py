@@ -120,6 +120,56 @@ async def test_a_thousand_turns_take_few_nodes_and_few_requests(browser: SharedB
         assert seen.errors == []
 
 
+UNFOLD_AND_HOME = """async (grid) => {
+  const before = grid.getAttribute("aria-rowcount");
+  const unfolded = new Promise((done) => {
+    const seen = new MutationObserver(() => {
+      if (grid.getAttribute("aria-rowcount") === before) return;
+      seen.disconnect();
+      grid.dispatchEvent(new KeyboardEvent("keydown", { key: "Home", bubbles: true, cancelable: true }));
+      done();
+    });
+    seen.observe(grid, { attributes: true });
+  });
+  [...document.querySelectorAll(".tl-tools button")].find((one) => one.textContent === "Unfold turns").click();
+  await unfolded;
+}"""
+
+
+async def test_home_shows_the_first_row_also_right_after_rows_unfold_and_when_it_is_selected(
+    browser: SharedBrowser,
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await record_loops(bus.session("s1"), loops=10, turns=10)
+        await open_view(page, served, "s1/timeline")
+        await expect(row(page, "turn 9")).to_be_visible()
+        grid = page.get_by_role("treegrid")
+        await grid.evaluate(UNFOLD_AND_HOME)
+        first = page.locator(".tl-row[aria-rowindex='2']")
+        await expect(first).to_be_in_viewport()
+        await expect(first).to_have_attribute("aria-selected", "true")
+        await grid.evaluate("(grid) => { grid.scrollTop = grid.scrollHeight }")
+        await expect(first).to_have_count(0)
+        await grid.press("Home")
+        await expect(first).to_be_in_viewport()
+        assert seen.errors == []
+
+
+async def test_the_row_at_the_top_stays_there_when_rows_above_it_unfold(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await record_loops(bus.session("s1"), loops=10, turns=10)
+        await open_view(page, served, "s1/timeline")
+        await expect(row(page, "turn 9")).to_be_visible()
+        grid = page.get_by_role("treegrid")
+        rows_above = int(await grid.get_attribute("aria-rowcount") or 0)
+        last = page.locator(".tl-row", has_text="model-1").last
+        before = await last.evaluate("(row) => row.getBoundingClientRect().top")
+        await page.get_by_role("button", name="Unfold turns").click()
+        await expect(grid).not_to_have_attribute("aria-rowcount", str(rows_above))
+        await expect(last).to_be_in_viewport()
+        assert abs(await last.evaluate("(row) => row.getBoundingClientRect().top") - before) < 2
+
+
 async def test_the_charts_are_loaded_when_they_are_opened_and_say_their_values_in_words(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await record_loops(bus.session("s1"), turns=4)

@@ -38,6 +38,38 @@ async function request(path, options = {}) {
   return body;
 }
 
+// A browser sends six requests to one server at a time, and the server makes one view at a time, of which the first takes
+// seconds in a long session. So views wait for each other here, and leave the other five to entries and event streams.
+const views = []; // those that wait, as {rank, run}
+let isViewing = false;
+
+function nextView() {
+  if (isViewing || views.length === 0) return;
+  isViewing = true;
+  const first = views.reduce((one, other) => (other.rank < one.rank ? other : one));
+  views.splice(views.indexOf(first), 1);
+  first.run().finally(() => {
+    isViewing = false;
+    nextView();
+  });
+}
+
+/** Request a view that the server folds, once no other one is under way. Lower ranks come first. */
+function requestView(rank, path, options) {
+  return new Promise((resolve, reject) => {
+    const run = async () => {
+      try {
+        options?.signal?.throwIfAborted();
+        resolve(await request(path, options));
+      } catch (error) {
+        reject(error);
+      }
+    };
+    views.push({ rank, run });
+    queueMicrotask(nextView); // after those that are requested together with this one
+  });
+}
+
 /** Return the response of an event stream, whose body does not end. */
 export async function requestStream(path, signal) {
   const reply = await send(path, { signal, cache: "no-store" });
@@ -58,11 +90,11 @@ export const listSessions = (query) => request(`/api/sessions${asked(query)}`);
 /** The calls of all sessions that wait for a person: `{count, waiting, isComplete}`. */
 export const listWaiting = () => request("/api/waiting");
 export const getHead = (session) => request(path(session));
-export const getTurns = (session) => request(path(session, "/turns"));
-export const getStatus = (session) => request(path(session, "/status"));
+export const getTurns = (session) => requestView(1, path(session, "/turns"));
+export const getStatus = (session) => requestView(0, path(session, "/status"));
 export const getAccess = () => request("/api/access");
 export const getCall = (session, id) => request(path(session, `/call?id=${encodeURIComponent(id)}`));
-export const getUsage = (session) => request(path(session, "/usage"));
+export const getUsage = (session) => requestView(1, path(session, "/usage"));
 export const eventsPath = (session, after) => path(session, `/events?after=${after}&lanes=all`);
 
 /** Return the entries after one position up to another. The server sends them in answers of bounded size. */
@@ -144,13 +176,13 @@ const query = (pairs) => {
 };
 
 /** The newest turns of a session with their times; with `first`, those from this index on. */
-export const getTimeline = (session, first = null, limit = null) => request(path(session, `/timeline${query({ first, limit })}`));
+export const getTimeline = (session, first = null, limit = null) => requestView(1, path(session, `/timeline${query({ first, limit })}`));
 
 /** What a provider's model would get at a position. */
-export const getContext = (session, position, provider, model, signal) => request(path(session, `/context${query({ position, provider, model })}`), { signal });
+export const getContext = (session, position, provider, model, signal) => requestView(1, path(session, `/context${query({ position, provider, model })}`), { signal });
 
 /** The recorded request of a past turn. */
-export const getTurnRequest = (session, turn, signal) => request(path(session, `/turns/${encodeURIComponent(turn)}/request`), { signal });
+export const getTurnRequest = (session, turn, signal) => requestView(1, path(session, `/turns/${encodeURIComponent(turn)}/request`), { signal });
 
 export const getForks = (session) => request(path(session, "/forks"));
 

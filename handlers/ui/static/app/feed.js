@@ -18,6 +18,7 @@ export class Feed {
     this.session = session;
     this.state = "connecting"; // connecting, live, behind, reconnecting, refused
     this.hasCaughtUp = false; // all entries that existed at the start are loaded
+    this.isReady = false; // the entries in view were loaded for the first time: now other things may be requested
     this.isClosed = null; // whether the session accepts no more messages; null until known
     this.error = null;
     this.pages = new Pages();
@@ -305,6 +306,7 @@ export class Feed {
     const draw = () => {
       this.#drawn = false;
       if (this.#isOver) return;
+      this.isReady ||= this.hasCaughtUp && this.#wanted.every((page) => this.has(page));
       this.version += 1;
       this.#onChange();
     };

@@ -93,7 +93,7 @@ export class Lanes extends Component {
 
   #leaveEnd() {
     const { feed } = this.props;
-    if (!feed.isFollowing) return;
+    if (!feed.isFollowing || !this.list.current) return;
     this.#anchor = this.#anchorAt(this.#expected);
     feed.isFollowing = false;
   }
@@ -243,7 +243,8 @@ export class Lanes extends Component {
   }
 
   onScroll = () => {
-    if (this.#notice()) this.forceUpdate();
+    // The event may come after the view is gone.
+    if (this.box.current && this.#notice()) this.forceUpdate();
   };
 
   // --- the component ------------------------------------------------------------------------------------------

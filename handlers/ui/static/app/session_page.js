@@ -16,7 +16,7 @@ const STATUS_MS = 150;
 /** The agent's status, and the box for messages to the agent. */
 function Conversation({ session, feed, isClosed, access, hasComposer }) {
   const seesStatus = may(access, "read.status") && access.lanes.includes("extension");
-  const status = useView(seesStatus ? session : null, feed?.position ?? 0, getStatus, STATUS_MS);
+  const status = useView(seesStatus && feed?.isReady ? session : null, feed?.position ?? 0, getStatus, STATUS_MS);
   const commandSender = useCommandSender(session);
   const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
   const composer = may(access, "send")

@@ -81,7 +81,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
   }, [list.isCurrent]);
   return html`<nav class="sessions" aria-label="Sessions">
     <form class="find" role="search" onSubmit=${onSubmit}>
-      <span class="field"><${Search} /><input ref=${search} type="search" value=${query.search} onInput=${(event) => set({ search: event.currentTarget.value })} placeholder="Search titles and ids" aria-label="Search sessions" spellcheck=${false} autocomplete="off" maxlength="64" /></span>
+      <span class="field"><${Search} /><input ref=${search} type="search" value=${query.search} onInput=${(event) => set({ search: event.currentTarget.value })} placeholder="Search…" aria-label="Search sessions" spellcheck=${false} autocomplete="off" maxlength="64" /></span>
       ${canWrite ? html`<button type="button" class="plus" title="Open a new session" onClick=${openNew}>+<span class="hidden"> New session</span></button>` : null}
     </form>
     <div class="filters">

@@ -49,8 +49,9 @@ export function Shell({ access }) {
   const position = feed?.position ?? 0;
   const listed = list.rows?.find((one) => one.id === selected);
   const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
-  const { count: turnCount, turns, usage } = useView(seesBothLanes(access) ? selected : null, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
-  const timeline = useTimeline(seesBothLanes(access) ? selected : null, position);
+  const viewed = feed?.isReady && seesBothLanes(access) ? selected : null; // a long session's views take the server seconds
+  const { count: turnCount, turns, usage } = useView(viewed, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
+  const timeline = useTimeline(viewed, position);
   const past = pastOf(route);
   const then = past !== null && timeline ? turnsAt(timeline, past) : null;
   const now = Date.now() / 1000;

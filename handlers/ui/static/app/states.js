@@ -5,6 +5,7 @@ import { count } from "./format.js";
 export const STATES = {
   working: "works",
   waiting: "waits for you",
+  queued: "waits for a worker",
   failed: "failed",
   paused: "paused",
   idle: "idle",

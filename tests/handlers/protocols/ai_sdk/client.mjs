@@ -32,6 +32,9 @@ class Chat extends ai.AbstractChat {
         prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({
           body: { id, messages: messages.slice(-2), trigger, messageId },
         }),
+        // As the documentation says: a command may have ended the answer before it is resumed.
+        prepareReconnectToStreamRequest: ({ id }) =>
+          commanded === null ? {} : { api: `${url}/chat/${id}/stream?after=${commanded}` },
         fetch: async (...request) => {
           const reply = await fetch(...request);
           seen.replies.push([reply.status, reply.headers.get('x-vercel-ai-ui-message-stream')]);
@@ -49,6 +52,7 @@ class Chat extends ai.AbstractChat {
 
 const seen = { replies: [], data: [], errors: [], finishes: [], ids: [] };
 let chat = new Chat([]);
+let commanded = null; // position of the last command
 let running = Promise.resolve();
 
 async function until(condition, what) {
@@ -86,6 +90,7 @@ const doing = {
       method: 'POST', headers: { ...auth, 'content-type': 'application/json' }, body: JSON.stringify(body),
     });
     seen.posted = reply.status;
+    commanded = (await reply.json()).positions?.at(-1) ?? null;
   },
   approval: async ({ command }) => {
     // As the application of version 5 does: the data part has the fields of the command.

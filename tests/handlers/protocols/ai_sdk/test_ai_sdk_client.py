@@ -179,6 +179,44 @@ async def test_a_client_of_no_named_version_approves_by_a_command_and_resumes(
 
 
 @VERSIONS
+@pytest.mark.parametrize("place", ["in the tool", "in the answer", "after the end"])
+async def test_a_resumed_answer_shows_the_result_however_far_the_agent_is(
+    referees: Path, version: int, place: str, tmp_path: Path
+) -> None:
+    in_tool, in_answer = Pause(), Pause()
+    paused = {"in the tool": in_tool, "in the answer": in_answer}.get(place)
+
+    @tool(name="pay", approval=True)
+    async def paying(amount: int) -> str:
+        """Pay."""
+        if paused is in_tool:
+            await in_tool.wait()
+        return f"paid {amount}"
+
+    piece, rest, whole = answer("Done.")
+    model = ScriptedModel(calls(PAY), [piece, *([in_answer] if paused is in_answer else []), rest, whole])
+    async with served_agent(AgentLoop(model, [paying])) as served, anyio.create_task_group() as tasks:
+
+        async def let_it_resume() -> None:
+            if paused is None:
+                await wait_for(served.bus.session("c1"), "agent.ended")
+            else:
+                await paused.reached.wait()
+            (tmp_path / "ready").touch()
+
+        tasks.start_soon(let_it_resume)
+        if paused is not None:
+            tasks.start_soon(release, paused, tmp_path / "resumed")
+        steps: list[dict[str, JsonValue]] = [
+            *(HI, SETTLE, {"do": "approval", "command": "approve"}, {"do": "await", "path": str(tmp_path / "ready")}),
+            *({"do": "resume"}, {"do": "replied", "count": 2}, signal(tmp_path / "resumed"), SETTLE),
+        ]
+        seen = await chat(referees, served, version, "c1", *steps, is_named=False)
+        assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])
+        assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+
+
+@VERSIONS
 async def test_a_waiting_approval_is_shown_again_after_a_reload(referees: Path, version: int) -> None:
     async with served_agent(AgentLoop(ScriptedModel(calls(PAY), answer("Done.")), [pay])) as served:
         steps: list[dict[str, JsonValue]] = [HI, SETTLE, {"do": "reload", "keep": "user"}, {"do": "resume"}, SETTLE]

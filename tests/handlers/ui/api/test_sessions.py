@@ -11,6 +11,7 @@ from lanebus import AssistantMessage, Bus, Usage, UserMessage
 from lanebus.bus.messages.control import Approve
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
@@ -169,7 +170,7 @@ async def test_a_poll_shows_new_entries_new_sessions_and_after_a_sweep_no_erased
         await bus.session("d-failed").erase()
         found = (await client.get("/api/sessions")).json()
         assert {each["id"]: each["state"] for each in found["sessions"]} == {
-            **{"f-new": "idle", "a-idle": "working", "e-closed": "closed", "c-waiting": "waiting"},
+            **{"f-new": "queued", "a-idle": "working", "e-closed": "closed", "c-waiting": "waiting"},
             "b-working": "working",
         }
 
@@ -191,3 +192,25 @@ async def test_a_request_reads_for_a_bounded_time_and_says_what_is_not_read_yet(
             "delta",
             "Übermut tut selten gut",
         ]
+
+
+async def test_a_session_is_queued_from_a_new_message_until_a_model_has_read_it() -> None:
+    async with opened(IndexBounds(fold_seconds=60)) as (bus, client):
+        session = bus.session("s1")
+
+        async def state() -> str:
+            (found,) = (await client.get("/api/sessions")).json()["sessions"]
+            return str(found["state"])
+
+        await session.publish(UserMessage.text("one"))
+        assert await state() == "queued"
+        await session.publish(AssistantMessage())
+        assert await state() == "idle"
+        await session.publish(UserMessage.text("two"))
+        await session.publish(AssistantMessage(metadata={READ_UP_TO: 2}))  # it came while the model wrote
+        assert await state() == "queued"
+        assert await ids(client, "?state=queued") == ["s1"]
+        await session.publish(AssistantMessage(metadata={READ_UP_TO: 4, DEFERRED: [3]}))
+        assert await state() == "queued"
+        await session.publish(AssistantMessage())
+        assert await state() == "idle"

@@ -106,7 +106,7 @@ function Chart({ label, data, series, format, text, onIndex, range }) {
       };
     };
     draw();
-    const observer = new ResizeObserver(() => plot.current?.setSize({ width: box.current.clientWidth, height: HEIGHT }));
+    const observer = new ResizeObserver(() => box.current && plot.current?.setSize({ width: box.current.clientWidth, height: HEIGHT }));
     observer.observe(box.current);
     return () => {
       isOver = true;

@@ -122,13 +122,24 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     return () => observer.disconnect();
   }, []);
 
-  const isKept = useRef(false);
+  // The view keeps its rows when rows above it come and go. The browser's own anchoring is off: it races with `Home`.
+  const kept = useRef(null); // the keys of the row at the top and of those that it is below, and its distance from there
+  const keep = () => {
+    const { scrollTop } = box.current;
+    const at = Math.min(Math.max(0, Math.floor(scrollTop / ROW)), rows.length - 1);
+    if (at >= 0) kept.current = { keys: withParents(rows, at), offset: at * ROW - scrollTop };
+  };
+  const [moves, setMoves] = useState(0); // counts keys that chose a row, also the chosen one
+
   useLayoutEffect(() => {
-    if (!isKept.current && rows.length > 0) {
-      isKept.current = true;
-      box.current.scrollTop = box.current.scrollHeight; // the newest turns first
+    if (rows.length === 0) return;
+    if (kept.current === null) box.current.scrollTop = box.current.scrollHeight; // the newest turns first
+    else {
+      const at = kept.current.keys.map((key) => rows.findIndex((row) => row.key === key)).find((found) => found >= 0);
+      if (at !== undefined) box.current.scrollTop = at * ROW - kept.current.offset;
     }
-  }, [rows.length]);
+    keep();
+  }, [rows]);
 
   useLayoutEffect(() => {
     if (chosenAt < 0) return;
@@ -138,7 +149,8 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     if (isFar) box.current.scrollTop = top - clientHeight / 3;
     else if (top < scrollTop) box.current.scrollTop = top;
     else if (top + 2 * ROW > scrollTop + clientHeight) box.current.scrollTop = top + 2 * ROW - clientHeight;
-  }, [chosen, chosenAt]);
+    keep();
+  }, [chosen, chosenAt, moves]);
 
   const zoom = (factor, around = (window[0] + window[1]) / 2) => setSpan(zoomed(window, around, factor, axis.length));
   const pan = (share) => setSpan(panned(window, share * (window[1] - window[0]), axis.length));
@@ -150,7 +162,10 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     const page = Math.max(1, Math.floor(view.height / ROW) - 1);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length }[event.key];
     if (event.shiftKey && ["ArrowLeft", "ArrowRight"].includes(event.key)) pan(event.key === "ArrowLeft" ? -0.2 : 0.2);
-    else if (step !== undefined) choose(rows[Math.min(Math.max((chosenAt < 0 ? first : chosenAt) + step, 0), rows.length - 1)].key);
+    else if (step !== undefined) {
+      choose(rows[Math.min(Math.max((chosenAt < 0 ? first : chosenAt) + step, 0), rows.length - 1)].key);
+      setMoves(moves + 1);
+    }
     else if (event.key === "ArrowRight" && row?.hasChildren && shut.has(row.key)) toggle(row);
     else if (event.key === "ArrowLeft" && row?.hasChildren && !shut.has(row.key)) toggle(row);
     else if (event.key === "ArrowLeft" && row?.parent) choose(row.parent);
@@ -168,6 +183,7 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
 
   const onScroll = (event) => {
     const top = event.currentTarget.scrollTop;
+    keep();
     setView((old) => ({ ...old, top }));
   };
 
@@ -211,6 +227,17 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     </div>
     ${timeline.fault ? html`<p class="trouble" role="alert">${timeline.fault.message}</p>` : null}
   </div>`;
+}
+
+/** Return the keys of a row, of its parent, and so on up. */
+function withParents(rows, index) {
+  const keys = [rows[index].key];
+  for (let at = index - 1, wanted = rows[index].parent; at >= 0 && wanted !== null; at -= 1) {
+    if (rows[at].key !== wanted) continue;
+    keys.push(wanted);
+    wanted = rows[at].parent;
+  }
+  return keys;
 }
 
 const idOf = (index) => `tl-row-${index}`;
