@@ -76,7 +76,9 @@ clean:
 # A stamp is newer than what it was made from, or its set is installed again. `.test` holds all of `.run`, `.docs` of
 # `.test`, `.backends` of `.docs`, and `.check` of `.backends`, as all code is checked. Wheels only: what a source archive
 # builds with would be fetched without any hash. For the same reason the project itself is built with the pinned
-# setuptools, not in an environment that pip fills on its own.
+# setuptools, not in an environment that pip fills on its own. `--no-deps`: the pins name all that is needed, which
+# `pip check` proves. pip's resolver would look at the newest release of what is asked for with an extra, as in
+# `google-auth[requests]`, and refuse it for want of a hash.
 
 PINS := constraints.txt pyproject.toml .ci/pinned
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -84,8 +86,9 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
 define install
 @echo 'installing the pinned packages: $(1)'
 @$(BIN)/python .ci/pinned $(1) > $@.txt
-@$(PIP) install --require-hashes --only-binary :all: -r $@.txt
+@$(PIP) install --require-hashes --no-deps --only-binary :all: -r $@.txt
 @$(PIP) install --no-deps --no-build-isolation --editable .
+@$(PIP) check
 @touch $@
 endef
 
