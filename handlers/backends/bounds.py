@@ -1,0 +1,25 @@
+"""Bounds of what keeps the state of other frameworks, with their defaults. Times are in seconds."""
+
+from dataclasses import dataclass
+
+from lanebus.bus.errors import check_bounds
+
+__all__ = ("DEFAULT_BACKEND_BOUNDS", "BackendBounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendBounds:
+    """Bounds of one store."""
+
+    cached_sessions: int = 1_000
+    """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
+    inline_bytes: int = 65_536
+    """values of more bytes go to the media store, and the entry has their SHA-256"""
+    attempts: int = 1_000
+    """maximum number of attempts of one append while other processes append to the same session"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+DEFAULT_BACKEND_BOUNDS = BackendBounds()
