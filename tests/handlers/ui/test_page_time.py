@@ -243,7 +243,8 @@ MOVE_AND_COMPARE = """async (bar) => {
   bar.value = "5";
   bar.dispatchEvent(new Event("input", { bubbles: true }));
   const link = await new Promise((done) => {
-    const find = () => [...document.querySelectorAll(".tm-then a")].find((one) => one.textContent === "Compare with now");
+    const links = () => [...document.querySelectorAll(".tm-then a")];
+    const find = () => links().find((one) => one.textContent === "Compare with now");
     const look = () => (find() ? done(find()) : requestAnimationFrame(look));
     look();
   });
