@@ -243,8 +243,7 @@ MOVE_AND_COMPARE = """async (bar) => {
   bar.value = "5";
   bar.dispatchEvent(new Event("input", { bubbles: true }));
   const link = await new Promise((done) => {
-    const links = () => [...document.querySelectorAll(".tm-then a")];
-    const find = () => links().find((one) => one.textContent === "Compare with now");
+    const find = () => document.querySelector(".tm-then a[href*='/compare']");
     const look = () => (find() ? done(find()) : requestAnimationFrame(look));
     look();
   });
