@@ -47,6 +47,7 @@ class SessionStates(Generic[S]):
         *,
         kinds: Collection[str],
         agent: str | None = None,
+        wake: bool | None = None,
         bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
         """
@@ -56,10 +57,11 @@ class SessionStates(Generic[S]):
             fold: adds one message to a state. Unreadable entries are left out.
             kinds: kinds of messages to fold, exact or as prefixes such as `store.checkpoints.*`.
             agent: the agent that new sessions belong to; None means the bus's default agent.
+            wake: whether appends wake the workers, as for `Session.publish`. False if the framework runs the agent.
             bounds: the number of cached sessions and of attempts.
         """
         self._open, self._new, self._fold = open_session, new, fold
-        self._kinds, self._agent, self._bounds = kinds, agent, bounds
+        self._kinds, self._agent, self._wake, self._bounds = kinds, agent, wake, bounds
         self._selection = Selection.of(ALL_LANES, kinds)
         self._idle: OrderedDict[str, _Known[S]] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -126,7 +128,9 @@ class SessionStates(Generic[S]):
     async def _publish(
         self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
     ) -> Receipt:
-        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position)
+        receipt = await self.session(session_id).publish(
+            *messages, key=key, expected=known.cursor.position, wake=self._wake
+        )
         if not receipt.is_duplicate:
             for position, message in zip(receipt.positions, messages, strict=True):
                 self._add(known, position, message)
