@@ -47,7 +47,6 @@ class SessionStates(Generic[S]):
         *,
         kinds: Collection[str],
         agent: str | None = None,
-        wake: bool | None = None,
         bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
         """
@@ -57,11 +56,10 @@ class SessionStates(Generic[S]):
             fold: adds one message to a state. Unreadable entries are left out.
             kinds: kinds of messages to fold, exact or as prefixes such as `store.checkpoints.*`.
             agent: the agent that new sessions belong to; None means the bus's default agent.
-            wake: whether appends wake the workers, as for `Session.publish`. False if the framework runs the agent.
             bounds: the number of cached sessions and of attempts.
         """
         self._open, self._new, self._fold = open_session, new, fold
-        self._kinds, self._agent, self._wake, self._bounds = kinds, agent, wake, bounds
+        self._kinds, self._agent, self._bounds = kinds, agent, bounds
         self._selection = Selection.of(ALL_LANES, kinds)
         self._idle: OrderedDict[str, _Known[S]] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -94,7 +92,7 @@ class SessionStates(Generic[S]):
 
         The first decision is made with the state in memory, which saves a read if no other process appends. It is made
         again with the newest state if the log has moved on, or if the function raised an error or decided nothing. If
-        the call is cancelled, either all messages are appended or none.
+        the call is cancelled, either all messages are appended or none. No worker is woken.
 
         Args:
             session_id: id of the session.
@@ -128,9 +126,8 @@ class SessionStates(Generic[S]):
     async def _publish(
         self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
     ) -> Receipt:
-        receipt = await self.session(session_id).publish(
-            *messages, key=key, expected=known.cursor.position, wake=self._wake
-        )
+        # Wakes no worker: the framework itself answers what it stores.
+        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position, wake=False)
         if not receipt.is_duplicate:
             for position, message in zip(receipt.positions, messages, strict=True):
                 self._add(known, position, message)

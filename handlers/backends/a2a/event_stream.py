@@ -1,4 +1,4 @@
-"""`LogTaskEventStream`: the events of tasks, followed in their sessions."""
+"""`LanebusEventStream`: the events of tasks, followed in their sessions."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -12,13 +12,13 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, DecodeFailure
 from lanebus.handlers.backends.a2a.saved_entry import TaskDeleted, TaskSaved
 from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, load_change, settle
-from lanebus.handlers.backends.a2a.task_store import LogTaskStore
+from lanebus.handlers.backends.a2a.task_store import LanebusTaskStore
 
-__all__ = ("LogTaskEventStream",)
+__all__ = ("LanebusEventStream",)
 
 
-class LogTaskEventStream(TaskEventStream):
-    """Follows the tasks of a `LogTaskStore` on any replica. Nothing is polled: all subscriptions share one reader.
+class LanebusEventStream(TaskEventStream):
+    """Follows the tasks of a `LanebusTaskStore` on any replica. Nothing is polled: all subscriptions share one reader.
 
     A version is a position of the task's session. So a subscription after a version yields each event that was saved
     after it exactly once, in order, whenever it begins and wherever the agent runs.
@@ -26,7 +26,7 @@ class LogTaskEventStream(TaskEventStream):
     Source: `TaskEventStream` of the A2A SDK, since 1.3.
     """
 
-    def __init__(self, store: LogTaskStore) -> None:
+    def __init__(self, store: LanebusTaskStore) -> None:
         """
         Args:
             store: the store that saves the tasks.
@@ -34,7 +34,7 @@ class LogTaskEventStream(TaskEventStream):
         self._store = store
 
     async def publish(self, task_id: str, event: VersionedEvent) -> None:
-        """Do nothing: `LogTaskStore.save` has appended the event together with the task.
+        """Do nothing: `LanebusTaskStore.save` has appended the event together with the task.
 
         An agent that answers with a message and no task has no session, so such an answer is not kept.
         """
@@ -52,7 +52,7 @@ class LogTaskEventStream(TaskEventStream):
             after: the version; MISSING means from the first event on.
 
         Raises:
-            InvalidArgument: `after` is not a version of a `LogTaskStore`.
+            InvalidArgument: `after` is not a version of a `LanebusTaskStore`.
             DecodeError: an entry is damaged.
             MediaMissing: the media store no longer has a large event.
             CursorTrimmed: later events were trimmed that are not in the archive.
@@ -91,5 +91,5 @@ async def _task_at(session: Session, position: int) -> Task | None:
 def _position(version: TaskVersion) -> int:
     value = version._value  # pyright: ignore[reportPrivateUsage]  # the SDK's stores read it too
     if not isinstance(value, int):
-        raise InvalidArgument("after", value, "pass a version that a LogTaskStore returned")
+        raise InvalidArgument("after", value, "pass a version that a LanebusTaskStore returned")
     return value

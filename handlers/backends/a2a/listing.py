@@ -14,9 +14,9 @@ from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_lis
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, CursorTrimmed, MessageError, SessionErased
 from lanebus.bus.log.head import SessionHead
-from lanebus.handlers.backends.a2a.bounds import A2aBounds
 from lanebus.handlers.backends.a2a.task_change import renamed
 from lanebus.handlers.backends.a2a.task_record import TaskRecord, settle
+from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.session_states import SessionStates
 
@@ -56,7 +56,7 @@ class _Listed:
 class TaskListing:
     """Lists the tasks of one agent. It remembers what the order needs, and reads only tasks that changed."""
 
-    def __init__(self, bus: Bus, states: SessionStates[TaskRecord], agent: str, bounds: A2aBounds) -> None:
+    def __init__(self, bus: Bus, states: SessionStates[TaskRecord], agent: str, bounds: BackendBounds) -> None:
         """
         Args:
             bus: the open bus.
@@ -99,7 +99,7 @@ class TaskListing:
         for session, known in found.items():
             self._known[session] = known
             self._known.move_to_end(session)
-        while len(self._known) > self._bounds.listed_tasks:
+        while len(self._known) > self._bounds.listed_sessions:
             self._known.popitem(last=False)
         return [listed for _, listed in found.values() if listed is not None]
 

@@ -1,4 +1,4 @@
-"""`LogTaskStore`: the tasks of an A2A server, each a session of the bus."""
+"""`LanebusTaskStore`: the tasks of an A2A server, each a session of the bus."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,6 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.backends.a2a.bounds import DEFAULT_A2A_BOUNDS, A2aBounds
 from lanebus.handlers.backends.a2a.lanes import Shown, run_ended
 from lanebus.handlers.backends.a2a.listing import TaskListing
 from lanebus.handlers.backends.a2a.protobuf import copied
@@ -20,17 +19,18 @@ from lanebus.handlers.backends.a2a.saved_entry import A2aEvent, Change, TaskDele
 from lanebus.handlers.backends.a2a.task_change import canceled, renamed
 from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, settle
 from lanebus.handlers.backends.a2a.task_run import ENDED, next_step, turn_of
+from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.session_states import SessionStates
 from lanebus.handlers.backends.values import store_value
 
-__all__ = ("LogTaskStore",)
+__all__ = ("LanebusTaskStore",)
 
 
-class LogTaskStore(VersionedTaskStore):
+class LanebusTaskStore(VersionedTaskStore):
     """Keeps the tasks of an A2A server in sessions of a bus. All replicas of a server use one namespace.
 
-    Pass it to `DefaultRequestHandler` together with a `LogTaskEventStream`. A task is the session with the task's id,
+    Pass it to `DefaultRequestHandler` together with a `LanebusEventStream`. A task is the session with the task's id,
     so the page, `lanebus tail`, forks and archives serve it like any session. Messages are in its LLM lane. Runs,
     states and artifacts are in its extension lane.
 
@@ -49,22 +49,20 @@ class LogTaskStore(VersionedTaskStore):
         *,
         agent: str = "a2a",
         owner_resolver: OwnerResolver = resolve_user_scope,
-        bounds: A2aBounds = DEFAULT_A2A_BOUNDS,
+        bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
         """
         Args:
             bus: the open bus.
             agent: the agent that the sessions belong to. `list` returns the tasks of this agent.
             owner_resolver: returns the owner of a call's tasks. The default is the name of the call's user.
-            bounds: sizes and numbers, see `A2aBounds`.
+            bounds: sizes and numbers, see `BackendBounds`.
 
         Raises:
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         self._owner_of, self._bounds = owner_resolver, bounds
-        self._states = SessionStates(
-            *(bus.session, TaskRecord, fold), kinds=KINDS, agent=agent, wake=False, bounds=bounds.states
-        )
+        self._states = SessionStates(*(bus.session, TaskRecord, fold), kinds=KINDS, agent=agent, bounds=bounds)
         self._shown = Shown(agent, bounds.shown_characters)
         self._listing = TaskListing(bus, self._states, agent, bounds)
 
@@ -168,7 +166,7 @@ class LogTaskStore(VersionedTaskStore):
     def _entry(self, owner: str, change: Change, stored: Mapping[bytes, JsonValue]) -> Publishable:
         """Return the entry of a save. Raises _TooLarge if its change has to be stored first."""
         data = write_change(change)
-        if len(data) <= self._bounds.states.inline_bytes:
+        if len(data) <= self._bounds.inline_bytes:
             return TaskSaved(owner=owner, change=change).as_extension()
         if data not in stored:
             raise _TooLarge(data)
@@ -184,14 +182,14 @@ class LogTaskStore(VersionedTaskStore):
                 raise _Unsettled
             return decide(record)
 
-        for _ in range(self._bounds.states.attempts):
+        for _ in range(self._bounds.attempts):
             try:
                 return await self._states.append(session.id, decide_settled)
             except _Unsettled:
                 async with self._states.newest(session.id) as record:
                     await settle(record, session.media)
             except _TooLarge as large:
-                stored[large.data] = await store_value(session.media, large.data, bounds=self._bounds.states)
+                stored[large.data] = await store_value(session.media, large.data, bounds=self._bounds)
         return await self._states.append(session.id, decide)
 
 
