@@ -22,7 +22,7 @@ from tests.support.backends.sources import source_of
 __all__ = ("handler_of",)
 
 sys.path.append(str(source_of("a2a-sdk")))
-from samples.clustermode.cluster_common import (  # type: ignore[import-not-found]  # noqa: E402  # not on the path
+from samples.clustermode.cluster_common import (  # type: ignore[import-not-found]  # not on the path
     SlowEchoAgent,  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     build_agent_card,
 )
