@@ -1,4 +1,4 @@
-"""Call the HTTP API within the process, with the headers of the client."""
+"""Call the HTTP API within the process, for a principal that is known already."""
 
 import json
 from collections.abc import Mapping
@@ -6,34 +6,26 @@ from typing import NamedTuple, cast
 
 import httpx2
 from pydantic import JsonValue
-from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+
+from lanebus.handlers.access.credentials import Identified
+from lanebus.handlers.ui.auth import address_of, identified, set_identified
 
 __all__ = ("ApiCalls", "ApiReply", "Caller")
-
-_KEPT = (
-    "authorization",
-    "host",
-    "origin",
-    "sec-fetch-site",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-)
 
 
 class Caller(NamedTuple):
     """The client of a call, for the access rules."""
 
-    headers: Mapping[str, str]
-    """headers that name the client"""
-    address: str = ""
+    known: Identified
+    address: str
+    """its network address, for the audit log"""
 
     @classmethod
-    def of(cls, request: Request) -> "Caller":
-        """Return the client of an HTTP request. Other headers, such as those of the body, are left out."""
-        kept = {name: value for name, value in request.headers.items() if name in _KEPT}
-        return cls(kept, "" if request.client is None else request.client.host)
+    def of(cls, scope: Scope) -> "Caller":
+        """Return the client of an HTTP request that the guard accepted."""
+        return cls(identified(scope), address_of(scope))
 
 
 class ApiReply(NamedTuple):
@@ -56,15 +48,17 @@ class ApiReply(NamedTuple):
 
 
 class ApiCalls:
-    """The API of one application."""
+    """The API of one application, behind its guard: the guard has accepted the client's own request."""
 
-    def __init__(self, app: ASGIApp, *, read_bytes: int) -> None:
+    def __init__(self, app: Starlette, *, read_bytes: int) -> None:
         """
         Args:
             app: the application of the page, see `create_app`.
             read_bytes: maximum number of bytes of an answer. A larger one counts as refused.
         """
-        self._app, self._most = app, read_bytes
+        self._app = Starlette(routes=app.routes, exception_handlers=app.exception_handlers)
+        self._app.router.redirect_slashes = False
+        self._most = read_bytes
 
     async def call(
         self, caller: Caller, method: str, path: str, *, query: Mapping[str, str], body: JsonValue = None
@@ -72,20 +66,23 @@ class ApiCalls:
         """Send a request, and return its answer. A cancelled call may have published.
 
         Args:
-            caller: the client.
+            caller: the client. The endpoint asks the access rules what it may do.
             method: the HTTP method.
             path: the path, with its parts encoded.
             query: the query parameters.
             body: JSON of the body; None means no body.
         """
-        # The address as a proxy or a client has it: the application decides whether to believe the headers.
-        transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False, client=(caller.address, 0))
-        host = caller.headers.get("host", "mcp")
-        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
-            sent = {name: value for name, value in caller.headers.items() if name != "host"}
-            reply = await client.request(
-                method, path, params=query, headers=sent, json=body if body is not None else None
-            )
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            set_identified(scope, caller.known)
+            await self._app(scope, receive, send)
+
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False, client=(caller.address, 0))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://mcp") as client:
+            reply = await client.request(method, path, params=query, json=body)
         if len(reply.content) > self._most:
             return ApiReply(413, {"detail": "the answer is too large: ask for less"})
-        return ApiReply(reply.status_code, cast("JsonValue", json.loads(reply.content or b"null")))
+        try:
+            return ApiReply(reply.status_code, cast("JsonValue", json.loads(reply.content or b"null")))
+        except ValueError:  # an error that no handler made an answer of, which the log has
+            return ApiReply(500, None)

@@ -23,6 +23,8 @@ class McpServerBounds:
     """longest time for which a list of sessions is asked for again until it is complete"""
     line_bytes: int = 4 * 1_048_576
     """maximum number of bytes of a client's message over stdin; a longer one is refused"""
+    request_seconds: float = 60.0
+    """longest time in which a request over HTTP is read and answered"""
     end_seconds: float = 5.0
     """longest wait at the end, until the last answer has left"""
 

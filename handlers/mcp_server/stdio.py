@@ -1,6 +1,5 @@
 """Serve one MCP client over the streams of this process."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.exception_groups import first_error
+from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.mcp_server.api_calls import ApiCalls, Caller
 from lanebus.handlers.mcp_server.bounds import DEFAULT_MCP_SERVER_BOUNDS, McpServerBounds
@@ -22,8 +22,6 @@ from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 
 __all__ = ("serve_client",)
-
-_HOST = "stdio"
 
 
 async def serve_client(
@@ -48,13 +46,8 @@ async def serve_client(
     Raises:
         SetupError: stdin or stdout is a file.
     """
-
-    async def identify(headers: Mapping[str, str], address: str) -> Principal:
-        del headers, address
-        return principal
-
-    app = create_app(bus, identify=identify, allowed_hosts=[_HOST], bounds=ui_bounds)
-    caller = Caller({"host": _HOST}, _HOST)
+    app = create_app(bus, allowed_hosts=(), bounds=ui_bounds)
+    caller = Caller(Identified(principal), "stdio")
     sessions = McpSessions(
         ApiCalls(app, read_bytes=bounds.read_bytes), lambda _: caller, allow_publish=allow_publish, bounds=bounds
     )

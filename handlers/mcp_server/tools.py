@@ -54,8 +54,8 @@ def tools(*, allow_publish: bool) -> dict[str, ApiTool]:
             name="read_entries",
             title="Read entries",
             description="Read stored entries of a session in order: messages of the LLM lane, and events of the"
-            " extension lane. If `more` is true, pass the answer's `cursor` as `after`. To read the newest entries, pass"
-            " one more than the session's position as `before`; then pass `previous` as `before` to go back.",
+            " extension lane. If `more` is true, pass the answer's `cursor` as `after`. To read the newest entries,"
+            " pass one more than the session's position as `before`; then pass `previous` as `before` to go back.",
             endpoint=of(f"{session}/entries"),
             has_page=True,
             is_open=True,

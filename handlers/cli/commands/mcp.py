@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lanebus.bus.errors import InvalidArgument, MissingExtra
+from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
 from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.extras import needs_mcp
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
@@ -61,12 +62,8 @@ def command(
     \b
     Example: lanebus mcp --session 'support-*'
     """
-    try:
+    with needs_mcp():
         from lanebus.handlers.mcp_server.stdio import serve_client as _  # noqa: F401, PLC0415  # an extra
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in {"mcp", "mcp_types", "starlette", "httpx2"}:
-            raise
-        raise MissingExtra("mcp", "mcp") from None
     try:
         principal = Principal(
             name=name,
