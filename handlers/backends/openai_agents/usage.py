@@ -5,8 +5,8 @@ from itertools import islice
 from weakref import ref
 
 from agents import RunContextWrapper
-from agents import Usage as RunUsage
 from agents.usage import RequestUsage
+from agents.usage import Usage as RunUsage
 
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
@@ -15,7 +15,7 @@ from lanebus.handlers.backends.openai_agents.shown import Shown
 __all__ = ("UsageReader", "usage_of")
 
 
-def usage_of(request: RequestUsage) -> Usage:
+def usage_of(request: RequestUsage | RunUsage) -> Usage:
     """Return the usage of one model call. In the SDK the cached tokens are part of the input, here they are not."""
     read, write = request.input_tokens_details.cached_tokens, request.input_tokens_details.cache_write_tokens
     return Usage(
