@@ -155,7 +155,7 @@ class Recorder:
             raise RecorderMisused("the recorder is open already: make another Recorder for another block")
         await self._check_agent()  # before the lease: the other agent's worker may hold it for long
         async with AsyncExitStack() as stack:
-            held = await stack.enter_async_context(self._lease)
+            await stack.enter_async_context(held := self._lease)
             await self._check_agent()
             run = held.run if isinstance(held, RunLease) else Run(self._session, held.lease, bounds=self._bounds)
             await run.refresh()

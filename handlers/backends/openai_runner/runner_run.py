@@ -209,8 +209,8 @@ class RunnerRun:
             self._late.append((len(call.input), cast("list[TResponseInputItem]", users)))
             self._known_users += new
         result = [*call.input]
-        for place, items in reversed(self._late):
-            result[place:place] = items
+        for place, late in reversed(self._late):
+            result[place:place] = late
         return result
 
 
