@@ -15,6 +15,8 @@ class BackendBounds:
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
+    inline_total_bytes: int = 1_048_576
+    """values of one append that are more in total go to the media store too, as a publish is limited"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
 

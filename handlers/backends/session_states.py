@@ -126,7 +126,7 @@ class SessionStates(Generic[S]):
     async def _publish(
         self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
     ) -> Receipt:
-        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position)
+        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position, wake=False)
         if not receipt.is_duplicate:
             for position, message in zip(receipt.positions, messages, strict=True):
                 self._add(known, position, message)
