@@ -15,8 +15,13 @@ class BackendBounds:
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
-    inline_total_bytes: int = 1_048_576
-    """values of one append that are more in total go to the media store too, as a publish is limited"""
+    batch_bytes: int = 1_048_576
+    """one append holds at most this many bytes of values, and of messages to show. More values go to the media store,
+    and more messages are appended before"""
+    batch_count: int = 200
+    """maximum number of messages to show in one append"""
+    shown_bytes: int = 262_144
+    """of a message with more bytes of JSON, without its media, only the start of its text is shown"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
 

@@ -6,6 +6,7 @@ from pydantic import Field, JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.events.event import Positions
 from lanebus.bus.messages.extension import ExtensionData, ExtensionMessage
 
 __all__ = (
@@ -110,12 +111,14 @@ class MessagesShown(ExtensionData):
     """The entries before this one, in the LLM lane, show messages of the graph's state."""
 
     KIND = "store.langgraph.shown"
-    digests: Texts
-    """one digest for each entry, in order"""
+    messages: Texts
+    """one digest for each message, in order"""
     path: str | None = None
-    """the digest of the path to move to first, with a leaf move or a prune; None continues where the path ends"""
-    pruned: Texts | None = None
-    """digests of the path that the prune leaves; None if there was no prune"""
+    """digest of the messages that a leaf move before these messages went to; None if there was no leaf move"""
+    pruned: Positions | None = None
+    """positions that a prune before these messages left out; None if there was no prune"""
+    counted: Texts = ()
+    """ids of those messages that report their usage"""
 
 
 ThreadEntry = ValueStored | CheckpointStored | WritesStored | CheckpointsDeleted | ThreadNamed | MessagesShown

@@ -31,7 +31,7 @@ class Packing:
     def begin(self) -> None:
         """Forget what was packed: the append is decided again."""
         self._missing.clear()
-        self._room = self._bounds.inline_total_bytes
+        self._room = self._bounds.batch_bytes
 
     def pack(self, value: object) -> Packed:
         """Return the value as an entry holds it."""
@@ -60,19 +60,19 @@ class Changed:
     """A channel with a new value."""
 
     def __init__(self, serde: SerializerProtocol, channel: str, version: Version, value: object) -> None:
-        self.channel, self._version, self._value = channel, version, value
+        self.channel, self.value, self._version = channel, value, version
         self.digests = [_digest(serde, item) for item in cast("list[object]", value)] if type(value) is list else None
         """a digest of each element of a list; None if the value is no list"""
 
     def entry(self, namespace: str, stored: Namespace, packing: Packing) -> ValueStored:
         """Return the entry of the value. Of a list, it holds what follows the elements of the newest stored version."""
-        packed = self._value
+        packed = self.value
         newest = stored.newest.get(self.channel)
         keep, after = 0, None
         if self.digests is not None and newest is not None and newest.version != self._version:
             keep = _common(newest.digests, self.digests)
             after = newest.version if keep else None
-            packed = cast("list[object]", self._value)[keep:]
+            packed = cast("list[object]", self.value)[keep:]
         return ValueStored(
             namespace=namespace,
             channel=self.channel,

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.messages.context_entry import LeafMove
 from lanebus.handlers.backends.langgraph.entries import CheckpointsDeleted, CheckpointStored, ThreadNamed
 from lanebus.handlers.backends.langgraph.place import session_of
 from lanebus.handlers.backends.langgraph.threads import Threads
@@ -74,4 +75,6 @@ async def _needed(threads: Threads, serde: SerializerProtocol, checkpoints: dict
 
 async def _delete(threads: Threads, session_id: str, checkpoints: Ids | None) -> None:
     entry = CheckpointsDeleted(checkpoints=checkpoints).as_extension()
-    await threads.states.append(session_id, lambda thread: [entry] if thread.namespaces else [])
+    # A deleted thread has no context, so the page shows that the conversation begins anew.
+    begin = (LeafMove(),) if checkpoints is None else ()
+    await threads.states.append(session_id, lambda thread: [*begin, entry] if thread.namespaces else [])

@@ -32,12 +32,13 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         bus: Bus | BusInThread,
         *,
         serde: SerializerProtocol | None = None,
+        messages: str | None = "messages",
         agent: str = "langgraph",
         bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
         super().__init__(serde=serde)
         self._loop = BusLoop(bus)
-        self._threads = Threads(self._loop.bus, agent=agent, bounds=bounds)
+        self._threads = Threads(self._loop.bus, agent=agent, messages=messages, bounds=bounds)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint."""

@@ -8,6 +8,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.langgraph.entries import (
     CheckpointsDeleted,
     CheckpointStored,
+    MessagesShown,
     Packed,
     ThreadNamed,
     ValueStored,
@@ -16,6 +17,7 @@ from lanebus.handlers.backends.langgraph.entries import (
     WritesStored,
     read_entry,
 )
+from lanebus.handlers.backends.langgraph.shown import Shown
 
 __all__ = ("Namespace", "Newest", "PendingWrite", "Thread", "Value", "fold")
 
@@ -81,6 +83,7 @@ class Thread:
     name: str | None = None
     """the thread's id; None until it has a checkpoint"""
     namespaces: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
+    shown: Shown = field(default_factory=Shown)
 
     def namespace(self, name: str) -> Namespace:
         """Return a namespace; an empty one if nothing is stored in it. Nothing is changed."""
@@ -89,7 +92,6 @@ class Thread:
 
 def fold(thread: Thread, position: int, message: Publishable) -> None:
     """Add one entry of the session. Unknown and unreadable entries change nothing."""
-    del position
     match read_entry(message):
         case ValueStored() as entry:
             _add_value(thread.namespaces.setdefault(entry.namespace, Namespace()), entry)
@@ -102,6 +104,8 @@ def fold(thread: Thread, position: int, message: Publishable) -> None:
             writes |= {(entry.task, write.index): PendingWrite(entry.path, write) for write in entry.writes}
         case CheckpointsDeleted() as entry:
             _delete(thread, entry)
+        case MessagesShown() as entry:
+            thread.shown.add(position, entry)
         case ThreadNamed() as entry:
             thread.name = entry.thread
         case _:
@@ -125,6 +129,7 @@ def _add_value(space: Namespace, entry: ValueStored) -> None:
 def _delete(thread: Thread, entry: CheckpointsDeleted) -> None:
     if entry.checkpoints is None:
         thread.namespaces.clear()
+        thread.shown.clear()
         return
     for name, checkpoint in entry.checkpoints:
         space = thread.namespace(name)

@@ -13,10 +13,12 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.backends.langgraph.display import Display, display_of
 from lanebus.handlers.backends.langgraph.entries import KINDS, CheckpointStored, Version, Write, WritesStored
 from lanebus.handlers.backends.langgraph.packing import Changed, NotStored, Packing, load_channel, unpack
 from lanebus.handlers.backends.langgraph.place import Place, session_of
@@ -37,8 +39,15 @@ class Found(NamedTuple):
 class Threads:
     """The threads of a bus, each a session of one agent."""
 
-    def __init__(self, bus: Bus, *, agent: str, bounds: BackendBounds) -> None:
-        self.bus, self._agent, self._bounds = bus, agent, bounds
+    def __init__(self, bus: Bus, *, agent: str, messages: str | None, bounds: BackendBounds) -> None:
+        """
+        Args:
+            bus: the bus.
+            agent: the agent that the sessions belong to.
+            messages: the channel whose messages are shown; None shows none.
+            bounds: sizes, and the number of threads in memory.
+        """
+        self.bus, self._agent, self._messages, self._bounds = bus, agent, messages, bounds
         self.states = SessionStates(bus.session, Thread, fold, kinds=KINDS, agent=agent, bounds=bounds)
 
     async def sessions(self) -> list[str]:
@@ -131,7 +140,12 @@ class Threads:
         # A channel that was emptied has a new version and no value.
         changed = [Changed(serde, name, version, values[name]) for name, version in versions.items() if name in values]
 
+        display = self._display(serde, namespace, changed)
+
         def decide(thread: Thread, packing: Packing) -> list[Publishable]:
+            shown = display.entries(thread.shown) if display else []
+            if display and not display.is_complete:
+                return shown
             space = thread.namespace(namespace)
             entry = CheckpointStored(
                 thread=place.thread,
@@ -142,10 +156,19 @@ class Threads:
                 metadata=packing.pack(said),
             )
             entries = [*(each.entry(namespace, space, packing) for each in changed), entry]
-            return [each.as_extension() for each in entries]
+            return [*shown, *(each.as_extension() for each in entries)]
 
         await self._append(serde, place.session_id, decide)
+        while display and not display.is_complete:
+            await self._append(serde, place.session_id, decide)
         return place.at(checkpoint["id"])
+
+    def _display(self, serde: SerializerProtocol, namespace: str, changed: Sequence[Changed]) -> Display | None:
+        """Return what shows the graph's messages; None if they have not changed, or must not be shown."""
+        shown = next((each for each in changed if each.channel == self._messages), None)
+        if shown is None or namespace or isinstance(serde, EncryptedSerializer):
+            return None
+        return display_of(shown.value, shown.digests, self._bounds)
 
     async def put_writes(
         self, serde: SerializerProtocol, place: Place, writes: Sequence[tuple[str, Any]], *, task: str, path: str
