@@ -60,7 +60,8 @@ def _with_content(message: BaseMessage, content: tuple[Block, ...]) -> LlmMessag
         case AIMessage():
             said = cast("Mapping[str, object]", message.response_metadata)
             reason = _text(said, "finish_reason", "stop_reason")
-            other: StopReason = "toolUse" if any(isinstance(block, ToolCallBlock) for block in content) else "stop"
+            has_calls = any(isinstance(block, ToolCallBlock) for block in content)
+            stop: StopReason = _STOP_REASONS.get(reason or "") or ("toolUse" if has_calls else "stop")
             return AssistantMessage(
                 content=content,
                 id=message.id,
@@ -68,7 +69,7 @@ def _with_content(message: BaseMessage, content: tuple[Block, ...]) -> LlmMessag
                 model=_text(said, "model_name", "model"),
                 provider=_text(said, "model_provider", "ls_provider"),
                 usage=_usage(message),
-                stop_reason=_STOP_REASONS.get(reason or "", other),
+                stop_reason=stop,
                 raw_stop_reason=reason,
             )
         case ToolMessage():

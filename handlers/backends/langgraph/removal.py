@@ -1,13 +1,18 @@
 """Delete, prune and copy threads. Nothing is removed from the log: entries say what no longer counts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
+from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from lanebus.bus.errors import InvalidArgument
 from lanebus.bus.messages.context_entry import LeafMove
 from lanebus.handlers.backends.langgraph.entries import CheckpointsDeleted, CheckpointStored, ThreadNamed
+from lanebus.handlers.backends.langgraph.packing import unpack
 from lanebus.handlers.backends.langgraph.place import session_of
+from lanebus.handlers.backends.langgraph.thread import Namespace
 from lanebus.handlers.backends.langgraph.threads import Threads
 
 __all__ = ("copy_thread", "delete_for_runs", "delete_thread", "prune")
@@ -44,11 +49,15 @@ async def prune(threads: Threads, serde: SerializerProtocol, names: Sequence[str
             await _delete(threads, session_id, None)
             continue
         async with threads.states.newest(session_id) as thread:
-            spaces = {name: {**space.checkpoints} for name, space in thread.namespaces.items() if space.checkpoints}
+            spaces = [
+                (name, replace(space, checkpoints={**space.checkpoints}))
+                for name, space in thread.namespaces.items()
+                if space.checkpoints
+            ]
         gone = [
-            (space, id)
-            for space, checkpoints in spaces.items()
-            for id in checkpoints.keys() - await _needed(threads, serde, checkpoints)
+            (name, id)
+            for name, space in spaces
+            for id in space.checkpoints.keys() - await _needed(threads, serde, space)
         ]
         if gone:
             await _delete(threads, session_id, tuple(gone))
@@ -68,9 +77,23 @@ async def copy_thread(threads: Threads, source: str, target: str) -> None:
         await copy.publish(ThreadNamed(thread=target).as_extension(), wake=False)
 
 
-async def _needed(threads: Threads, serde: SerializerProtocol, checkpoints: dict[str, CheckpointStored]) -> set[str]:
-    del threads, serde
-    return {max(checkpoints)}
+async def _needed(threads: Threads, serde: SerializerProtocol, space: Namespace) -> set[str]:
+    """Return the ids of the newest checkpoint, and of those from which its delta channels are put together.
+
+    A delta channel has a value only now and then, and in between the writes of the checkpoints. LangGraph counts in the
+    metadata, for each such channel, what was written since its last value.
+    """
+    newest = space.checkpoints[max(space.checkpoints)]
+    counts = (await threads.metadata(serde, newest)).get("counters_since_delta_snapshot")
+    needed, open_channels = set[str](), {*cast("Mapping[str, object]", counts or {})}
+    entry: CheckpointStored | None = newest
+    while entry is not None:
+        needed.add(entry.id)
+        checkpoint: Checkpoint = await unpack(serde, threads.bus.media, entry.checkpoint)
+        versions = checkpoint["channel_versions"]
+        open_channels -= {name for name, version in versions.items() if (name, version) in space.values}
+        entry = space.checkpoints.get(entry.parent or "") if open_channels else None
+    return needed
 
 
 async def _delete(threads: Threads, session_id: str, checkpoints: Ids | None) -> None:
