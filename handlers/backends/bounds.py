@@ -15,6 +15,10 @@ class BackendBounds:
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
+    shown_characters: int = 65_536
+    """longer texts are cut in the LLM lane; what the framework stored is whole"""
+    reads_at_once: int = 32
+    """maximum number of sessions that are read concurrently when all are listed"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
 
