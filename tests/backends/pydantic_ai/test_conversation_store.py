@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -18,7 +18,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
-    BinaryContent,
+    BinaryImage,
     ImageUrl,
     ModelMessage,
     ModelRequest,
@@ -33,25 +33,34 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from lanebus import Bus
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.pydantic_ai import BusConversationStore
-from tests.support.servers.real import AnyServer
+from tests.support.servers.kinds import Shared
 
 __all__ = ()
 
-pytestmark = pytest.mark.cluster("conversations and their forks are on several nodes")
+ON_CLUSTER = pytest.param("cluster", marks=pytest.mark.cluster("a fork and its origin are on several nodes"))
 
 
-@pytest.fixture(params=["memory", "bus", "bus without a cache"])
-async def store(request: pytest.FixtureRequest) -> AsyncGenerator[ConversationStore]:
-    """Their store, ours, and ours with bounds of 1, so that each call reads the log."""
+@pytest.fixture(params=["memory", "valkey", "tiny", ON_CLUSTER])
+async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerator[ConversationStore]:
+    """Their store, and ours. With tiny bounds, each call reads the log."""
     if request.param == "memory":
         yield InMemoryConversationStore()
         return
-    server: AnyServer = request.getfixturevalue("server")
-    bounds = BackendBounds() if request.param == "bus" else BackendBounds(cached_sessions=1, inline_bytes=1)
-    async with server.bus() as bus:
-        yield BusConversationStore(bus, bounds=bounds)
+    bounds = BackendBounds(cached_sessions=1, inline_bytes=1) if request.param == "tiny" else BackendBounds()
+    opened, is_over = asyncio.Future[Bus](), asyncio.Event()
+
+    async def hold() -> None:  # a bus is opened and closed by one task, and a fixture has two
+        async with shared[request.param].bus() as bus:
+            opened.set_result(bus)
+            await is_over.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(hold())
+        yield BusConversationStore(await opened, bounds=bounds)
+        is_over.set()
 
 
 def ask(text: str) -> ModelRequest:
@@ -105,15 +114,11 @@ async def test_a_saved_conversation_loads_as_it_was(store: ConversationStore) ->
     saved = conversation("c", *talk(2))
     saved.usage = RunUsage(requests=2, input_tokens=6, output_tokens=4, cost=Decimal("0.25"), details={"x": 1})
     entries = await store.save(saved)
-    assert [entry.message for entry in entries] == talk_like(saved)
+    assert [entry.message for entry in entries] == saved.messages
     assert [entry.parent_id for entry in entries] == [None, *(entry.id for entry in entries[:-1])]
     found = await loaded(store)
     assert (found, found.new_message_index) == (saved, 4)
     assert await store.load_entries("c") == entries
-
-
-def talk_like(saved: Conversation) -> list[ModelMessage]:
-    return list(saved.messages)
 
 
 async def test_an_empty_conversation_is_saved(store: ConversationStore) -> None:
@@ -150,8 +155,8 @@ async def test_a_message_that_is_changed_after_the_save_stays_as_it_was(store: C
 
 
 async def test_messages_of_all_parts_load_as_they_were(store: ConversationStore) -> None:
-    picture = BinaryContent(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 600, media_type="image/png")
-    parts = [
+    picture = BinaryImage(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 600, media_type="image/png")
+    parts: list[ModelMessage] = [
         ModelRequest(
             parts=[
                 SystemPromptPart("be brief"),
@@ -344,7 +349,7 @@ async def test_another_scope_sees_no_conversation(store: ConversationStore) -> N
 
 
 async def test_conversations_are_listed_by_scope_newest_first_up_to_a_limit(store: ConversationStore) -> None:
-    started = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    started = datetime(2026, 1, 1, tzinfo=UTC)
     for number, name in enumerate(("a", "b", "c", "d")):
         moment = started + timedelta(seconds=number)
         await store.write_record(record(name, None, scope="xy"[number % 2], updated_at=moment), expected_revision=None)
