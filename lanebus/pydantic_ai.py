@@ -1,4 +1,8 @@
-"""pydantic-ai's conversations in sessions. Using it needs the extra `pydantic-ai`; importing this module does not."""
+"""pydantic-ai's conversations and steps in sessions.
+
+Using a name needs the extra `pydantic-ai`, and `BusStepStore` also needs `pydantic-ai-harness`. Importing this module
+needs neither.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,14 +10,17 @@ from lanebus.handlers.backends.extra import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.handlers.backends.pydantic_ai.conversation_store import BusConversationStore
+    from lanebus.handlers.backends.pydantic_ai.step_store import BusStepStore
 
-__all__ = ("BusConversationStore",)
+__all__ = ("BusConversationStore", "BusStepStore")
 
-_PACKAGE = "lanebus.handlers.backends.pydantic_ai"
+_DEFINED_IN = {
+    "BusConversationStore": "lanebus.handlers.backends.pydantic_ai.conversation_store",
+    "BusStepStore": "lanebus.handlers.backends.pydantic_ai.step_store",
+}
+_OF_PYDANTIC_AI = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai", extra="pydantic-ai")
+_OF_HARNESS = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai_harness", extra="pydantic-ai-harness")
 
-__getattr__ = lazy_names(
-    __name__,
-    {"BusConversationStore": f"{_PACKAGE}.conversation_store"},
-    package="pydantic_ai",
-    extra="pydantic-ai",
-)
+
+def __getattr__(name: str) -> object:
+    return (_OF_HARNESS if name == "BusStepStore" else _OF_PYDANTIC_AI)(name)

@@ -5,16 +5,15 @@ from typing import NamedTuple
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.conversation_store import ConversationRecord
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 
 from lanebus.bus.messages.context_entry import LeafMove
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import now_ms
-from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.pydantic_ai.conversation_state import ENTRY, RECORD, ConversationState
-from lanebus.handlers.backends.pydantic_ai.llm_messages import llm_messages
+from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
 from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in
 
 __all__ = ("RECORDS", "NewEntry", "conversation_messages")
@@ -53,17 +52,10 @@ def conversation_messages(
     if start != state.leaf:  # the conversation continues another branch, and so does the context
         yield LeafMove(to=state.shown_up_to(start), timestamp=now_ms())
     before = next((found for entry in state.path(start) if (found := instructions_in(entry.stored))), None)
-    loop_id, index = f"{session_id}.main.{state.loops + 1}", 0
+    shown = ShownMessages(session_id, state.loops + 1, before=before, bounds=bounds)
     for entry in new:
-        turn = TurnId(loop_id=loop_id, turn_index=index)
-        answered = turn.model_copy(update={"turn_index": index - 1}) if index else None
-        shown = [*llm_messages(entry.message, before=before, answered=answered, asked=turn, bounds=bounds)]
-        yield from shown
-        # The distance to the last shown message. A position would depend on what other processes append meanwhile.
-        back = 1 if shown else 0
+        yield from shown.of(entry.message)
         stored = {key: value for key, value in entry.stored.items() if key in {"message", "value"}}
-        yield ExtensionMessage.of(ENTRY, {"id": entry.id, "parentId": entry.parent_id, "back": back, **stored})
-        before = instructions_in(entry.stored) or before
-        index += isinstance(entry.message, ModelResponse)
-    loops = state.loops + (1 if index else 0)
+        yield ExtensionMessage.of(ENTRY, {"id": entry.id, "parentId": entry.parent_id, "back": shown.back, **stored})
+    loops = state.loops + (1 if shown.turns else 0)
     yield ExtensionMessage.of(RECORD, {**RECORDS.dump_python(record, mode="json"), "loops": loops})
