@@ -1,4 +1,4 @@
-"""pydantic-ai's conversations and steps in sessions.
+"""pydantic-ai's conversations and steps in sessions, and its agents in workers.
 
 Using a name needs the extra `pydantic-ai`, and `BusStepStore` also needs `pydantic-ai-harness`. Importing this module
 needs neither.
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from lanebus.handlers.backends.extra import lazy_names
 
 if TYPE_CHECKING:
+    from lanebus.handlers.backends.pydantic_ai.agent import PydanticAgent
     from lanebus.handlers.backends.pydantic_ai.conversation_store import BusConversationStore
     from lanebus.handlers.backends.pydantic_ai.step_store import BusStepStore
 
-__all__ = ("BusConversationStore", "BusStepStore")
+__all__ = ("BusConversationStore", "BusStepStore", "PydanticAgent")
 
 _DEFINED_IN = {
+    "PydanticAgent": "lanebus.handlers.backends.pydantic_ai.agent",
     "BusConversationStore": "lanebus.handlers.backends.pydantic_ai.conversation_store",
     "BusStepStore": "lanebus.handlers.backends.pydantic_ai.step_store",
 }

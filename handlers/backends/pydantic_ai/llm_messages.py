@@ -41,7 +41,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.backends.bounds import BackendBounds
 
-__all__ = ("assistant_message", "llm_messages", "usage_of")
+__all__ = ("assistant_message", "llm_messages", "tool_result", "usage_of")
 
 _STOP: dict[str, StopReason] = {
     "stop": "stop",
@@ -86,7 +86,7 @@ def llm_messages(
                 feedback = _text(part.model_response(), bounds)
                 yield UserMessage(content=feedback, turn_id=asked, timestamp=_ms(part.timestamp))
             case ToolReturnPart():
-                yield _tool_result(part, answered, bounds)
+                yield tool_result(part, answered, bounds)
             case _:  # what pydantic-ai keeps for itself, such as changes of the offered tools
                 pass
 
@@ -117,6 +117,21 @@ def assistant_message(
         response_id=response.provider_response_id,
         timestamp=_ms(response.timestamp),
         turn_id=turn_id,
+    )
+
+
+def tool_result(
+    part: ToolReturnPart, turn_id: TurnId | None = None, bounds: BackendBounds | None = None
+) -> ToolResultMessage:
+    """Return the result of a tool call as a message of the LLM lane. Arguments are those of `assistant_message`."""
+    text = part.model_response_str(wrap_if_error=False)
+    return ToolResultMessage(
+        tool_call_id=part.tool_call_id,
+        tool_name=part.tool_name,
+        content=(*(_text(text, bounds) if text else ()), *(_media(file) for file in part.files)),
+        is_error=part.outcome != "success",
+        turn_id=turn_id,
+        timestamp=_ms(part.timestamp),
     )
 
 
@@ -165,18 +180,6 @@ def _tool_call(part: BaseToolCallPart) -> ToolCallBlock:
         name=part.tool_name,
         arguments=arguments if is_whole else {},
         arguments_raw=None if is_whole else str(part.args),
-    )
-
-
-def _tool_result(part: ToolReturnPart, turn_id: TurnId | None, bounds: BackendBounds) -> ToolResultMessage:
-    text = part.model_response_str(wrap_if_error=False)
-    return ToolResultMessage(
-        tool_call_id=part.tool_call_id,
-        tool_name=part.tool_name,
-        content=(*(_text(text, bounds) if text else ()), *(_media(file) for file in part.files)),
-        is_error=part.outcome != "success",
-        turn_id=turn_id,
-        timestamp=_ms(part.timestamp),
     )
 
 
