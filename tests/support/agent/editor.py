@@ -29,7 +29,7 @@ from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.worker.agent_registry import name_of
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.protocols.acp.bounds import DEFAULT_EDITOR_BOUNDS, EditorBounds
-from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles
+from lanebus.handlers.protocols.process_streams import ProtocolFiles
 from lanebus.handlers.protocols.acp.server import serve_editor
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
