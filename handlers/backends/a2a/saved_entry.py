@@ -90,8 +90,8 @@ def change_of(old: Task | None, new: Task, event: A2aEvent | None) -> Change:
     """
     is_task = isinstance(event, Task) and event == new
     said = None if event is None or is_task else to_json(to_stream_response(event))
-    is_update = isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
-    if old is not None and is_update and applied(old, event) == new:
+    update = event if isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent) else None
+    if old is not None and update is not None and applied(old, update) == new:
         return Change(event=said)
     kept, rest = change(old, new)
     return Change(event=said, is_task=is_task, kept=kept, rest=to_json(rest))
