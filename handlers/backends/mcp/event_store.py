@@ -77,6 +77,7 @@ class McpEventStore(EventStore):
         Raises:
             MessageTooLarge, MediaTooLarge: the message is larger than an entry or the media store allows.
             SessionErased: the session of the events was erased.
+            LogRolledBack: the server lost events, so clients may hold ids of events that no longer exist.
             OutcomeUnknown: the event was sent, and not acknowledged in time.
             Unavailable: the event was not stored.
         """
