@@ -1,0 +1,61 @@
+"""The messages that one save of a conversation appends."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.conversation_store import ConversationRecord
+from pydantic_ai.messages import ModelMessage
+
+from lanebus.bus.messages.context_entry import LeafMove
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import now_ms
+from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.backends.pydantic_ai.conversation_state import ENTRY, RECORD, ConversationState
+from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
+from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in
+
+__all__ = ("RECORDS", "NewEntry", "conversation_messages")
+
+RECORDS = TypeAdapter[ConversationRecord](ConversationRecord)
+"""records as JSON"""
+
+
+class NewEntry(NamedTuple):
+    """An entry to append."""
+
+    id: str
+    parent_id: str | None
+    message: ModelMessage
+    stored: dict[str, JsonValue]
+    """the message as `store_message` stored it"""
+
+
+def conversation_messages(
+    state: ConversationState,
+    session_id: str,
+    record: ConversationRecord,
+    new: Sequence[NewEntry],
+    bounds: BackendBounds,
+) -> Iterator[Publishable]:
+    """Yield the messages of a save: each new entry after what the LLM lane shows of it, and the record last.
+
+    Args:
+        state: the session's state before the save.
+        session_id: the session.
+        record: the record after the save.
+        new: the new entries, in order.
+        bounds: longer texts are cut in the LLM lane.
+    """
+    start = new[0].parent_id if new else record.head_id
+    if start != state.leaf:  # the conversation continues another branch, and so does the context
+        yield LeafMove(to=state.shown_up_to(start), timestamp=now_ms())
+    before = next((found for entry in state.path(start) if (found := instructions_in(entry.stored))), None)
+    shown = ShownMessages(session_id, state.loops + 1, before=before, bounds=bounds)
+    for entry in new:
+        yield from shown.of(entry.message)
+        stored = {key: value for key, value in entry.stored.items() if key in {"message", "value"}}
+        yield ExtensionMessage.of(ENTRY, {"id": entry.id, "parentId": entry.parent_id, "back": shown.back, **stored})
+    loops = state.loops + (1 if shown.turns else 0)
+    yield ExtensionMessage.of(RECORD, {**RECORDS.dump_python(record, mode="json"), "loops": loops})
