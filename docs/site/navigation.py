@@ -35,6 +35,8 @@ MENU: dict[str, dict[str, str]] = {
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",
+        "Let assistants read your sessions": "how-to/mcp-sessions.md",
+        "Run an MCP server in several processes": "how-to/mcp.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",
