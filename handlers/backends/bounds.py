@@ -21,8 +21,17 @@ class BackendBounds:
     """longer texts are cut in the LLM lane; what the framework stored is whole"""
     reads_at_once: int = 32
     """maximum number of sessions that are read concurrently when all are listed"""
+    batch_bytes: int = 1_048_576
+    """one append holds at most this many bytes of values, and of messages to show. More values go to the media store,
+    and more messages are appended before"""
+    batch_count: int = 200
+    """maximum number of messages to show in one append"""
+    shown_bytes: int = 262_144
+    """of a message with more bytes of JSON, without its media, only the start of its text is shown"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
+    listed_sessions: int = 100_000
+    """maximum number of sessions of which the order of a list is kept in memory; others are read again"""
 
     def __post_init__(self) -> None:
         check_bounds(self)

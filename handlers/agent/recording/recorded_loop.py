@@ -1,12 +1,12 @@
 """The loop of a recorder: decides the next step like a worker, and carries out steps that need no model or tool."""
 
 import logging
-from typing import Protocol
 
 import anyio
 
 from lanebus.bus.errors import BusError, Fenced
 from lanebus.bus.groups.recorded_work import finish_recorded
+from lanebus.bus.session.session_lease import SessionLease
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.decide.decision import (
     CloseImportedCalls,
@@ -23,6 +23,7 @@ from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import AnswerCall, ToolRules, decide_calls
 from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.recording.named_model import NamedTool
+from lanebus.handlers.agent.recording.run_lease import RunLease
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.imported_calls import close_imported
@@ -31,28 +32,15 @@ from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.end_loop import stop_loop
 from lanebus.handlers.providers.common.tools import ToolSpec
 
-__all__ = ("HeldLease", "RecordedLoop")
+__all__ = ("RecordedLoop",)
 
 _log = logging.getLogger(__name__)
-
-
-class HeldLease(Protocol):
-    """A lease that this process holds until it notices a loss, such as a `SessionLease`."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the lease was lost."""
-        ...
-
-    async def wait_lost(self) -> None:
-        """Wait until the lease is lost."""
-        ...
 
 
 class RecordedLoop:
     """Answers the commands of one session and decides the next step of its loop, under one lease."""
 
-    def __init__(self, run: Run, lease: HeldLease, settings: LoopSettings) -> None:
+    def __init__(self, run: Run, lease: SessionLease | RunLease, settings: LoopSettings) -> None:
         """
         Args:
             run: the session's run under `lease`.

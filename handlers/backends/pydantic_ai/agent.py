@@ -37,7 +37,8 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
-from lanebus.handlers.agent.recording.run_recorder import RunRecorder
+from lanebus.handlers.agent.recording.recorder import Recorder
+from lanebus.handlers.agent.recording.run_lease import RunLease
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool_reply import failed
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
@@ -114,10 +115,11 @@ class PydanticAgent(Generic[DepsT, OutputT]):
             BusError: the log cannot be read, or refuses an append.
         """
         try:
-            async with RunRecorder(run, agent=self.name, config="main", limits=self._limits) as recorder:
+            lease = RunLease(run)
+            async with Recorder(run.session, lease=lease, limits=self._limits, bounds=run.bounds) as recorder:
                 while await recorder.wait_for_work(seconds=0):
                     try:
-                        await self._run_agent(recorder)
+                        await self._run_agent(run, recorder)
                     except BusError:
                         raise
                     except Exception as error:  # noqa: BLE001  # recorded: the loop has failed
@@ -126,9 +128,8 @@ class PydanticAgent(Generic[DepsT, OutputT]):
         except Fenced as error:
             _log.info("session %s: another worker continues the loop: %s", run.session.id, error)
 
-    async def _run_agent(self, recorder: RunRecorder) -> None:
+    async def _run_agent(self, run: Run, recorder: Recorder) -> None:
         """Run the agent on the session's context until its run ends, or the context has changed otherwise."""
-        run = recorder.run
         snapshot = run.snapshot
         messages: Sequence[LlmMessage] = snapshot.context.messages
         recording = Recording(run, self._bounds.inline_bytes)
@@ -165,7 +166,7 @@ class PydanticAgent(Generic[DepsT, OutputT]):
                     return
             await recorder.end()
 
-    def _turn(self, recorder: RunRecorder) -> RecordedTurn:
+    def _turn(self, recorder: Recorder) -> RecordedTurn:
         model = self.agent.model
         if isinstance(model, Model):
             return recorder.turn(model=model.model_name, provider=model.system)
