@@ -23,7 +23,12 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 
 __all__ = ()
 
-EVENTS = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged(), ResourceUpdated(uri="file:///é"))
+EVENTS: tuple[ServerEvent, ...] = (
+    ToolsListChanged(),
+    PromptsListChanged(),
+    ResourcesListChanged(),
+    ResourceUpdated(uri="file:///é"),
+)
 
 
 async def test_an_event_of_one_server_process_reaches_the_clients_of_the_other(shared_valkey: RealServer) -> None:
