@@ -35,6 +35,8 @@ MENU: dict[str, dict[str, str]] = {
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",
+        "Run A2A servers on several replicas": "how-to/a2a.md",
+        "Record other frameworks": "how-to/other-frameworks.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",
