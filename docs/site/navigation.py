@@ -37,6 +37,8 @@ MENU: dict[str, dict[str, str]] = {
         "Use MCP tools": "how-to/mcp-tools.md",
         "Let assistants read your sessions": "how-to/mcp-sessions.md",
         "Run an MCP server in several processes": "how-to/mcp.md",
+        "Run A2A servers on several replicas": "how-to/a2a.md",
+        "Record other frameworks": "how-to/other-frameworks.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",
