@@ -39,6 +39,7 @@ MENU: dict[str, dict[str, str]] = {
         "Run an MCP server in several processes": "how-to/mcp.md",
         "Run A2A servers on several replicas": "how-to/a2a.md",
         "Record other frameworks": "how-to/other-frameworks.md",
+        "Use OpenAI's Agents SDK": "how-to/openai-agents.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",

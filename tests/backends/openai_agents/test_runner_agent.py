@@ -1,15 +1,17 @@
 """`RunnerAgent`: the SDK's runner in a worker, with the log as the truth."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 import pytest
 from agents import Agent, GuardrailFunctionOutput, InputGuardrail, RunConfig
-from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message
+from agents.items import TResponseStreamEvent
+from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
-from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, ToolResultMessage, UserMessage
 from lanebus.agent import Worker, abort, approve, deny, steer
 from lanebus.errors import InvalidArgument
 from lanebus.messages import AgentEnded, ToolStarted, ToolWaiting, parse_event
@@ -26,7 +28,7 @@ __all__ = ()
 async def working(bus: Bus, agent: RunnerAgent, name: str = "w") -> AsyncGenerator[None]:
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
-            group.start_soon(Worker(bus, agent, name=name, heartbeat=0.5).run)
+            group.start_soon(Worker(bus, agent, name=name).run)
             yield
             group.cancel_scope.cancel()
 
@@ -60,22 +62,12 @@ def inputs(model: ScriptedModel) -> list[list[object]]:
     return [[*call.input] for call in model.calls if not isinstance(call.input, str)]
 
 
-async def test_a_run_is_recorded_as_turns_with_tools_usage_and_live_text() -> None:
+async def test_a_run_is_recorded_as_turns_with_tools_and_usage() -> None:
     model = scripted(("add", {"one": 1, "other": 2}), "It is 3.", "Bye.")
     async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
         session = bus.session("s")
-        deltas: list[str] = []
-
-        async def watch() -> None:
-            async for envelope in session.follow(live=True):
-                if envelope.delta:
-                    deltas.append(getattr(envelope.message, "text", "") or "")
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch)
-            assert (await ask(session, "1 + 2?")).stop_reason == "stop"
-            assert (await ask(session, "Thanks")).stop_reason == "stop"
-            group.cancel_scope.cancel()
+        assert (await ask(session, "1 + 2?")).stop_reason == "stop"
+        assert (await ask(session, "Thanks")).stop_reason == "stop"
         assert await said(session) == ["", "3", "It is 3.", "Bye."]
         turns = (await look(session, TURNS)).state.turns
         assert [(turn.status, [run.name for run in turn.tools], turn.provider) for turn in turns] == [
@@ -85,6 +77,35 @@ async def test_a_run_is_recorded_as_turns_with_tools_usage_and_live_text() -> No
         ]
         assert all(turn.usage and turn.usage.total_tokens == 25 and turn.usage.cache_read == 8 for turn in turns)
         assert len(inputs(model)[2]) == 5
+
+
+class Paused(ScriptedModel):
+    """A model whose stream ends only once its text was seen."""
+
+    seen: anyio.Event
+
+    async def stream_response(self, *args: Any, **options: Any) -> AsyncGenerator[TResponseStreamEvent]:
+        async for event in super().stream_response(*args, **options):
+            if event.type == "response.completed":
+                await self.seen.wait()
+            yield event
+
+
+async def test_the_text_of_an_answer_is_shown_while_the_model_writes_it() -> None:
+    model = Paused([ModelStep(output=[assistant_message("Hello there.")])])
+    model.seen = anyio.Event()
+    async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
+        session = bus.session("s")
+        await session.publish(UserMessage.text("Hi"))
+        shown = ""
+        async for envelope in session.follow(live=True):
+            if isinstance(envelope.message, Delta):
+                shown += envelope.message.delta
+                if shown == "Hello there.":
+                    break
+        model.seen.set()
+        await until(session, AgentEnded)
+        assert await said(session) == ["Hello there."]
 
 
 @pytest.mark.cluster("the run is stored on the session's node")
@@ -110,11 +131,26 @@ async def test_a_denied_tool_does_not_run_and_the_model_is_told() -> None:
         await session.publish(UserMessage.text("Refund order 7"))
         waiting = await until(session, ToolWaiting)
         assert isinstance(waiting, ToolWaiting)
-        await deny(session, waiting.turn_id, waiting.tool_call_id, reason="too late")
+        await deny(session, waiting.turn_id, waiting.tool_call_id)
         await until(session, AgentEnded)
-        assert "too late" in str(inputs(model)[1])
+        assert "Denied by the user" in str(inputs(model)[1])
         assert (await said(session))[-1] == "Not refunded."
         assert "refunded 7" not in await said(session)
+
+
+async def test_of_two_calls_in_one_answer_one_is_denied_and_the_other_runs() -> None:
+    calls = [function_call("refund", {"order": order}, call_id=f"c{order}") for order in (7, 8)]
+    model = ScriptedModel([ModelStep(output=calls), ModelStep(output=[assistant_message("One.")])])
+    async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
+        session = bus.session("s")
+        await session.publish(UserMessage.text("Refund 7 and 8"))
+        waiting = await until(session, ToolWaiting)
+        assert isinstance(waiting, ToolWaiting)
+        await deny(session, waiting.turn_id, "c7")
+        await approve(session, waiting.turn_id, "c8")
+        await until(session, AgentEnded)
+        assert [run.outcome for run in (await look(session, TURNS)).state.turns[0].tools] == ["denied", "completed"]
+        assert (await said(session))[1:] == ["Denied by the user", "refunded 8", "One."]
 
 
 async def test_the_next_message_goes_to_the_agent_that_the_conversation_was_handed_over_to() -> None:
@@ -152,19 +188,14 @@ async def test_a_message_that_comes_during_a_run_reaches_the_next_model_call() -
 
         async def first(call: ModelCall) -> ModelStep:
             await steer(session, "And 3 + 4?")
-            return scripted_step
+            return ModelStep(output=[function_call("add", {"one": 1, "other": 2}, call_id="c")])
 
-        scripted_step = ModelStep(output=_call())
         model = ScriptedModel([ModelStep.respond(first), ModelStep(output=[assistant_message("3 and 7.")])])
         async with working(bus, RunnerAgent(shop_agent(model=model))):
             await ask(session, "1 + 2?")
         assert "And 3 + 4?" in str(inputs(model)[1])
         assert "And 3 + 4?" not in str(inputs(model)[0])
         assert (await said(session))[-1] == "3 and 7."
-
-
-def _call() -> Sequence[object]:
-    return scripted(("add", {"one": 1, "other": 2}))._steps[0].output
 
 
 @dataclass

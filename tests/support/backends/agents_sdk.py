@@ -10,7 +10,7 @@ the JSON of the model's answers: a text, or a list of the name of a tool and its
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[Callable[[], Awaitable[str]]]:
+def process(*arguments: str) -> Generator[Callable[[], Awaitable[str]]]:
     """Run this module in a process that is killed at the end of the block. Yield what reads its next line."""
     command = [sys.executable, "-m", "tests.support.backends.agents_sdk", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as started:
