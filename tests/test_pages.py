@@ -20,9 +20,7 @@ __all__ = ()
 
 PARTS = {
     page: [
-        block
-        for block in blocks(page)
-        if block.language == "python" and block.reason is None and not block.is_program
+        block for block in blocks(page) if block.language == "python" and block.reason is None and not block.is_program
     ]
     for page in PAGES
 }

@@ -153,12 +153,14 @@ class PydanticAgent(Generic[DepsT, OutputT]):
         ) as agent_run:
             node: Node[DepsT, OutputT] = await agent_run.next(agent_run.next_node)  # type: ignore[arg-type]  # the first is no end
             while not isinstance(node, End):
+                following: Node[DepsT, OutputT] | None = None
                 async with self._turn(recorder) as turn:
                     recording.turn = turn
-                    node = await self._take_turn(turn, agent_run, node, recording)
+                    following = await self._take_turn(turn, agent_run, node, recording)
                 recording.turn = None
-                if turn.is_aborted or turn.message is None:
+                if following is None:  # a command ended the turn
                     return
+                node = following
                 has_work = await recorder.wait_for_work(seconds=0)
                 if not has_work or _said(run.snapshot.context.messages) != said:
                     return

@@ -42,7 +42,7 @@ class ConversationState:
     leaf: str | None = None
     """the entry that the next message of the LLM lane continues; None before the first"""
     loops: int = 0
-    """number of saves with a new entry so far"""
+    """number of appends with a response so far"""
 
     def revision(self, conversation_id: str) -> JsonValue:
         """Return the revision of a conversation's record. None if there is no record."""
@@ -64,13 +64,14 @@ def fold(state: ConversationState, position: int, message: Publishable) -> None:
     if not isinstance(message, ExtensionMessage) or not isinstance(data := message.data, dict):
         return
     match message.kind, data:
-        case "store.conversations.entry", {"id": str(entry_id), "parentId": str() | None as parent, "back": int(back)}:
-            shown = position - back if back else None
-            state.entries[entry_id] = StoredEntry(entry_id, parent, data, position, shown)
-            state.leaf = entry_id
-        case "store.conversations.record", {"conversation_id": str(conversation), "head_id": head, "loops": int(loops)}:
+        case "store.conversations.entry", {"id": str(entry_id), "back": int(back), "loops": int(loops)}:
+            parent, shown = data.get("parentId"), position - back if back else None
+            parent_id = parent if isinstance(parent, str) else None
+            state.entries[entry_id] = StoredEntry(entry_id, parent_id, data, position, shown)
+            state.leaf, state.loops = entry_id, loops
+        case "store.conversations.record", {"conversation_id": str(conversation), "head_id": head}:
             state.records[conversation] = data
-            state.leaf, state.loops = head if isinstance(head, str) else None, loops
+            state.leaf = head if isinstance(head, str) else None
         case "store.conversations.deleted", {"conversation_id": str(conversation)}:
             state.records.pop(conversation, None)
             state.entries.clear()

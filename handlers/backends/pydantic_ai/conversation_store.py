@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from pydantic_ai.conversation_store import (
     ConversationConflict,
@@ -27,7 +28,7 @@ from lanebus.handlers.backends.pydantic_ai.conversation_state import (
     StoredEntry,
     fold,
 )
-from lanebus.handlers.backends.pydantic_ai.save import RECORDS, NewEntry, conversation_messages
+from lanebus.handlers.backends.pydantic_ai.save import RECORDS, NewEntry, conversation_messages, in_parts
 from lanebus.handlers.backends.pydantic_ai.stored_json import load_message, store_message
 from lanebus.handlers.backends.session_states import SessionStates
 
@@ -51,9 +52,10 @@ class BusConversationStore(ConversationStore):
     session.
 
     Atomicity: a save appends all its messages and the record in one step, or raises `ConversationConflict` and appends
-    nothing. Of two processes that save the same revision, one succeeds.
+    nothing. Of two processes that save the same revision, one succeeds. A save of more than `save_bytes` is appended in
+    parts, the record last; until then the conversation loads as before.
 
-    Cancellation: a save that is cancelled is applied completely or not at all.
+    Cancellation: a save that is cancelled is applied completely or not at all, except for its parts.
 
     Deletion: `delete` appends an entry, after which the conversation neither loads nor lists. Its log stays, because
     forks may share it. `Session.erase` removes the log.
@@ -121,13 +123,13 @@ class BusConversationStore(ConversationStore):
         new_entries: Sequence[ConversationEntry] = (),
         expected_revision: str | None,
     ) -> None:
-        """Append new entries and the record in one step, if the stored revision is `expected_revision`.
+        """Append new entries and the record, if the stored revision is `expected_revision`.
 
         Raises:
             ConversationConflict: the stored revision is another one, a record exists although `expected_revision` is
                 None, or no conversation has the entry `record.head_id`. Nothing was appended.
             SessionErased: the conversation's session was erased, so its id cannot be used again.
-            MessageTooLarge: the new entries are too large for one publish. Nothing was appended.
+            MessageTooLarge: one entry is too large for a publish.
             Unavailable: the server cannot be reached. Nothing was appended.
         """
         session_id = self._session_id(record.conversation_id)
@@ -197,15 +199,17 @@ class BusConversationStore(ConversationStore):
     async def _append(
         self, session_id: str, record: ConversationRecord, new: Sequence[NewEntry], expected: str | None
     ) -> None:
-        def decide(state: ConversationState) -> list[Publishable]:
+        def decide(state: ConversationState, part: Sequence[NewEntry], *, is_last: bool) -> list[Publishable]:
             if state.revision(record.conversation_id) != expected:
                 raise ConversationConflict(record.conversation_id)
-            known = state.entries.keys() | {each.id for each in new}
-            if record.head_id is not None and record.head_id not in known:
+            if record.head_id is not None and record.head_id not in state.entries and record.head_id not in ids:
                 raise _Elsewhere
-            return [*conversation_messages(state, session_id, record, new, self._bounds)]
+            return [*conversation_messages(state, session_id, record if is_last else None, part, self._bounds)]
 
-        await self._states.append(session_id, decide)
+        ids, (*first, last) = {each.id for each in new}, in_parts(new, self._bounds)
+        for part in first:
+            await self._states.append(session_id, partial(decide, part=part, is_last=False))
+        await self._states.append(session_id, partial(decide, part=last, is_last=True))
 
     async def _adopted(self, session_id: str, record: ConversationRecord, new: Sequence[NewEntry]) -> list[NewEntry]:
         """Fork the session that has the record's history. If the record's session exists, return copies instead.

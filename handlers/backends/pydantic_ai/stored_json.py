@@ -2,13 +2,14 @@
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_core import to_json
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.store import MediaStore
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.values import load_value, store_value
 
-__all__ = ("instructions_in", "load_message", "store_message")
+__all__ = ("instructions_in", "load_message", "size_of", "store_message")
 
 _JSON = TypeAdapter[list[JsonValue]](list[JsonValue])
 
@@ -40,6 +41,11 @@ async def load_message(media: MediaStore, stored: dict[str, JsonValue]) -> Model
         return ModelMessagesTypeAdapter.validate_json(await load_value(media, stored.get("value")))[0]
     except ValueError as error:
         raise DecodeError("", f"a stored message of pydantic-ai cannot be read: {error}") from None
+
+
+def size_of(stored: dict[str, JsonValue]) -> int:
+    """Return the size in bytes of what `store_message` returned, as JSON."""
+    return len(to_json(stored))
 
 
 def instructions_in(stored: dict[str, JsonValue]) -> str | None:

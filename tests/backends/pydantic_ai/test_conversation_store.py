@@ -40,6 +40,8 @@ from tests.support.servers.kinds import Shared
 
 __all__ = ()
 
+TINY = BackendBounds(cached_sessions=1, inline_bytes=1, save_bytes=1)
+
 ON_CLUSTER = pytest.param("cluster", marks=pytest.mark.cluster("a fork and its origin are on several nodes"))
 
 
@@ -49,7 +51,7 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
     if request.param == "memory":
         yield InMemoryConversationStore()
         return
-    bounds = BackendBounds(cached_sessions=1, inline_bytes=1) if request.param == "tiny" else BackendBounds()
+    bounds = TINY if request.param == "tiny" else BackendBounds()
     opened, is_over = asyncio.Future[Bus](), asyncio.Event()
 
     async def hold() -> None:  # a bus is opened and closed by one task, and a fixture has two
@@ -187,6 +189,12 @@ async def test_messages_of_all_parts_load_as_they_were(store: ConversationStore)
     ]
     await store.save(conversation("c", *parts))
     assert (await loaded(store)).messages == parts
+
+
+async def test_a_long_history_is_saved_at_once(store: ConversationStore) -> None:
+    messages = [tell("x" * 60_000) for _ in range(150)]
+    await store.save(conversation("c", *messages))
+    assert len((await loaded(store)).messages) == 150
 
 
 async def test_ids_of_any_characters_are_different_conversations(store: ConversationStore) -> None:
