@@ -35,6 +35,7 @@ MENU: dict[str, dict[str, str]] = {
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",
+        "Keep LangGraph's threads": "how-to/langgraph.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",
