@@ -8,13 +8,16 @@ from lanebus.bus.errors import DecodeError, InvalidArgument, InvalidContent, req
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = ("CONTROL", "EXTENSION_ADVICE", "ExtensionData", "ExtensionMessage")
+__all__ = ("CONTROL", "EXTENSION_ADVICE", "STORE", "ExtensionData", "ExtensionMessage")
 
 
 EXTENSION_ADVICE = "pass an ExtensionMessage; read with lanes={Lane.EXTENSION} to get no others"
 
 CONTROL = "control."
 """the prefix of the kinds of all commands to an agent"""
+
+STORE = "store."
+"""the prefix of the kinds of what a framework stores in a session, which may hold content of the LLM lane"""
 
 
 class ExtensionMessage(Wire):
@@ -44,6 +47,8 @@ class ExtensionMessage(Wire):
         - `agent.…`: an agent event. Use its class instead, as in `Progress(…).as_extension()`. Readers skip an
           unreadable event.
         - `control.…`: a command to the session's worker. Use its class instead, as in `Abort().as_extension()`.
+        - `store.…`: what a framework stores in the session. It may hold content of the LLM lane, so it is read only
+          with both lanes.
         - `session.…`: a note of the bus, such as `session.closed`. Publishing this note does not close the session.
 
         Args:

@@ -16,7 +16,7 @@ from lanebus.bus.errors import (
     require_all,
 )
 from lanebus.bus.messages.context_entry import ContextEntry
-from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.extension import STORE, ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.codec import is_whole
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
@@ -42,7 +42,11 @@ _KIND = {
 
 
 class Selection(NamedTuple):
-    """The lanes and kinds to read. An unreadable or forged entry matches every kind, so it is never hidden."""
+    """The lanes and kinds to read. An unreadable or forged entry matches every kind, so it is never hidden.
+
+    What a framework stores (kinds `store.…` of the extension lane) may hold content of the LLM lane. It is selected
+    only together with the LLM lane, so a reader of the extension lane alone never sees it.
+    """
 
     lanes: frozenset[Lane]
     names: frozenset[str] | None = None
@@ -110,7 +114,7 @@ class Selection(NamedTuple):
 
     def takes(self, envelope: Envelope) -> bool:
         """Return whether an envelope is selected."""
-        if envelope.lane not in self.lanes:
+        if envelope.lane not in self.lanes or (Lane.LLM not in self.lanes and _is_stored(envelope.message)):
             return False
         if self.names is None or envelope.lane in self.whole:
             return True
@@ -132,9 +136,11 @@ class Selection(NamedTuple):
         If True, the entry has to be decoded, and `takes` decides. For a short message, this call takes a tenth of the
         time of decoding. It takes no longer for a long message.
         """
-        if lane in self.whole:
+        if lane in self.whole and Lane.LLM in self.lanes:
             return True
         kind = _kind_in(lane, entry[1][-1])
+        if kind is not None and Lane.LLM not in self.lanes and kind.startswith(STORE):
+            return False
         if kind is None or self.takes_kind(kind):
             return True
         # Only an intact entry of the bus may be skipped. Forged and damaged entries are shown.
@@ -145,6 +151,13 @@ def _require_lanes(name: str, lanes: Collection[str]) -> None:
     for lane in lanes:
         if lane not in _LANES:
             raise InvalidArgument(name, lane, "name the lanes Lane.LLM and Lane.EXTENSION")
+
+
+def _is_stored(message: Publishable | Delta | DecodeFailure) -> bool:
+    """Return whether a message is what a framework stores, also if the entry is unreadable."""
+    if isinstance(message, DecodeFailure):
+        return (_kind_in(Lane.EXTENSION, message.raw) or "").startswith(STORE)
+    return isinstance(message, ExtensionMessage) and message.kind.startswith(STORE)
 
 
 def kind_of(message: Publishable | Delta) -> str:

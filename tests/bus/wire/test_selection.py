@@ -45,6 +45,22 @@ def test_every_message_has_a_kind(message: Publishable, kind: str) -> None:
         assert selection.may_take(lane_of(message), entry) is is_wanted
 
 
+@pytest.mark.parametrize("kinds", [None, ["store.*"], {Lane.LLM: ["user"]}])
+def test_what_a_framework_stores_is_selected_only_with_the_llm_lane(
+    kinds: list[str] | dict[Lane, list[str]] | None,
+) -> None:
+    body = encode(ExtensionMessage.of("store.x", {"text": "of the model"}))
+    entry = entry_of(body, header(Lane.EXTENSION, body).encode())
+    damaged = entry_of(body.replace(b"model", b"MODEL"), header(Lane.EXTENSION, body).encode())
+    for each in (entry, damaged):
+        envelope = decode("s", Lane.EXTENSION, each)
+        assert Selection.of(ALL_LANES, kinds).takes(envelope)
+        assert Selection.of(ALL_LANES, kinds).may_take(Lane.EXTENSION, each)
+        alone = Selection.of({Lane.EXTENSION}, kinds)
+        assert not alone.takes(envelope)
+        assert not alone.may_take(Lane.EXTENSION, each)
+
+
 def test_a_single_text_selects_one_kind() -> None:
     assert Selection.of(ALL_LANES, "user") == Selection.of(ALL_LANES, ["user"])
 

@@ -1,0 +1,176 @@
+"""States that are folded from sessions and kept in memory, and appends that depend on the newest state."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from lanebus.bus.errors import Conflict, LogRolledBack
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.session.reading import ALL_LANES
+from lanebus.bus.session.session import OpenSession, Session
+from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.selection import Selection, kind_of
+from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
+
+__all__ = ("Fold", "SessionStates")
+
+S = TypeVar("S")
+
+Fold = Callable[[S, int, Publishable], None]
+"""Add the message at a position to a state. The state is changed in place. Must not fail for any message."""
+
+
+@dataclass(slots=True)
+class _Known(Generic[S]):
+    state: S
+    cursor: Cursor = START
+
+
+class SessionStates(Generic[S]):
+    """The states of any number of sessions, each a fold of the session's log.
+
+    A state is kept in memory, so a call reads only what was appended since the last call. Only the log is
+    authoritative: after an eviction, a restart or in another process, its fold gives the same state.
+    """
+
+    def __init__(
+        self,
+        open_session: OpenSession,
+        new: Callable[[], S],
+        fold: Fold[S],
+        *,
+        kinds: Collection[str],
+        agent: str | None = None,
+        bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
+    ) -> None:
+        """
+        Args:
+            open_session: returns the session of an id, such as `bus.session`.
+            new: returns the state of an empty session.
+            fold: adds one message to a state. Unreadable entries are left out.
+            kinds: kinds of messages to fold, exact or as prefixes such as `store.checkpoints.*`.
+            agent: the agent that new sessions belong to; None means the bus's default agent.
+            bounds: the number of cached sessions and of attempts.
+        """
+        self._open, self._new, self._fold = open_session, new, fold
+        self._kinds, self._agent, self._bounds = kinds, agent, bounds
+        self._selection = Selection.of(ALL_LANES, kinds)
+        self._idle: OrderedDict[str, _Known[S]] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def session(self, session_id: str) -> Session:
+        """Return a session of the bus. Raises InvalidSessionId if the id is not valid."""
+        return self._open(session_id, agent=self._agent)
+
+    @asynccontextmanager
+    async def newest(self, session_id: str) -> AsyncGenerator[S]:
+        """Yield the state at the end of the log, for the length of the block.
+
+        The state belongs to this object and changes after the block: copy what you keep, and change nothing. Other
+        tasks that use the same session wait until the block ends.
+
+        Raises:
+            InvalidSessionId: the id is not valid.
+            SessionErased: the session was erased.
+            CursorTrimmed: entries were trimmed that are not in the archive, so no state can be folded.
+            Unavailable: the server cannot be reached.
+        """
+        async with self._held(session_id) as known:
+            await self._refresh(session_id, known)
+            yield known.state
+
+    async def append(
+        self, session_id: str, decide: Callable[[S], Sequence[Publishable]], *, key: str | None = None
+    ) -> Receipt | None:
+        """Append what a function decides, only if the state is still the one that it saw.
+
+        The first decision is made with the state in memory, which saves a read if no other process appends. It is made
+        again with the newest state if the log has moved on, or if the function raised an error or decided nothing. If
+        the call is cancelled, either all messages are appended or none. No worker is woken.
+
+        Args:
+            session_id: id of the session.
+            decide: returns the messages to append, from the state. Empty to append nothing. It may be called several
+                times and must not change the state. What it raises for the newest state leaves this call.
+            key: a name of this append, as for `Session.publish`; a repeat appends nothing.
+
+        Returns:
+            The positions, or None if nothing was appended.
+
+        Raises:
+            Conflict: other processes appended before each of the attempts.
+            BusError: the errors of `newest` and of `Session.publish`.
+        """
+        async with self._held(session_id) as known:
+            if messages := self._guess(decide, known):
+                with suppress(Conflict):
+                    return await self._publish(session_id, known, messages, key)
+            for _ in range(self._bounds.attempts - 1):
+                with suppress(Conflict):
+                    return await self._decided(session_id, known, decide, key)
+            return await self._decided(session_id, known, decide, key)
+
+    async def _decided(
+        self, session_id: str, known: _Known[S], decide: Callable[[S], Sequence[Publishable]], key: str | None
+    ) -> Receipt | None:
+        await self._refresh(session_id, known)
+        messages = decide(known.state)
+        return await self._publish(session_id, known, messages, key) if messages else None
+
+    async def _publish(
+        self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
+    ) -> Receipt:
+        # Wakes no worker: the framework itself answers what it stores.
+        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position, wake=False)
+        if not receipt.is_duplicate:
+            for position, message in zip(receipt.positions, messages, strict=True):
+                self._add(known, position, message)
+            known.cursor = receipt.cursor
+        return receipt
+
+    def _guess(self, decide: Callable[[S], Sequence[Publishable]], known: _Known[S]) -> Sequence[Publishable]:
+        """Return a decision for a state that may be old, or nothing if it has to be made with the newest state."""
+        if known.cursor == START:
+            return ()
+        try:
+            return decide(known.state)
+        except Exception:  # noqa: BLE001  # the newest state decides whether it is an error
+            return ()
+
+    @asynccontextmanager
+    async def _held(self, session_id: str) -> AsyncGenerator[_Known[S]]:
+        async with self._turns.setdefault(session_id, asyncio.Lock()):
+            known = self._idle.pop(session_id, None) or _Known(self._new())
+            try:
+                yield known
+            finally:  # also after an error, and if cancelled: `cursor` is set after each page
+                self._idle[session_id] = known
+                while len(self._idle) > self._bounds.cached_sessions:
+                    self._idle.popitem(last=False)
+
+    async def _refresh(self, session_id: str, known: _Known[S]) -> None:
+        try:
+            await self._read(session_id, known)
+        except LogRolledBack:  # the log lost its end, so the state may hold entries that no longer exist
+            known.state, known.cursor = self._new(), START
+            await self._read(session_id, known)
+
+    async def _read(self, session_id: str, known: _Known[S]) -> None:
+        # Both lanes, because what is stored is read only together with the LLM lane.
+        pages = self.session(session_id).pages(lanes=ALL_LANES, kinds=self._kinds, after=known.cursor)
+        async with aclosing(pages):
+            async for page in pages:
+                for envelope in page.envelopes:  # without an await, so a cancelled call leaves no half of a page
+                    if not isinstance(envelope.message, DecodeFailure | Delta):
+                        self._fold(known.state, envelope.position, envelope.message)
+                known.cursor = page.cursor
+
+    def _add(self, known: _Known[S], position: int, message: Publishable) -> None:
+        if self._selection.takes_kind(kind_of(message)):
+            self._fold(known.state, position, message)
