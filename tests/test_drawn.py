@@ -23,8 +23,12 @@ CASES = """\
     def test_full(): pass
 
     @pytest.mark.browser
-    @pytest.mark.parametrize("size", range(8))
+    @pytest.mark.parametrize("size", range(6))
     def test_page(size): pass
+
+    @pytest.mark.needs("client")
+    @pytest.mark.parametrize("size", range(6))
+    def test_node(size): pass
 """
 
 
@@ -53,13 +57,15 @@ def counted(tests: list[str]) -> Counter[str]:
     return Counter(test.partition("[")[0] for test in tests)
 
 
-ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=8)
+ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=6, node=6)
 
 
-def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_half_of_the_pages(
+def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_a_third_of_the_pages(
     project: pytest.Pytester,
 ) -> None:
-    assert counted(run(project)) == Counter(on_servers=2, drawn=2, kept=3, page=4)
+    found = counted(run(project))
+    assert found.pop("page", 0) + found.pop("node", 0) == 4
+    assert found == Counter(on_servers=2, drawn=2, kept=3)
 
 
 def test_each_seed_draws_for_itself_and_the_same_again(project: pytest.Pytester) -> None:

@@ -70,6 +70,7 @@ HANDLERS = (
     "verify",
     "access",
     "ui",
+    "mcp_server",
     "cli",
 )
 REDIS = {Path("bus/servers/connect_fault.py"), Path("bus/servers/connection.py"), Path("bus/servers/endpoint.py")}

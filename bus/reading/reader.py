@@ -182,6 +182,8 @@ def _select(
     if selection.names is None and Lane.LLM in selection.lanes:  # else what frameworks store is left out
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
         gap = find_gap(envelopes, after) if has_both else None
+        if Lane.LLM not in lanes:  # what a framework stores is hidden
+            envelopes = [envelope for envelope in envelopes if selection.takes(envelope)]
         return (envelopes[: gap.until], gap) if gap else (envelopes, None)
     pages, gap = cut(pages, bound), None
     if has_both and not has_all(pages, after, bound):

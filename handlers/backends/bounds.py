@@ -15,6 +15,12 @@ class BackendBounds:
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
+    save_bytes: int = 1_048_576
+    """a save of more JSON is appended in parts, because a publish is limited"""
+    shown_characters: int = 65_536
+    """longer texts are cut in the LLM lane; what the framework stored is whole"""
+    reads_at_once: int = 32
+    """maximum number of sessions that are read concurrently when all are listed"""
     batch_bytes: int = 1_048_576
     """one append holds at most this many bytes of values, and of messages to show. More values go to the media store,
     and more messages are appended before"""
@@ -24,6 +30,8 @@ class BackendBounds:
     """of a message with more bytes of JSON, without its media, only the start of its text is shown"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
+    listed_sessions: int = 100_000
+    """maximum number of sessions of which the order of a list is kept in memory; others are read again"""
 
     def __post_init__(self) -> None:
         check_bounds(self)

@@ -92,7 +92,7 @@ class SessionStates(Generic[S]):
 
         The first decision is made with the state in memory, which saves a read if no other process appends. It is made
         again with the newest state if the log has moved on, or if the function raised an error or decided nothing. If
-        the call is cancelled, either all messages are appended or none.
+        the call is cancelled, either all messages are appended or none. No worker is woken.
 
         Args:
             session_id: id of the session.
@@ -126,6 +126,7 @@ class SessionStates(Generic[S]):
     async def _publish(
         self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
     ) -> Receipt:
+        # Wakes no worker: the framework itself answers what it stores.
         receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position, wake=False)
         if not receipt.is_duplicate:
             for position, message in zip(receipt.positions, messages, strict=True):

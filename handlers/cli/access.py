@@ -36,7 +36,7 @@ OPEN_SECONDS = 10.0
 HINT_SECONDS = 3.0
 """seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
-WARNS = frozenset({"acp", "demo", "doctor", "serve", "verify", "worker"})
+WARNS = frozenset({"acp", "demo", "doctor", "mcp", "serve", "verify", "worker"})
 """the commands that warn if the server may lose acknowledged messages, has known security holes, or is reached
 without encryption. They run long or check the server; the other
 commands would repeat the warning at every call"""

@@ -57,6 +57,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
         "worker": "Run an agent on all sessions that need an answer.",
         "acp": "Serve an agent to an editor, over stdin and stdout.",
+        "mcp": "Let an MCP client list, search and read sessions, over stdin and stdout.",
         "serve": "Serve the web page that shows sessions live.",
         "token": "Make keys for the web page's API, sign tokens and revoke them.",
         "server": "Show or stop the embedded server.",
@@ -147,8 +148,8 @@ def lanebus() -> None:
     the model sees, the extension lane holds events for people and programs.
 
     Without --url, commands share an embedded server, which runs as long as one of them needs it. Commands print tables
-    to a terminal, and JSON with one object per line to a file or a pipe. The commands demo, worker, acp, serve and
-    verify warn of a server that may lose acknowledged messages in a crash.
+    to a terminal, and JSON with one object per line to a file or a pipe. The commands demo, worker, acp, mcp,
+    serve and verify warn of a server that may lose acknowledged messages in a crash.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.routing import Route
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError
@@ -20,6 +21,7 @@ from lanebus.handlers.ui.auth import Guard
 from lanebus.handlers.ui.base_path import BasePath, parse_base_path
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.cross_origin import CrossOrigin
+from lanebus.handlers.ui.hosted import HostedApp
 from lanebus.handlers.ui.page import load_page
 from lanebus.handlers.ui.proxies import TrustedProxies, parse_proxies
 from lanebus.handlers.ui.replies import answer_error
@@ -44,6 +46,7 @@ def create_app(
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
     uploads: Uploads | None = None,
+    hosted: Iterable[HostedApp] = (),
 ) -> Starlette:
     """Create the application that serves the page and its API from an open bus.
 
@@ -65,6 +68,7 @@ def create_app(
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
         uploads: receives the files that clients upload. None means in a temporary directory.
+        hosted: other applications to serve under their paths, by POST. The caller runs them.
 
     Raises:
         InvalidOrigin: an allowed origin is no origin.
@@ -76,13 +80,14 @@ def create_app(
         WeakKey: a key is too short.
     """
     served = endpoints()
-    base = parse_base_path(base_path, [each.path for each in served])
+    others = [Route(each.path, each, methods=["POST"]) for each in hosted]
+    base = parse_base_path(base_path, [*(each.path for each in served), *(each.path for each in others)])
     proxies = parse_proxies(trusted_proxies)
     page = load_page(base)
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
     api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections, uploads=uploads)
-    known = routes(served, api, bus.tracing)
+    known = [*routes(served, api, bus.tracing), *others]
     cross_origin = CrossOrigin(
         allowed_origins,
         methods=lambda scope: methods_of(known, scope),

@@ -26,7 +26,7 @@ from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.proxies import forwarded_host, peer_of
 from lanebus.handlers.ui.replies import refuse
 
-__all__ = ("Guard", "address_of", "identified", "local_hosts")
+__all__ = ("Guard", "address_of", "identified", "local_hosts", "set_identified")
 
 _PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
@@ -46,6 +46,11 @@ def identified(scope: Scope) -> Identified:
     found: object = scope[_IDENTIFIED]
     assert isinstance(found, Identified)  # noqa: S101  # only for the type checker
     return found
+
+
+def set_identified(scope: Scope, known: Identified) -> None:
+    """Set the principal of a request, which must be accepted already."""
+    scope[_IDENTIFIED] = known
 
 
 def address_of(scope: Scope) -> str:
@@ -106,7 +111,7 @@ class Guard:
                 return None
             known = await self._access.identify(_joined(headers), address_of(scope), peer=peer_of(scope))
             if isinstance(known, Identified):
-                scope[_IDENTIFIED] = known
+                set_identified(scope, known)
                 return None
             found = known
         else:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.hosted import HostedApp
 from lanebus.handlers.ui.http_server import listen, serve_app, shown_host
 from lanebus.handlers.ui.uploads.uploads import Uploads
 
@@ -38,6 +40,7 @@ async def serve(
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
     uploads: Path | None = None,
+    hosted: Iterable[HostedApp] = (),
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -57,6 +60,7 @@ async def serve(
         projections: projections to serve besides lanebus's own.
         uploads: directory where uploaded files are kept until a message names them. It belongs to one bus; processes of
             one machine that serve this bus may share it. None means a temporary directory, which ends with the server.
+        hosted: other applications to run and serve under their paths.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -79,6 +83,7 @@ async def serve(
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
+        hosted = [*hosted]
         received = Uploads(bus, uploads, bounds.uploads, wait_seconds=bounds.wait_seconds)
         app = create_app(
             bus,
@@ -95,6 +100,7 @@ async def serve(
             bounds=bounds,
             projections=projections,
             uploads=received,
+            hosted=hosted,
         )
 
         def on_started() -> None:
@@ -103,7 +109,10 @@ async def serve(
                     f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={shown}" if shown else "")
                 )
 
-        async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as running:
+            for each in hosted:
+                await running.enter_async_context(each.run(app))
+            tasks = await running.enter_async_context(anyio.create_task_group())
             tasks.start_soon(received.sweep_forever)
             await serve_app(
                 app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http

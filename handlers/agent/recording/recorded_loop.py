@@ -23,6 +23,7 @@ from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import AnswerCall, ToolRules, decide_calls
 from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.recording.named_model import NamedTool
+from lanebus.handlers.agent.recording.run_lease import RunLease
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.imported_calls import close_imported
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 class RecordedLoop:
     """Answers the commands of one session and decides the next step of its loop, under one lease."""
 
-    def __init__(self, run: Run, lease: SessionLease, settings: LoopSettings) -> None:
+    def __init__(self, run: Run, lease: SessionLease | RunLease, settings: LoopSettings) -> None:
         """
         Args:
             run: the session's run under `lease`.

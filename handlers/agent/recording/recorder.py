@@ -43,6 +43,7 @@ from lanebus.handlers.agent.recording.named_model import NamedModel, as_model, a
 from lanebus.handlers.agent.recording.open_turn import TurnStart
 from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
+from lanebus.handlers.agent.recording.run_lease import RunLease
 from lanebus.handlers.agent.recording.turn_spans import TurnSpans
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.set_up import check_limits
@@ -96,7 +97,7 @@ class Recorder:
         *,
         agent: str | None = None,
         config: str = "main",
-        lease: SessionLease | None = None,
+        lease: SessionLease | RunLease | None = None,
         wait: float | None = WAIT_SECONDS,
         limits: LoopLimits = _UNLIMITED,
         clock: Clock = SYSTEM_CLOCK,
@@ -107,8 +108,7 @@ class Recorder:
             session: the session to run.
             agent: name of your loop's agent. A session of another agent is refused. None means the session's agent.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
-            lease: from `Session.lease`; the block enters or re-enters it. None makes a lease with the agent's name that
-                lasts 30 seconds without a renewal.
+            lease: from `Session.lease`; the block enters it, also again. None makes a lease of 30 seconds.
             wait: maximum number of seconds that the block waits while another holder has the session. The default of 60
                 is twice as long as the lease of a crashed holder lasts. None means unlimited. A given `lease` has its
                 own wait.
@@ -127,10 +127,10 @@ class Recorder:
         check_limits(config, limits, clock)
         require_instance("bounds", bounds, RunBounds, "pass RunBounds(…)")
         require_seconds("wait", wait, is_optional=True)
-        require_instance("lease", lease, SessionLease, "pass what `Session.lease` returns", is_optional=True)
+        require_instance("lease", lease, (SessionLease, RunLease), "pass `session.lease(…)`", is_optional=True)
         self._session, self._bounds, self._agent = session, bounds, agent
         name = agent or session.resources.agent
-        self._lease = lease or session.lease(name, wait=wait)
+        self._lease: SessionLease | RunLease = lease or session.lease(name, wait=wait)
         self._settings = LoopSettings(
             model=NamedModel("own", "own"), name=name, config=config, limits=limits, clock=clock
         )
@@ -155,9 +155,9 @@ class Recorder:
             raise RecorderMisused("the recorder is open already: make another Recorder for another block")
         await self._check_agent()  # before the lease: the other agent's worker may hold it for long
         async with AsyncExitStack() as stack:
-            lease = (await stack.enter_async_context(self._lease)).lease
+            await stack.enter_async_context(held := self._lease)
             await self._check_agent()
-            run = Run(self._session, lease, bounds=self._bounds)
+            run = held.run if isinstance(held, RunLease) else Run(self._session, held.lease, bounds=self._bounds)
             await run.refresh()
             await record_lost(run)
             losing = asyncio.create_task(self._watch_lease())

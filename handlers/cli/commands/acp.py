@@ -19,7 +19,7 @@ from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.session_id import complete_group
 
 if TYPE_CHECKING:
-    from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles
+    from lanebus.handlers.protocols.process_streams import ProtocolFiles
 
 __all__ = ("command",)
 
@@ -56,8 +56,8 @@ def command(ctx: click.Context, agent: str, *, no_worker: bool, group: str, log_
     Example: lanebus acp lanebus.handlers.agent.demo:agent
     """
     try:
-        from lanebus.handlers.protocols.acp.process_streams import protocol_files  # noqa: PLC0415  # an extra
         from lanebus.handlers.protocols.acp.server import serve_editor as _  # noqa: F401, PLC0415  # an extra
+        from lanebus.handlers.protocols.process_streams import protocol_files  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "acp":
             raise

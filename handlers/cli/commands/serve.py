@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -16,6 +16,7 @@ from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.hooks import load_authorize, load_identify
 from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.extras import needs_mcp
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
@@ -26,6 +27,9 @@ from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.errors import ServeMissing
+
+if TYPE_CHECKING:
+    from lanebus.handlers.ui.hosted import HostedApp
 
 __all__ = ("PORT", "Edge", "command", "serve_page")
 
@@ -107,6 +111,12 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     help="Where uploaded files wait for their message; default: in the data directory, apart for each bus. Several"
     " servers of one bus on one machine share it.",
 )
+@click.option(
+    "--mcp",
+    type=click.Choice(["read", "publish"]),
+    help="Serve MCP clients at /mcp too, with the rights of their tokens: to read, or to send messages as well. Needs"
+    " the extra `mcp`.",
+)
 @monitor_options
 @log_options
 @click.pass_context
@@ -130,6 +140,7 @@ def command(
     base_path: str,
     projections: tuple[str, ...],
     uploads: str | None,
+    mcp: str | None,
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
     log_level: str,
@@ -161,10 +172,18 @@ def command(
     settings = Settings.of(ctx)
     edge = Edge(allowed, origins, proxies, base_path)
     main = partial(_serve, settings, Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
-    main = partial(main, uploads=_path(uploads) or _uploads_of(settings))
+    main = partial(main, uploads=_path(uploads) or _uploads_of(settings), hosted=_hosted(mcp))
     found = tuple(load_module(find_projection, each) for each in projections)
     with logging_to_stderr(log_level, log_format) as is_json:
         run(partial(main, projections=found, address=address, is_quiet=is_json))
+
+
+def _hosted(mcp: str | None) -> tuple["HostedApp", ...]:
+    if mcp is None:
+        return ()
+    with needs_mcp():
+        from lanebus.handlers.mcp_server.http import McpHosted  # noqa: PLC0415  # an extra
+    return (McpHosted(allow_publish=mcp == "publish"),)
 
 
 def _path(name: str | None) -> Path | None:
@@ -208,6 +227,7 @@ async def _serve(
     edge: Edge,
     projections: tuple[Projection[object], ...],
     uploads: Path,
+    hosted: tuple["HostedApp", ...],
     address: MonitorAddress | None,
     is_quiet: bool,
 ) -> None:
@@ -232,6 +252,7 @@ async def _serve(
             edge=edge,
             projections=projections,
             uploads=uploads,
+            hosted=hosted,
             on_ready=on_ready,
         )
 
@@ -250,12 +271,13 @@ async def serve_page(
     edge: Edge | None = None,
     projections: tuple[Projection[object], ...] = (),
     uploads: Path | None = None,
+    hosted: tuple["HostedApp", ...] = (),
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, token_files, identify, authorize, projections, uploads: as for
+        host, port, token, reader_token, token_files, identify, authorize, projections, uploads, hosted: as for
             `lanebus.handlers.ui.server.serve`.
         edge: how clients may reach the page; None means only by this machine's own names.
 
@@ -287,5 +309,6 @@ async def serve_page(
         base_path=edge.base_path,
         projections=projections,
         uploads=uploads,
+        hosted=hosted,
         on_ready=on_ready,
     )

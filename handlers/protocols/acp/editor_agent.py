@@ -48,11 +48,12 @@ from lanebus.handlers.agent.metadata_keys import CWD
 from lanebus.handlers.protocols.acp.bounds import DEFAULT_EDITOR_BOUNDS, EditorBounds
 from lanebus.handlers.protocols.acp.content import prompt_message, text_part
 from lanebus.handlers.protocols.acp.editor_session import EditorSession
-from lanebus.handlers.protocols.acp.errors import INTERNAL, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, as_request_error
+from lanebus.handlers.protocols.acp.errors import as_request_error
 from lanebus.handlers.protocols.acp.folder import folder_note, folder_of
 from lanebus.handlers.protocols.acp.outcome import prompt_response
 from lanebus.handlers.protocols.acp.permissions import BY
 from lanebus.handlers.protocols.acp.session_page import SessionPages
+from lanebus.handlers.protocols.json_rpc import INTERNAL, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND
 
 if TYPE_CHECKING:
     from acp.connection import Connection

@@ -20,8 +20,8 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.handlers.agent.commands import abort
 from lanebus.handlers.protocols.acp.encoder import AcpEncoder
-from lanebus.handlers.protocols.acp.errors import INVALID_REQUEST
 from lanebus.handlers.protocols.acp.permissions import BY, Permissions, Requester
+from lanebus.handlers.protocols.json_rpc import INVALID_REQUEST
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import ResultAdded, RunRested, UserSpoke
 

@@ -6,10 +6,9 @@ from pydantic import ValidationError
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, MessageError, SessionErased
 from lanebus.handlers.json_fields import first_fault
+from lanebus.handlers.protocols.json_rpc import INTERNAL, INVALID_PARAMS, NOT_FOUND
 
-__all__ = ("INTERNAL", "INVALID_PARAMS", "INVALID_REQUEST", "NOT_FOUND", "PARSE", "as_request_error")
-
-PARSE, INVALID_REQUEST, INVALID_PARAMS, INTERNAL, NOT_FOUND = -32700, -32600, -32602, -32603, -32002
+__all__ = ("as_request_error",)
 
 
 def as_request_error(error: Exception) -> RequestError:

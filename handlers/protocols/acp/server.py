@@ -11,7 +11,7 @@ from lanebus.bus.exception_groups import first_error
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.protocols.acp.bounds import DEFAULT_EDITOR_BOUNDS, EditorBounds
 from lanebus.handlers.protocols.acp.editor_agent import EditorAgent
-from lanebus.handlers.protocols.acp.process_streams import ProtocolFiles, message_lines
+from lanebus.handlers.protocols.process_streams import ProtocolFiles, message_lines
 
 __all__ = ("serve_editor",)
 

@@ -58,6 +58,7 @@ ROUTES = (
     "/api/sessions/s/entries",
     "/api/sessions/s/status",
     f"/api/sessions/s/entries/1/media/{'0' * 64}",
+    f"/api/sessions/s/uploads/{'0' * 64}",
     "/api/sessions/s/call",
     "/api/sessions/s/turns",
     "/api/sessions/s/usage",
@@ -135,8 +136,9 @@ async def test_a_read_only_route_changes_no_key(shared_valkey: RealServer, route
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420", headers=headers) as client:
             before = stored(shared_valkey)
             for _ in range(2):
-                # The session has no call, no media and no request.
-                expected = 404 if "/call" in route or "/media/" in route else 400 if "/request" in route else 200
+                # The session has no call, no media, no upload and no request.
+                is_missing = any(each in route for each in ("/call", "/media/", "/uploads/"))
+                expected = 404 if is_missing else 400 if "/request" in route else 200
                 assert (await client.get(route)).status_code == expected
             assert stored(shared_valkey) == before
 

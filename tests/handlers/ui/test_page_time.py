@@ -239,6 +239,32 @@ async def test_the_scrub_bar_takes_every_panel_to_a_position_and_live_returns(br
         assert seen.errors == []
 
 
+MOVE_AND_COMPARE = """async (bar) => {
+  bar.value = "5";
+  bar.dispatchEvent(new Event("input", { bubbles: true }));
+  const link = await new Promise((done) => {
+    const find = () => document.querySelector(".tm-then a[href*='/compare']");
+    const look = () => (find() ? done(find()) : requestAnimationFrame(look));
+    look();
+  });
+  link.click();
+  await new Promise((done) => setTimeout(done, 300)); // runs later than any timer that the bar has set by now
+}"""
+
+
+async def test_a_link_that_is_followed_right_after_the_scrub_bar_moved_stays_open(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        last = await record_loops(bus.session("s1"), turns=2)
+        await open_view(page, served, "s1")
+        bar = page.get_by_role("slider", name="Position")
+        await expect(bar).to_have_value(str(last))
+        await bar.evaluate(MOVE_AND_COMPARE)
+        assert page.url.endswith(f"#/s/s1/compare?a=5&b={last}")
+        await expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+        await expect(bar).to_have_value(str(last))
+        assert seen.errors == []
+
+
 async def test_a_link_to_the_past_shows_it_after_a_reload_and_new_entries_do_not_move_it(
     browser: SharedBrowser,
 ) -> None:

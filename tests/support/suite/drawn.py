@@ -3,7 +3,8 @@
 - A test for several kinds of servers runs on one of them.
 - `@pytest.mark.drawn("name", …)`: a share of the values of these arguments, `LANEBUS_SCALE` of them and at least one.
 - `@pytest.mark.full`: not at all.
-- `@pytest.mark.browser`: half of what these rules leave. A page takes over a second of CPU to load.
+- Tests in a browser (`@pytest.mark.browser`) and of clients in Node: a third of what these rules leave. Each of them
+  takes seconds of CPU to start.
 
 This applies to a run of the whole suite below scale 1; the other variants are reported as deselected. A run of selected
 files, names or markers keeps all that it selects.
@@ -40,9 +41,14 @@ def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
         share = math.ceil(scale * len(group)) if group[0].get_closest_marker("drawn") else 1
         kept = randomness(group[0].nodeid).sample(can_run or group, min(share, len(can_run or group)))
         result.update(item for item in group if item not in kept)
-    pages = [item for item in items if item.get_closest_marker("browser") and item not in result]
-    result.update(randomness("browser").sample(pages, len(pages) // 2))
+    started = [item for item in items if item not in result and _starts_a_program(item)]
+    result.update(randomness("browser").sample(started, len(started) * 2 // 3))
     return result
+
+
+def _starts_a_program(item: pytest.Item) -> bool:
+    """Return whether a test starts a browser or Node."""
+    return item.get_closest_marker("browser") is not None or not {"referees", "client"}.isdisjoint(needs_of(item))
 
 
 def _drawn_arguments(item: pytest.Function) -> tuple[str, ...]:

@@ -19,14 +19,15 @@ export function Scrub({ session, feed, timeline, access, view, past, setPast }) 
   const [dragged, setDragged] = useState(null);
   const timer = useRef(null);
   useEffect(() => () => clearTimeout(timer.current), []);
-  useEffect(() => setDragged(null), [past]);
+  useEffect(() => setDragged(null), [past, view]);
   const turns = timeline?.turns ?? [];
   const at = dragged ?? past ?? last;
   const to = (position) => {
     const next = Math.min(Math.max(position, 1), last);
     setDragged(next);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => setPast(next), SETTLE_MS);
+    const place = location.hash;
+    timer.current = setTimeout(() => location.hash === place && setPast(next), SETTLE_MS); // a link that was followed meanwhile wins
   };
   const live = () => {
     clearTimeout(timer.current);

@@ -1,4 +1,4 @@
-"""Keep the stdin and stdout of a process for the protocol, whatever the agent and its tools read and print."""
+"""Keep the stdin and stdout of a process for the protocol, whatever else reads and prints."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from lanebus.bus.errors import SetupError
-from lanebus.handlers.protocols.acp.message_lines import MessageLines
+from lanebus.handlers.protocols.message_lines import MessageLines
 
 __all__ = ("ProtocolFiles", "message_lines", "protocol_files")
 
@@ -45,15 +45,15 @@ def protocol_files() -> Generator[ProtocolFiles]:
 
 @asynccontextmanager
 async def message_lines(files: ProtocolFiles, *, line_bytes: int, end_seconds: float) -> AsyncGenerator[MessageLines]:
-    """Return the messages of an editor.
+    """Return the messages of a client.
 
     Args:
-        files: pipes to and from the editor.
-        line_bytes: maximum number of bytes of a message of the editor.
+        files: pipes to and from the client.
+        line_bytes: maximum number of bytes of a message of the client.
         end_seconds: longest wait at the end, until the last message has left.
 
     Raises:
-        SetupError: stdin or stdout is a file. An editor connects pipes.
+        SetupError: stdin or stdout is a file. A client connects pipes.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=line_bytes)
@@ -62,7 +62,7 @@ async def message_lines(files: ProtocolFiles, *, line_bytes: int, end_seconds: f
         writing, flow = await loop.connect_write_pipe(_flow, files.writing)
     except ValueError:
         raise SetupError(
-            "stdin or stdout is a file", "let an editor start this command, or connect both to pipes"
+            "stdin or stdout is a file", "let an editor or client start this command, or connect both to pipes"
         ) from None
     writer = asyncio.StreamWriter(writing, flow, None, loop)
     lines = MessageLines(reader, writer, end_seconds=end_seconds)

@@ -1,7 +1,7 @@
 """JSON-RPC messages as lines, over the streams of a process. It is a transport of `acp.connection.Connection`.
 
-Different from the package's own transport, a line has a bound, a line that is no message is answered with an error, and
-an editor that has gone ends the connection without an error.
+Different from the transports of the protocols' packages, a line has a bound, a line that is no message is answered with
+an error, and a client that has gone ends the connection without an error.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from lanebus.handlers.protocols.acp.errors import INVALID_REQUEST, PARSE
+from lanebus.handlers.protocols.json_rpc import INVALID_REQUEST, PARSE
 
 __all__ = ("MessageLines",)
 
@@ -25,15 +25,15 @@ class MessageLines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, end_seconds: float) -> None:
         """
         Args:
-            reader: from the editor. Its limit is the maximum number of bytes of a line.
-            writer: to the editor.
+            reader: from the client. Its limit is the maximum number of bytes of a line.
+            writer: to the client.
             end_seconds: longest wait for the last messages to leave, in `close`.
         """
         self._reader, self._writer, self._end_seconds = reader, writer, end_seconds
         self._is_gone = self._is_closed = False
 
     async def send(self, message: dict[str, JsonValue]) -> None:
-        """Write a message. If the editor has gone, it is dropped: the log has what it says.
+        """Write a message. If the client has gone, it is dropped: the log has what it says.
 
         A message is written whole or not at all, also if the call is cancelled.
         """
@@ -86,7 +86,7 @@ class MessageLines:
                 return None
             if not is_skipped:
                 return line
-            _log.warning("a line of the editor was longer than its bound and was not read")
+            _log.warning("a line of the client was longer than its bound and was not read")
             await self._refuse(INVALID_REQUEST, "the line is too long: send large resources as links")
             return b""
 

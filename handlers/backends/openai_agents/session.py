@@ -1,0 +1,271 @@
+"""`LanebusSession`: the history of a conversation of OpenAI's Agents SDK, kept in a session of lanebus."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from agents import RunContextWrapper, SessionSettings, TResponseInputItem
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+from pydantic import JsonValue
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import InvalidArgument, require_instance, require_text
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.backends.names import session_id_of
+from lanebus.handlers.backends.openai_agents.bounds import DEFAULT_SESSION_BOUNDS, SessionBounds
+from lanebus.handlers.backends.openai_agents.history import (
+    KINDS,
+    Item,
+    ItemHistory,
+    added,
+    cleared,
+    fold,
+    popped,
+    replaced,
+)
+from lanebus.handlers.backends.openai_agents.shown import messages_of
+from lanebus.handlers.backends.openai_agents.usage import UsageReader
+from lanebus.handlers.backends.session_states import SessionStates
+from lanebus.handlers.backends.values import load_value, store_value
+
+__all__ = ("LanebusSession",)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """The last items of a session, and a function that replaces them if nothing has changed meanwhile.
+
+    Source: `agents.memory.session._CompactionSnapshot`, which the SDK's compaction reads by these names.
+    """
+
+    items: list[TResponseInputItem]
+    complete: bool
+    """whether `items` are all items of the session"""
+    replace_suffix: Callable[[int, list[TResponseInputItem]], Awaitable[bool]]
+
+
+class LanebusSession:
+    """The history of one conversation, for the argument `session` of the SDK's `Runner`.
+
+    Each append is one entry of a session of lanebus, with the messages that the page, usage and turns read. Items come
+    back as they were added. Nothing is rewritten or deleted: a pop, a clear or a compaction appends an entry.
+
+    Ordering: the appends of several processes are in one order. Atomicity: all items of a call are appended, or none.
+
+    Cancellation: a change that has begun completes, and the cancellation is raised afterwards, as in the SDK's own
+    sessions. A cancelled read changes nothing.
+
+    Source: the protocol `agents.Session` (0.24), with the argument `wrapper` for the run's usage.
+    """
+
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        bus: Bus,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,  # Any: as in the SDK's own sessions
+        agent: str | None = None,
+        bounds: SessionBounds = DEFAULT_SESSION_BOUNDS,
+    ) -> None:
+        """
+        Args:
+            session_id: id of the conversation, any text. It is the id of the session of lanebus too if it matches
+                `[A-Za-z0-9_-]{1,64}`, see `bus_session`.
+            bus: the open bus. Use the session in the event loop of the bus.
+            session_settings: the default limit of `get_items`.
+            agent: the agent that a new session belongs to; None means the bus's default agent. No worker is woken.
+            bounds: sizes of what is stored.
+
+        Raises:
+            InvalidArgument: `session_id` is not a text, or `bus` is no bus.
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+        """
+        require_text("session_id", session_id)
+        require_instance("bus", bus, Bus, "pass the bus that `Bus.open` returns")
+        self.session_id = session_id
+        self.session_settings = coerce_session_settings(session_settings or {})
+        self._states = SessionStates(bus.session, ItemHistory, fold, kinds=KINDS, agent=agent, bounds=bounds.store)
+        self._bounds = bounds
+        self._usage = UsageReader()
+        self.bus_session = self._states.session(session_id_of(session_id, prefix="openai"))
+        """the session of lanebus: read, follow, fork or archive it"""
+
+    async def get_items(
+        self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> list[TResponseInputItem]:
+        """Return the newest items, oldest first.
+
+        Args:
+            limit: maximum number of items; 0 or less returns none. None means the limit of `session_settings`, and
+                without one all items.
+            wrapper: the context of the run; not used.
+
+        Raises:
+            MediaMissing: the media store no longer has a large item.
+            BusError: the errors of `Session.read`.
+        """
+        del wrapper
+        wanted = resolve_session_limit(limit, self.session_settings)
+        if wanted is not None and wanted <= 0:
+            return []
+        async with self._states.newest(self.bus_session.id) as history:
+            items = [*history.items] if wanted is None else history.items[-wanted:]
+        return [await self._load(item) for item in items]
+
+    async def add_items(
+        self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> None:
+        """Append items in one step.
+
+        Args:
+            items: the items, as JSON objects. Nothing is appended if there are none.
+            wrapper: the context of the run. The usage of its newest model calls is stored with the answers.
+
+        Raises:
+            InvalidArgument: an item is not JSON. Nothing was appended.
+            BusError: the errors of `Session.publish` and of `Session.read`.
+        """
+        if items:
+            await _completed(self._add(items, wrapper))
+
+    async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
+        """Remove the newest item and return it. Return None if there is none.
+
+        Args:
+            wrapper: the context of the run; not used.
+
+        Raises:
+            MediaMissing: the media store no longer has the item, which was removed.
+            BusError: the errors of `Session.publish` and of `Session.read`.
+        """
+        del wrapper
+        return await _completed(self._pop())
+
+    async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
+        """Remove all items. The log keeps them for people and for a later fork; `Session.erase` deletes them.
+
+        Args:
+            wrapper: the context of the run; not used.
+
+        Raises:
+            BusError: the errors of `Session.publish` and of `Session.read`.
+        """
+        del wrapper
+        await _completed(self._append(lambda history: [*cleared()] if history.items else []))
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> _Snapshot | None:
+        """Return the last `limit` items for the SDK's compaction. See `SQLiteSession` of the SDK, which has it too."""
+        if type(self) is not LanebusSession:  # a subclass may change what it reads and writes
+            return None
+        async with self._states.newest(self.bus_session.id) as history:
+            known = history.items[-limit:] if limit > 0 else []
+            is_complete = len(known) == len(history.items)
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            expected = known[start:]
+            return bool(expected) and await _completed(self._replace(expected, output, prune_prefix))
+
+        return _Snapshot([await self._load(item) for item in known], is_complete, replace_suffix)
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """Replace all items in one step, for the SDK's compaction. Return False for a subclass. See `RedisSession`."""
+        if type(self) is not LanebusSession:
+            return False
+        new = await self._written(items, None)
+        await _completed(self._append(lambda history: [*replaced(history, 0, 0), *new]))
+        return True
+
+    async def _add(self, items: Sequence[TResponseInputItem], wrapper: RunContextWrapper[Any] | None) -> None:
+        new = await self._written(items, wrapper)
+        await self._append(lambda _: new)
+
+    async def _pop(self) -> TResponseInputItem | None:
+        last: Item | None = None
+
+        def decide(history: ItemHistory) -> Sequence[Publishable]:
+            nonlocal last
+            last = history.items[-1] if history.items else None
+            return [*popped(history, self._bounds)] if history.items else ()
+
+        await self._append(decide)
+        return None if last is None else await self._load(last)
+
+    async def _replace(
+        self,
+        expected: Sequence[Item],
+        output: Sequence[TResponseInputItem],
+        prune_prefix: Callable[[TResponseInputItem], bool] | None,
+    ) -> bool:
+        new = await self._written(output, None)
+        async with self._states.newest(self.bus_session.id) as history:
+            older = history.items[: -len(expected)]
+        dropped = 0
+        while prune_prefix and dropped < len(older) and prune_prefix(await self._load(older[dropped])):
+            dropped += 1
+        is_replaced = False
+
+        def decide(history: ItemHistory) -> Sequence[Publishable]:
+            nonlocal is_replaced
+            is_replaced = history.items[-len(expected) :] == [*expected]
+            keep = len(history.items) - len(expected)
+            return [*replaced(history, keep, min(dropped, keep)), *new] if is_replaced else ()
+
+        await self._append(decide)
+        return is_replaced
+
+    async def _append(self, decide: Callable[[ItemHistory], Sequence[Publishable]]) -> None:
+        await self._states.append(self.bus_session.id, decide)
+
+    async def _written(
+        self, items: Sequence[TResponseInputItem], wrapper: RunContextWrapper[Any] | None
+    ) -> list[Publishable]:
+        """Return the messages that add items. Large items are then in the media store."""
+        if not items:
+            return []
+        texts = [_dumped(item) for item in items]
+        budget = self._bounds.append_bytes
+        limit = min(self._bounds.shown_bytes, max(budget // len(texts), 1_000))
+        shown = self._usage.with_usage(messages_of(texts, limit_bytes=limit), wrapper)
+        is_large = sum(map(len, texts)) > budget
+        inline = 1_000 if is_large else self._bounds.store.inline_bytes
+        values = [text if len(text) <= inline else await self._stored(text) for text in texts]
+        return [*added(values, shown, self._bounds)]
+
+    async def _stored(self, text: str) -> JsonValue:
+        return await store_value(self.bus_session.media, text.encode(), bounds=self._bounds.store)
+
+    async def _load(self, item: Item) -> TResponseInputItem:
+        text = item.text
+        loaded = json.loads(await load_value(self.bus_session.media, item.value) if text is None else text)
+        return cast("TResponseInputItem", loaded)
+
+
+def _dumped(item: TResponseInputItem) -> str:
+    try:
+        return json.dumps(item)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidArgument("items", item, "pass items that are JSON: dicts, lists, texts, numbers") from None
+
+
+async def _completed(change: Awaitable[T]) -> T:
+    """Wait until a change has completed, also if the caller is cancelled meanwhile. Then raise the cancellation."""
+    task = asyncio.ensure_future(change)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # else the event loop would log that it was never read
+        raise cancelled
+    return task.result()

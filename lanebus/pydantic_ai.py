@@ -1,0 +1,28 @@
+"""pydantic-ai's conversations and steps in sessions, and its agents in workers.
+
+Using a name needs the extra `pydantic-ai`, and `BusStepStore` also needs `pydantic-ai-harness`. Importing this module
+needs neither.
+"""
+
+from typing import TYPE_CHECKING
+
+from lanebus.handlers.backends.extra import lazy_names
+
+if TYPE_CHECKING:
+    from lanebus.handlers.backends.pydantic_ai.agent import PydanticAgent
+    from lanebus.handlers.backends.pydantic_ai.conversation_store import BusConversationStore
+    from lanebus.handlers.backends.pydantic_ai.step_store import BusStepStore
+
+__all__ = ("BusConversationStore", "BusStepStore", "PydanticAgent")
+
+_DEFINED_IN = {
+    "PydanticAgent": "lanebus.handlers.backends.pydantic_ai.agent",
+    "BusConversationStore": "lanebus.handlers.backends.pydantic_ai.conversation_store",
+    "BusStepStore": "lanebus.handlers.backends.pydantic_ai.step_store",
+}
+_OF_PYDANTIC_AI = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai", extra="pydantic-ai")
+_OF_HARNESS = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai_harness", extra="pydantic-ai-harness")
+
+
+def __getattr__(name: str) -> object:
+    return (_OF_HARNESS if name == "BusStepStore" else _OF_PYDANTIC_AI)(name)

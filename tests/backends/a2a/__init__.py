@@ -1,0 +1,1 @@
+"""The tasks of A2A servers on lanebus."""

@@ -1,0 +1,1 @@
+"""Stores for MCP servers, with the SDK's own tests as the referee."""

@@ -1,0 +1,1 @@
+"""Conversations, steps and agents of pydantic-ai on lanebus."""

@@ -1,0 +1,339 @@
+"""Agents of pydantic-ai in workers: turns, tools, approvals, commands, errors and crashes."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, ToolResultMessage, UserMessage
+from lanebus.agent import Worker, abort, approve, ask, deny, steer
+from lanebus.context import build_context
+from lanebus.messages import AgentEnded, ToolEnded, ToolWaiting, TurnEnded, parse_event
+from lanebus.projections import TURNS, USAGE, project
+from lanebus.pydantic_ai import PydanticAgent
+from tests.support.backends.pydantic_ai.agents import returned, scripted, told
+from tests.support.servers.real import AnyServer, RealServer, eventually, spawn
+
+__all__ = ()
+
+NAME = "pydantic-ai"
+
+
+async def first(session: Session, kind: str, matches: Callable[[object], bool] = lambda _: True) -> object:
+    """Wait for the first event of a kind that matches."""
+    async with aclosing(session.follow(kinds={kind})) as envelopes:
+        async for envelope in envelopes:
+            assert isinstance(envelope.message, ExtensionMessage)
+            event = parse_event(envelope.message)
+            if matches(event):
+                return event
+    raise AssertionError(kind)
+
+
+async def answered(bus: Bus, agent: PydanticAgent[None, str], *questions: str) -> Session:
+    """Run the agent on one session until all questions are answered, one after the other."""
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, agent):
+        for question in questions:
+            await ask(session, question)
+    return session
+
+
+async def outcomes(session: Session) -> list[str | None]:
+    ends = [e.message async for e in session.read(kinds={ToolEnded.KIND}) if isinstance(e.message, ExtensionMessage)]
+    return [event.outcome for end in ends if isinstance(event := parse_event(end), ToolEnded)]
+
+
+async def loop_ends(session: Session) -> list[str]:
+    ends = [e.message async for e in session.read(kinds={AgentEnded.KIND}) if isinstance(e.message, ExtensionMessage)]
+    return [event.stop_reason for end in ends if isinstance(event := parse_event(end), AgentEnded)]
+
+
+def double(number: int) -> dict[str, int]:
+    """Double a number."""
+    return {"doubled": 2 * number}
+
+
+@pytest.mark.cluster("the worker's keys and the session are on several nodes")
+async def test_an_agent_answers_with_tools_and_remembers(server: AnyServer) -> None:
+    histories: list[list[ModelMessage]] = []
+
+    def seen(context: RunContext[object], number: int) -> dict[str, int]:
+        histories.append([*context.messages])
+        return double(number)
+
+    agent = Agent(scripted({"seen": '{"number": 2}'}, "It is 4.", {"seen": '{"number": 3}'}), tools=[seen])
+    async with server.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent), "Double 2", "And 3")
+        assert await loop_ends(session) == ["stop", "stop"]
+        assert [message.text_with_results() for message in (await build_context(session)).messages] == [
+            *("Double 2", "", '{"doubled":4}', "It is 4."),
+            *("And 3", "", '{"doubled":6}', "done"),
+        ]
+        state = (await project(session, TURNS)).state
+        assert [(str(turn.turn_id), turn.status, turn.model) for turn in state.turns] == [
+            (f"s.main.{loop}#{index}", "completed", "scripted") for loop in (1, 2) for index in (0, 1)
+        ]
+        assert state.waiting == ()
+        total = (await project(session, USAGE)).state.total
+        assert total.calls == 4
+        assert total.usage.output > 0
+    assert told(histories[1]) == ["Double 2", "And 3"]
+    assert returned(histories[1]) == {"seen-0": {"doubled": 4}}
+
+
+async def test_the_answer_streams_as_live_deltas(shared_valkey: RealServer) -> None:
+    agent = PydanticAgent(Agent(scripted("one two three")))
+    async with shared_valkey.bus() as bus:
+        session, text = bus.session("s", agent=NAME), ""
+        await session.publish(UserMessage.text("Count"))
+        async with Worker(bus, agent), aclosing(session.follow(live=True)) as envelopes:
+            async for envelope in envelopes:
+                if isinstance(envelope.message, Delta) and envelope.message.kind == "text":
+                    text += envelope.message.delta
+                if isinstance(envelope.message, AssistantMessage):
+                    break
+    assert text == "one two three"
+
+
+async def test_a_model_that_cannot_stream_is_called_whole(shared_valkey: RealServer) -> None:
+    agent = Agent(FunctionModel(scripted_whole))
+    async with shared_valkey.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent, streams=False), "Hello")
+        assert (await build_context(session)).messages[-1].text_content() == "whole"
+
+
+def scripted_whole(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
+    return ModelResponse(parts=[TextPart("whole")])
+
+
+async def test_dependencies_are_those_of_the_session(shared_valkey: RealServer) -> None:
+    def who(context: RunContext[str]) -> str:
+        return context.deps
+
+    agent = Agent(scripted({"who": "{}"}, "done"), deps_type=str, tools=[who])
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, PydanticAgent(agent, deps=lambda session: f"of {session.id}")):
+            await ask(session, "Who?")
+        assert (await build_context(session)).messages[2].text_with_results() == "of s"
+
+
+async def test_instructions_and_the_system_prompt_reach_each_request(shared_valkey: RealServer) -> None:
+    asked: list[str] = []
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        head = messages[0].parts[0]
+        asked.append(f"{info.instructions} {head.part_kind} {getattr(head, 'content', None)}")
+        yield "yes"
+
+    agent = Agent(FunctionModel(stream_function=stream), instructions="Be brief.", system_prompt="You are kind.")
+    async with shared_valkey.bus() as bus:
+        await answered(bus, PydanticAgent(agent), "one", "two")
+    assert asked == ["Be brief. system-prompt You are kind."] * 2
+
+
+async def test_a_typed_output_ends_the_loop(shared_valkey: RealServer) -> None:
+    class City(BaseModel):
+        name: str
+
+    agent = Agent(TestModel(custom_output_args={"name": "Bonn"}), output_type=City, tools=[double])
+    async with shared_valkey.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent), "Where?")  # type: ignore[arg-type]  # of another output
+        assert await loop_ends(session) == ["stop"]
+        assert await outcomes(session) == ["completed", "completed"]
+
+
+async def test_a_refused_output_is_asked_for_again(shared_valkey: RealServer) -> None:
+    agent = Agent(scripted("short", "long enough"))
+
+    @agent.output_validator
+    def check(output: str) -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
+        if len(output) < 8:
+            raise ModelRetry("longer, please")
+        return output
+
+    async with shared_valkey.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent), "Say")
+        assert await loop_ends(session) == ["stop"]
+        assert [each.text_content() for each in (await build_context(session)).messages] == ["Say", "long enough"]
+
+
+async def test_a_tool_that_fails_is_a_failed_call_and_the_model_goes_on(shared_valkey: RealServer) -> None:
+    def again(number: int) -> str:
+        if number < 2:
+            raise ModelRetry("take a larger number")
+        return "fine"
+
+    agent = Agent(scripted({"again": '{"number": 1}'}, {"again": '{"number": 2}'}, "done"), tools=[again])
+    async with shared_valkey.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent), "Go")
+        assert await outcomes(session) == ["failed", "completed"]
+        assert await loop_ends(session) == ["stop"]
+
+
+@pytest.mark.parametrize("call", ["missing", "double"])
+async def test_a_wrong_call_has_a_failed_result(shared_valkey: RealServer, call: str) -> None:
+    agent = Agent(scripted({call: '{"number": "x"}'}, "done"), tools=[double])
+    async with shared_valkey.bus() as bus:
+        session = await answered(bus, PydanticAgent(agent), "Go")
+        assert await outcomes(session) == ["failed"]
+        assert await loop_ends(session) == ["stop"]
+
+
+async def test_an_error_of_the_model_ends_the_loop_as_failed(shared_valkey: RealServer) -> None:
+    async def stream(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
+        yield "half "
+        raise ModelHTTPError(500, "scripted")
+
+    agent = PydanticAgent(Agent(FunctionModel(stream_function=stream)))
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, agent):
+            await session.publish(UserMessage.text("Go"))
+            await first(session, AgentEnded.KIND)
+        assert await loop_ends(session) == ["error"]
+        answers = [e.message async for e in session.read(kinds={"assistant"})]
+        assert [each.stop_reason for each in answers if isinstance(each, AssistantMessage)] == ["error"]
+
+
+# --- approvals and commands -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("is_approved", [True, False])
+async def test_a_call_waits_for_a_person(shared_valkey: RealServer, *, declared: bool, is_approved: bool) -> None:
+    runs: list[str] = []
+    agent = Agent(scripted({"remove": '{"path": "x"}', "double": '{"number": 1}'}, "done"), tools=[double])
+
+    @agent.tool(requires_approval=declared)
+    def remove(context: RunContext[object], path: str) -> str:  # pyright: ignore[reportUnusedFunction]  # registered
+        if not context.tool_call_approved:
+            raise ApprovalRequired
+        runs.append(path)
+        return "gone"
+
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, PydanticAgent(agent)):
+            await session.publish(UserMessage.text("Go"))
+            waiting = await first(session, ToolWaiting.KIND)
+            assert isinstance(waiting, ToolWaiting)
+            await (approve if is_approved else deny)(session, waiting.turn_id, waiting.tool_call_id)
+            await first(session, AgentEnded.KIND)
+        assert runs == (["x"] if is_approved else [])
+        assert sorted(map(str, await outcomes(session))) == ["completed", "completed" if is_approved else "denied"]
+        assert await loop_ends(session) == ["stop"]
+
+
+async def test_an_approval_after_the_worker_was_replaced_is_obeyed(shared_valkey: RealServer) -> None:
+    agent = Agent(scripted({"remove": "{}"}, "done"))
+
+    @agent.tool_plain(requires_approval=True)
+    def remove() -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
+        return "gone"
+
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, PydanticAgent(agent)):
+            await session.publish(UserMessage.text("Go"))
+            waiting = await first(session, ToolWaiting.KIND)
+        assert isinstance(waiting, ToolWaiting)
+        await approve(session, waiting.turn_id, waiting.tool_call_id)
+        async with Worker(bus, PydanticAgent(agent)):
+            await first(session, AgentEnded.KIND)
+        assert await outcomes(session) == ["completed"]
+
+
+async def test_an_abort_ends_the_loop_in_the_model_call(shared_valkey: RealServer) -> None:
+    begun = anyio.Event()
+
+    async def stream(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
+        yield "half"
+        begun.set()
+        await anyio.sleep_forever()
+
+    agent = PydanticAgent(Agent(FunctionModel(stream_function=stream)))
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, agent):
+            await session.publish(UserMessage.text("Go"))
+            await begun.wait()
+            await abort(session)
+            await first(session, AgentEnded.KIND)
+        answers = [e.message async for e in session.read(kinds={"assistant"})]
+        assert [(each.text_content(), each.stop_reason) for each in answers if isinstance(each, AssistantMessage)] == [
+            ("half", "aborted")
+        ]
+
+
+async def test_a_message_during_a_loop_is_part_of_the_next_model_call(shared_valkey: RealServer) -> None:
+    begun, goes_on = anyio.Event(), anyio.Event()
+    asked: list[list[object]] = []
+
+    async def pause() -> str:
+        begun.set()
+        await goes_on.wait()
+        return "paused"
+
+    model = scripted({"pause": "{}"}, "done")
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
+        asked.append(told(messages))
+        assert model.stream_function is not None
+        async for piece in model.stream_function(messages, info):
+            yield piece
+
+    agent = Agent(FunctionModel(stream_function=stream), tools=[pause])  # type: ignore[arg-type]  # pieces of the model
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, PydanticAgent(agent)):
+            await session.publish(UserMessage.text("Go"))
+            await begun.wait()
+            await steer(session, "and be kind")
+            goes_on.set()
+            await first(session, AgentEnded.KIND)
+    assert asked == [["Go"], ["Go", "and be kind"]]
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_another_worker_goes_on_after_sigkill_in_a_tool(shared_valkey: RealServer, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    command = [sys.executable, "-m", "tests.support.backends.pydantic_ai.worker_process", shared_valkey.url]
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        victim = spawn(*command, "victim", str(notes))
+        try:
+            await session.publish(UserMessage.text("Go"))
+            await eventually(lambda: notes.exists() and notes.read_text() == "a\nb\n")
+            # The result of the last note is recorded before the process dies in the other call.
+            await first(session, ToolEnded.KIND, lambda e: isinstance(e, ToolEnded) and e.tool_call_id == "note-1")
+        finally:
+            victim.kill()
+            victim.wait()
+        heir = spawn(*command, "heir", str(notes))
+        try:
+            await first(session, AgentEnded.KIND)
+        finally:
+            heir.kill()
+            heir.wait()
+        assert notes.read_text() == "a\nb\n"
+        assert await outcomes(session) == ["completed", "completed", "unknown"]
+        results = [e.message async for e in session.read(kinds={"toolResult"})]
+        assert [each.tool_call_id for each in results if isinstance(each, ToolResultMessage)] == [
+            *("note-0", "note-1", "wait-1")
+        ]
+        ends = [e async for e in session.read(kinds={TurnEnded.KIND})]
+        assert len(ends) == 3
+        assert (await build_context(session)).messages[-1].text_content() == "all is noted"

@@ -1,0 +1,1 @@
+"""The server for MCP clients, driven by the SDK's own client."""

@@ -1,0 +1,1 @@
+"""Processes and helpers of the tests of pydantic-ai on lanebus."""
