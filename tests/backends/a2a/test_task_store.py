@@ -7,6 +7,7 @@ import anyio
 import pytest
 from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
 from a2a.types import Part, Role, Task, TaskState
+from pydantic import JsonValue
 
 from lanebus import Bus, DecodeFailure, ExtensionMessage
 from lanebus.a2a import BackendBounds, LanebusTaskStore
@@ -217,7 +218,8 @@ async def test_what_cannot_be_stored_is_refused_and_what_is_damaged_is_reported(
             await store.save(bad, event=bad, prev_version=TaskVersion.MISSING, context=ANYONE)
         assert (await bus.session("t").head()).position == 0
         await manager(store, "t").save_task_event(new_task("t"))
-        for number, data in enumerate(("x", {"owner": "", "change": {"isTask": False, "event": {"statusUpdate": 5}}})):
+        wrong: tuple[JsonValue, ...] = ("x", {"owner": "", "change": {"isTask": False, "event": {"statusUpdate": 5}}})
+        for number, data in enumerate(wrong):
             await bus.session(f"u{number}").publish(ExtensionMessage.of("store.a2a.saved", data))
             with pytest.raises(DecodeError):
                 await store.get(f"u{number}", ANYONE)
