@@ -20,7 +20,7 @@ from lanebus.bus.messages.context_entry import Compaction, LeafMove, Prune
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.openai_agents.bounds import SessionBounds
-from lanebus.handlers.backends.openai_agents.shown import ShownItem, messages_of
+from lanebus.handlers.backends.openai_items.messages import ShownItem, messages_of
 
 __all__ = ("KINDS", "Item", "ItemHistory", "added", "cleared", "fold", "popped", "replaced")
 

@@ -25,8 +25,8 @@ from lanebus.handlers.backends.openai_agents.history import (
     popped,
     replaced,
 )
-from lanebus.handlers.backends.openai_agents.shown import messages_of
-from lanebus.handlers.backends.openai_agents.usage import UsageReader
+from lanebus.handlers.backends.openai_items.messages import messages_of
+from lanebus.handlers.backends.openai_items.usage import UsageReader
 from lanebus.handlers.backends.session_states import SessionStates
 from lanebus.handlers.backends.values import load_value, store_value
 

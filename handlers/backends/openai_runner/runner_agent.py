@@ -12,8 +12,8 @@ from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.recording.run_lease import RunLease
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.backends.openai_items.answers import PROVIDER, agent_of, model_of
 from lanebus.handlers.backends.openai_runner.bounds import DEFAULT_RUNNER_BOUNDS, RunnerBounds
-from lanebus.handlers.backends.openai_runner.items import PROVIDER, agent_of, model_of
 from lanebus.handlers.backends.openai_runner.pending_run import load_run
 from lanebus.handlers.backends.openai_runner.runner_run import RunnerRun
 

@@ -16,8 +16,8 @@ from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.backends.openai_items.answers import PROVIDER, answer_of, input_of, model_of, outputs
 from lanebus.handlers.backends.openai_runner.bounds import RunnerBounds
-from lanebus.handlers.backends.openai_runner.items import PROVIDER, answer_of, input_of, model_of, outputs
 from lanebus.handlers.backends.openai_runner.pending_run import store_run
 from lanebus.handlers.backends.openai_runner.runner_events import (
     Answered,

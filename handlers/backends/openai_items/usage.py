@@ -10,7 +10,7 @@ from agents.usage import Usage as RunUsage
 
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.backends.openai_agents.shown import ShownItem
+from lanebus.handlers.backends.openai_items.messages import ShownItem
 
 __all__ = ("UsageReader", "usage_of")
 

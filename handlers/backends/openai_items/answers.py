@@ -8,8 +8,8 @@ from agents import Agent, ModelResponse, TResponseInputItem
 from agents.models.default_models import get_default_model
 
 from lanebus.bus.messages.message import AssistantMessage, now_ms
-from lanebus.handlers.backends.openai_agents.shown import messages_of
-from lanebus.handlers.backends.openai_agents.usage import usage_of
+from lanebus.handlers.backends.openai_items.messages import messages_of
+from lanebus.handlers.backends.openai_items.usage import usage_of
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.openai.responses.form import to_openai_responses
 
