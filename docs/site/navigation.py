@@ -32,6 +32,7 @@ MENU: dict[str, dict[str, str]] = {
         "Use the AI SDK's useChat": "how-to/ai-sdk.md",
         "Use AG-UI clients": "how-to/ag-ui.md",
         "Use your agent in an editor": "how-to/editors.md",
+        "Use pydantic-ai": "how-to/pydantic-ai.md",
         "Run several agents": "how-to/several-agents.md",
         "Use sub-agents": "how-to/sub-agents.md",
         "Use MCP tools": "how-to/mcp-tools.md",

@@ -52,7 +52,7 @@ class BusConversationStore(ConversationStore):
     session.
 
     Atomicity: a save appends all its messages and the record in one step, or raises `ConversationConflict` and appends
-    nothing. Of two processes that save the same revision, one succeeds. A save of more than `save_bytes` is appended in
+    nothing. Of two processes that save the same revision, one succeeds. A save of more than `batch_bytes` is appended in
     parts, the record last; until then the conversation loads as before.
 
     Cancellation: a save that is cancelled is applied completely or not at all, except for its parts.

@@ -74,7 +74,7 @@ async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Sh
 
 async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
-        slow = BusConversationStore(bus, bounds=BackendBounds(save_bytes=1))
+        slow = BusConversationStore(bus, bounds=BackendBounds(batch_bytes=1))
         await slow.save(Conversation(conversation_id="c", messages=[*turn("a")]))
         one, other = await slow.load("c"), await slow.load("c")
         assert one is not None

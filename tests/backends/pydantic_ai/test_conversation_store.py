@@ -40,7 +40,7 @@ from tests.support.servers.kinds import Shared
 
 __all__ = ()
 
-TINY = BackendBounds(cached_sessions=1, inline_bytes=1, save_bytes=1)
+TINY = BackendBounds(cached_sessions=1, inline_bytes=1, batch_bytes=1)
 
 ON_CLUSTER = pytest.param("cluster", marks=pytest.mark.cluster("a fork and its origin are on several nodes"))
 
