@@ -177,7 +177,8 @@ async def _page(browser: "Browser") -> "AsyncGenerator[tuple[Page, CDPSession]]"
 
 
 async def _send(tools: "CDPSession", command: str) -> dict[str, object]:
-    return await tools.send(command)  # pyright: ignore[reportUnknownMemberType]  # playwright's types leave it open
+    answer: dict[str, object] = await tools.send(command)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # open
+    return answer
 
 
 def _read(trace: bytes) -> _Trace:

@@ -20,7 +20,7 @@ from pydantic_ai.models.test import TestModel
 from lanebus import Bus, new_session_id
 from lanebus.agent import Worker, ask
 from lanebus.projections import TURNS, project
-from lanebus.pydantic_ai import BusConversationStore, PydanticAgent
+from lanebus.pydantic_ai import LanebusConversationStore, PydanticAgent
 
 
 def find_order(number: int) -> str:
@@ -39,7 +39,7 @@ async def main() -> None:
         turns = (await project(session, TURNS)).state.turns
         print("its turns:", ", ".join(f"{turn.status} (tools: {len(turn.tools)})" for turn in turns))
 
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         conversation = Conversation(conversation_id=new_session_id())
         first = await store.save(await agent.run("Where is my order?", conversation=conversation))
         added = await store.save(await agent.run("Thanks", conversation=await store.load(conversation.conversation_id)))

@@ -179,7 +179,7 @@ def _select(
     """
     lanes = selection.in_order
     has_both = len(lanes) == len(Lane)
-    if selection.names is None:
+    if selection.names is None and Lane.LLM in selection.lanes:  # else what frameworks store is left out
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
         gap = find_gap(envelopes, after) if has_both else None
         if Lane.LLM not in lanes:  # what a framework stores is hidden

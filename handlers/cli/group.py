@@ -148,8 +148,8 @@ def lanebus() -> None:
     the model sees, the extension lane holds events for people and programs.
 
     Without --url, commands share an embedded server, which runs as long as one of them needs it. Commands print tables
-    to a terminal, and JSON with one object per line to a file or a pipe. The commands demo, worker, acp, serve and
-    verify warn of a server that may lose acknowledged messages in a crash.
+    to a terminal, and JSON with one object per line to a file or a pipe. The commands demo, worker, acp, mcp,
+    serve and verify warn of a server that may lose acknowledged messages in a crash.
 
     \b
     Examples:

@@ -109,6 +109,7 @@ class ServeSettings(_ServiceSettings):
         description="Addresses or networks of proxies whose X-Forwarded-For, -Proto and -Host count.",
     )
     base_path: str = Field(default="", description="Path below which the page and the API are; none is the root.")
+    mcp: Literal["read", "publish"] | None = Field(default=None, description="Serve MCP clients too: read or publish.")
     projection: tuple[str, ...] = Field(default=(), description="MODULE:ATTRIBUTE of projections to serve too.")
     uploads: str | None = Field(default=None, description="Directory where uploaded files wait for their message.")
 

@@ -81,7 +81,7 @@ def create_app(
     """
     served = endpoints()
     others = [Route(each.path, each, methods=["POST"]) for each in hosted]
-    base = parse_base_path(base_path, [each.path for each in (*served, *others)])
+    base = parse_base_path(base_path, [*(each.path for each in served), *(each.path for each in others)])
     proxies = parse_proxies(trusted_proxies)
     page = load_page(base)
     credentials = Credentials(token, reader_token, token_files, bounds.access)

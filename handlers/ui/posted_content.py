@@ -25,7 +25,12 @@ MIME_TYPE = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}/[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}"
 
 _TYPE = re.compile(MIME_TYPE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_BLOCKS = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "document": DocumentBlock}
+_BLOCKS: dict[str, type[ImageBlock | AudioBlock | VideoBlock | DocumentBlock]] = {
+    "image": ImageBlock,
+    "audio": AudioBlock,
+    "video": VideoBlock,
+    "document": DocumentBlock,
+}
 _NAME_LIMIT = 255
 
 

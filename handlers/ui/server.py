@@ -109,9 +109,10 @@ async def serve(
                     f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={shown}" if shown else "")
                 )
 
-        async with AsyncExitStack() as running, anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as running:
             for each in hosted:
                 await running.enter_async_context(each.run(app))
+            tasks = await running.enter_async_context(anyio.create_task_group())
             tasks.start_soon(received.sweep_forever)
             await serve_app(
                 app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http

@@ -105,6 +105,17 @@ async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -
         assert [e.position async for e in session.read(kinds=["*"], lanes={Lane.LLM})] == [1, 5]
 
 
+async def test_what_a_framework_stores_is_read_and_followed_only_with_the_llm_lane(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), ExtensionMessage.of("store.x", "b"), told("c"), said("d"))
+        for lanes, positions in ((ALL_LANES, [1, 2, 3, 4]), ({Lane.EXTENSION}, [3])):
+            assert [e.position async for e in session.read(lanes=lanes)] == positions
+            with anyio.fail_after(120):
+                async with aclosing(session.follow(lanes=lanes)) as followed:
+                    assert [(await anext(followed)).position for _ in positions] == positions
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_follower_that_stops_and_resumes_anywhere_gets_each_entry_once(
     server: AnyServer, way: None, seed: int

@@ -96,7 +96,7 @@ async def test_rollback_is_raised_once_and_no_later_publish_is_lost(process: Rea
 
 async def test_publishes_after_a_rollback_are_not_mistaken_for_late_copies_of_lost_ones(process: RealServer) -> None:
     """Numbers are not reused, though the log has forgotten them."""
-    bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.3))
+    bounds = Bounds(connection=ConnectionBounds(answer_seconds=3.0))  # far longer than the publish waits
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=bounds) as bus:
         session = bus.session("s")
         await fill(session, "abc")

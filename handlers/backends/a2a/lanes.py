@@ -20,10 +20,10 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.backends.a2a.protobuf import to_json
 from lanebus.handlers.backends.a2a.saved_entry import A2aEvent
-from lanebus.handlers.backends.a2a.task_run import Step, messages_of, stop_reason
+from lanebus.handlers.backends.a2a.task_run import TaskStep, messages_of, stop_reason
 from lanebus.handlers.cut_text import cut_text
 
-__all__ = ("ARTIFACT", "STATUS", "Shown", "run_ended")
+__all__ = ("ARTIFACT", "STATUS", "ShownTask", "run_ended")
 
 STATUS = "a2a.status"
 """kind of the note that a task has another state"""
@@ -31,7 +31,7 @@ ARTIFACT = "a2a.artifact"
 """kind of the note that an artifact was added, replaced or appended to"""
 
 
-class Shown:
+class ShownTask:
     """Makes the visible messages of saves."""
 
     def __init__(self, agent: str, characters: int) -> None:
@@ -43,7 +43,7 @@ class Shown:
         self._agent, self._characters = agent, characters
 
     def messages(
-        self, old: Task | None, new: Task, event: A2aEvent | None, *, step: Step, turn: TurnId, shown: set[str]
+        self, old: Task | None, new: Task, event: A2aEvent | None, *, step: TaskStep, turn: TurnId, shown: set[str]
     ) -> Iterator[Publishable]:
         """Yield what is new for readers, oldest first.
 

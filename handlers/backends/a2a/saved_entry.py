@@ -13,13 +13,13 @@ from lanebus.bus.messages.extension import ExtensionData
 from lanebus.handlers.backends.a2a.protobuf import from_json, to_json
 from lanebus.handlers.backends.a2a.task_change import Kept, applied, change, merged
 
-__all__ = ("A2aEvent", "Change", "TaskDeleted", "TaskSaved", "change_of", "read_change", "write_change")
+__all__ = ("A2aEvent", "SavedChange", "TaskDeleted", "TaskSaved", "change_of", "read_change", "write_change")
 
 
 A2aEvent = A2aMessage | Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
-class Change(Wire):
+class SavedChange(Wire):
     """How one save changed a task, and the event of the save."""
 
     event: JsonValue = None
@@ -70,7 +70,7 @@ class TaskSaved(ExtensionData):
 
     KIND: ClassVar[str] = "store.a2a.saved"
     owner: str
-    change: Change | None = None
+    change: SavedChange | None = None
     """the change; None if it is in the media store"""
     stored: JsonValue = None
     """the reference to a change in the media store, as `store_value` returns it"""
@@ -82,7 +82,7 @@ class TaskDeleted(ExtensionData):
     KIND: ClassVar[str] = "store.a2a.deleted"
 
 
-def change_of(old: Task | None, new: Task, event: A2aEvent | None) -> Change:
+def change_of(old: Task | None, new: Task, event: A2aEvent | None) -> SavedChange:
     """Return the change between two versions of a task. It has only what is new.
 
     Raises:
@@ -90,25 +90,25 @@ def change_of(old: Task | None, new: Task, event: A2aEvent | None) -> Change:
     """
     is_task = isinstance(event, Task) and event == new
     said = None if event is None or is_task else to_json(to_stream_response(event))
-    is_update = isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent)
-    if old is not None and is_update and applied(old, event) == new:
-        return Change(event=said)
+    update = event if isinstance(event, TaskStatusUpdateEvent | TaskArtifactUpdateEvent) else None
+    if old is not None and update is not None and applied(old, update) == new:
+        return SavedChange(event=said)
     kept, rest = change(old, new)
-    return Change(event=said, is_task=is_task, kept=kept, rest=to_json(rest))
+    return SavedChange(event=said, is_task=is_task, kept=kept, rest=to_json(rest))
 
 
-def write_change(value: Change) -> bytes:
+def write_change(value: SavedChange) -> bytes:
     """Return the JSON of a change, for the media store."""
     return value.to_json_bytes()
 
 
-def read_change(data: bytes) -> Change:
+def read_change(data: bytes) -> SavedChange:
     """Return the change whose JSON `write_change` returned.
 
     Raises:
         DecodeError: the JSON is damaged.
     """
     try:
-        return Change.model_validate_json(data)
+        return SavedChange.model_validate_json(data)
     except ValidationError as error:
         raise DecodeError("change", f"not the JSON of a change: {error.errors()[0]['msg']}") from None

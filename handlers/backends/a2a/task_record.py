@@ -9,7 +9,7 @@ from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.backends.a2a.saved_entry import Change, TaskDeleted, TaskSaved, read_change
+from lanebus.handlers.backends.a2a.saved_entry import SavedChange, TaskDeleted, TaskSaved, read_change
 from lanebus.handlers.backends.a2a.task_run import TaskRun, messages_of, next_step
 from lanebus.handlers.backends.values import load_value
 
@@ -42,7 +42,7 @@ class TaskRecord:
         if self.fault is not None:
             raise self.fault
 
-    def add(self, position: int, saved: TaskSaved, change: Change) -> None:
+    def add(self, position: int, saved: TaskSaved, change: SavedChange) -> None:
         """Apply a save. A change that cannot be applied is the record's fault."""
         try:
             task = change.apply(self.task)
@@ -90,6 +90,6 @@ async def settle(record: TaskRecord, store: MediaStore) -> None:
         del record.waiting[0]
 
 
-async def load_change(saved: TaskSaved, store: MediaStore) -> Change:
+async def load_change(saved: TaskSaved, store: MediaStore) -> SavedChange:
     """Return the change of a save, from its entry or from the media store. Raises the errors of `settle`."""
     return saved.change or read_change(await load_value(store, saved.stored))

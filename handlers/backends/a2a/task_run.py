@@ -7,7 +7,7 @@ from a2a.types import Message, Role, Task, TaskState
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 
-__all__ = ("ENDED", "Step", "TaskRun", "messages_of", "next_step", "stop_reason", "turn_of")
+__all__ = ("ENDED", "TaskRun", "TaskStep", "messages_of", "next_step", "stop_reason", "turn_of")
 
 _RUNNING = frozenset({TaskState.TASK_STATE_UNSPECIFIED, TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING})
 
@@ -31,7 +31,7 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskStep:
     """What one save does to the runs of a task."""
 
     run: TaskRun
@@ -40,7 +40,7 @@ class Step:
     ends: bool
 
 
-def next_step(run: TaskRun, old: Task | None, new: Task, shown: set[str]) -> Step:
+def next_step(run: TaskRun, old: Task | None, new: Task, shown: set[str]) -> TaskStep:
     """Return what a save does to the runs of a task. Pure.
 
     Args:
@@ -54,7 +54,7 @@ def next_step(run: TaskRun, old: Task | None, new: Task, shown: set[str]) -> Ste
     has_moved = old is None or old.status.state != new.status.state
     begins = not run.is_open and (is_running or is_asked or has_moved)
     ends = (run.is_open or begins) and not is_running and (is_ended or not is_asked)
-    return Step(TaskRun(run.number + begins, (run.is_open or begins) and not ends), begins, ends)
+    return TaskStep(TaskRun(run.number + begins, (run.is_open or begins) and not ends), begins, ends)
 
 
 def messages_of(task: Task) -> list[Message]:

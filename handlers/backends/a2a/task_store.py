@@ -12,10 +12,17 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.backends.a2a.lanes import Shown, run_ended
+from lanebus.handlers.backends.a2a.lanes import ShownTask, run_ended
 from lanebus.handlers.backends.a2a.listing import TaskListing
 from lanebus.handlers.backends.a2a.protobuf import copied
-from lanebus.handlers.backends.a2a.saved_entry import A2aEvent, Change, TaskDeleted, TaskSaved, change_of, write_change
+from lanebus.handlers.backends.a2a.saved_entry import (
+    A2aEvent,
+    SavedChange,
+    TaskDeleted,
+    TaskSaved,
+    change_of,
+    write_change,
+)
 from lanebus.handlers.backends.a2a.task_change import canceled, renamed
 from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, settle
 from lanebus.handlers.backends.a2a.task_run import ENDED, next_step, turn_of
@@ -63,7 +70,7 @@ class LanebusTaskStore(VersionedTaskStore):
         """
         self._owner_of, self._bounds = owner_resolver, bounds
         self._states = SessionStates(*(bus.session, TaskRecord, fold), kinds=KINDS, agent=agent, bounds=bounds)
-        self._shown = Shown(agent, bounds.shown_characters)
+        self._shown = ShownTask(agent, bounds.shown_characters)
         self._listing = TaskListing(bus, self._states, agent, bounds)
 
     def session(self, task_id: str) -> Session:
@@ -163,7 +170,7 @@ class LanebusTaskStore(VersionedTaskStore):
 
         await self._append(session, decide, {})
 
-    def _entry(self, owner: str, change: Change, stored: Mapping[bytes, JsonValue]) -> Publishable:
+    def _entry(self, owner: str, change: SavedChange, stored: Mapping[bytes, JsonValue]) -> Publishable:
         """Return the entry of a save. Raises _TooLarge if its change has to be stored first."""
         data = write_change(change)
         if len(data) <= self._bounds.inline_bytes:

@@ -12,7 +12,7 @@ from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.langgraph.entries import MessagesShown
 from lanebus.handlers.backends.langgraph.messages import lane_message
-from lanebus.handlers.backends.langgraph.shown import Shown, step_to
+from lanebus.handlers.backends.langgraph.shown import ShownGraph, step_to
 
 __all__ = ("Display", "display_of")
 
@@ -32,7 +32,7 @@ class Display:
         self.is_complete = False
         """whether the entries of the last call show all messages"""
 
-    def entries(self, shown: Shown) -> list[Publishable]:
+    def entries(self, shown: ShownGraph) -> list[Publishable]:
         """Return the entries to append, so that these messages are shown; at most as many as one append may hold."""
         step = step_to(shown, self._digests)
         first: list[Publishable] = []

@@ -25,7 +25,24 @@ __all__ = ("LanebusSaver",)
 
 
 class LanebusSaver(BaseCheckpointSaver[str]):
-    """A checkpointer for LangGraph that stores each thread in a session of the bus."""
+    """A checkpointer for LangGraph that keeps each thread in a session of the bus.
+
+    A thread's id is the session's id if it matches `[A-Za-z0-9_-]{1,64}`; otherwise the session's id is a hash of it.
+    The graph's messages are shown in the session, with turns and usage. Their usage is counted once, also if the graph
+    goes back to an earlier checkpoint.
+
+    Every change is an entry. An append is compared with the position that it was decided at, so processes that use the
+    same thread lose nothing of each other. A checkpoint is appended with its values and messages, or not at all. If a
+    call is cancelled, what it appends is in the log or not, and nothing of it in part; only a checkpoint with more
+    messages than `BackendBounds.batch_count` may leave some of them without it, which a repeat continues.
+
+    Methods whose names begin with `a` work on every event loop. The others block: call them in a thread that does not
+    run the bus's event loop, as `graph.invoke` in a worker thread does, or open the bus with `bus_in_thread`.
+
+    Every method raises `Unavailable` if the server cannot be reached, `SessionErased` if the thread's session was
+    erased, and `Closed` if the bus's event loop has ended. Those that block raise `WouldBlock` in the thread of that
+    loop.
+    """
 
     def __init__(
         self,
@@ -36,16 +53,37 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         agent: str = "langgraph",
         bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
+        """
+        Args:
+            bus: a bus that was opened on the running event loop, or the result of `bus_in_thread`.
+            serde: writes and reads values; None means LangGraph's own. With an `EncryptedSerializer` no messages are
+                shown, because the session would have them in clear, and lists are stored whole.
+            messages: the channel whose messages are shown, if it holds a list of LangChain's messages; None shows none.
+                Messages of subgraphs are not shown.
+            agent: the agent that the sessions belong to. Lists of all threads, and deletions by run, look only at the
+                sessions of this agent.
+            bounds: the number of threads in memory, and the sizes from which values go to the media store.
+
+        Raises:
+            RuntimeError: `bus` is a `Bus` and no event loop is running.
+        """
         super().__init__(serde=serde)
         self._loop = BusLoop(bus)
         self._threads = Threads(self._loop.bus, agent=agent, messages=messages, bounds=bounds)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint."""
+        """Return the checkpoint that a config names, or the newest of its namespace; None if there is none.
+
+        Pending writes are in the order of `writes_sort_key`.
+
+        Raises:
+            InvalidArgument: the config names no thread.
+            MediaMissing: a value is no longer in the media store.
+        """
         return await self._loop.run(self._threads.get(self.serde, Place.of(config)))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint."""
+        """Return what `aget_tuple` returns, and block until it is read. Raises the same, and WouldBlock."""
         return self._loop.wait("get_tuple", self._threads.get(self.serde, Place.of(config)))
 
     async def alist(
@@ -56,7 +94,19 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Yield checkpoints."""
+        """Yield checkpoints, those with the greatest ids first.
+
+        Args:
+            config: names the thread, and perhaps a namespace and a checkpoint; None means all threads, all of which are
+                read.
+            filter: only checkpoints whose metadata have these values.
+            before: only checkpoints with smaller ids than the one that this config names.
+            limit: maximum number of checkpoints; None means unlimited.
+
+        Raises:
+            InvalidArgument: a config names no thread.
+            MediaMissing: a value is no longer in the media store.
+        """
         for found in await self._loop.run(self._find(config, filter, before, limit)):
             yield await self._loop.run(self._threads.load(self.serde, found))
 
@@ -68,7 +118,7 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints."""
+        """Yield what `alist` yields, and block while it is read. Raises the same, and WouldBlock."""
         for found in self._loop.wait("list", self._find(config, filter, before, limit)):
             yield self._loop.wait("list", self._threads.load(self.serde, found))
 
@@ -79,7 +129,22 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Append a checkpoint."""
+        """Append a checkpoint with its new values, and the messages that the session does not show yet.
+
+        Args:
+            config: names the thread and the namespace; its checkpoint becomes the parent.
+            checkpoint: the checkpoint.
+            metadata: metadata of the checkpoint. The config's own are added.
+            new_versions: channels with a new value → their versions.
+
+        Returns:
+            The config of the new checkpoint.
+
+        Raises:
+            InvalidArgument: the config names no thread. Nothing was appended.
+            Conflict: other processes appended before each of many attempts. Nothing was appended.
+            OutcomeUnknown: sent, but not acknowledged in time. A repeat is safe.
+        """
         return await self._loop.run(self._threads.put(self.serde, config, checkpoint, metadata, new_versions))
 
     def put(
@@ -89,53 +154,95 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Append a checkpoint."""
+        """Append what `aput` appends, and block until it is acknowledged. Raises the same, and WouldBlock."""
         return self._loop.wait("put", self._threads.put(self.serde, config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Append writes."""
+        """Append the writes of a task to a checkpoint. A write that is stored already is left out.
+
+        Errors, interrupts and resumes replace the task's earlier ones.
+
+        Args:
+            config: names the thread, the namespace and the checkpoint.
+            writes: channel and value of each write.
+            task_id: id of the task.
+            task_path: path of the task, by which writes are ordered.
+
+        Raises:
+            BusError: the errors of `aput`. Nothing was appended, except perhaps after `OutcomeUnknown`.
+        """
         put = self._threads.put_writes(self.serde, Place.of(config), writes, task=task_id, path=task_path)
         await self._loop.run(put)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Append writes."""
+        """Append what `aput_writes` appends, and block until it is acknowledged. Raises the same, and WouldBlock."""
         put = self._threads.put_writes(self.serde, Place.of(config), writes, task=task_id, path=task_path)
         self._loop.wait("put_writes", put)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Delete a thread."""
+        """Append that the thread is deleted. From then on it holds nothing, and its session's context is empty.
+
+        A later checkpoint begins the thread anew, in the same session. The log keeps the entries, and so do copies of
+        the thread. `Session.erase` removes them for good; after that, the thread's id cannot be used again.
+
+        Raises:
+            BusError: the errors of `aput`. Nothing was deleted, except perhaps after `OutcomeUnknown`.
+        """
         await self._loop.run(removal.delete_thread(self._threads, thread_id))
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread."""
+        """Delete what `adelete_thread` deletes, and block until it is acknowledged. Raises the same, and WouldBlock."""
         self._loop.wait("delete_thread", removal.delete_thread(self._threads, thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints of runs."""
+        """Delete the checkpoints whose metadata name one of these runs, and their writes, in all threads.
+
+        There is no index of runs: this reads every thread of the saver's agent.
+
+        Raises:
+            BusError: the errors of `aput`. Some may be deleted; a repeat is safe.
+        """
         await self._loop.run(removal.delete_for_runs(self._threads, self.serde, run_ids))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints of runs."""
+        """Delete what `adelete_for_runs` deletes, and block meanwhile. Raises the same, and WouldBlock."""
         self._loop.wait("delete_for_runs", removal.delete_for_runs(self._threads, self.serde, run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread."""
+        """Copy a thread with all checkpoints and writes, as a fork of its session: no entry is copied.
+
+        Nothing is done if the source holds nothing. While the copy exists, erasing the source's session needs `force`.
+
+        Raises:
+            SessionExists: the target's id was used before. Copy to a new one.
+            BusError: the errors of `aput`. A repeat is safe.
+        """
         await self._loop.run(removal.copy_thread(self._threads, source_thread_id, target_thread_id))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread."""
+        """Copy what `acopy_thread` copies, and block meanwhile. Raises the same, and WouldBlock."""
         self._loop.wait("copy_thread", removal.copy_thread(self._threads, source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete old checkpoints."""
+        """Delete old checkpoints of threads, and their writes.
+
+        Args:
+            thread_ids: ids of the threads.
+            strategy: "keep_latest" keeps the newest checkpoint of each namespace, and those before it from which its
+                delta channels are put together. "delete" keeps none.
+
+        Raises:
+            InvalidArgument: the strategy is another one. Nothing was deleted.
+            BusError: the errors of `aput`. Some may be deleted; a repeat is safe.
+        """
         await self._loop.run(removal.prune(self._threads, self.serde, thread_ids, strategy))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete old checkpoints."""
+        """Delete what `aprune` deletes, and block meanwhile. Raises the same, and WouldBlock."""
         self._loop.wait("prune", removal.prune(self._threads, self.serde, thread_ids, strategy))
 
     def get_next_version(self, current: str | None, channel: None) -> str:

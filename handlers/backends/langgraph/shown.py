@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lanebus.handlers.backends.langgraph.entries import MessagesShown
 
-__all__ = ("Shown", "Step", "step_to")
+__all__ = ("ShownGraph", "ShownStep", "step_to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownGraph:
     """What the LLM lane shows, and showed before."""
 
     leaf: Node | None = None
@@ -81,7 +81,7 @@ class Shown:
             self.nodes[self.leaf.path] = self.leaf
 
 
-class Step(NamedTuple):
+class ShownStep(NamedTuple):
     """How the lane gets to a list of messages."""
 
     start: int
@@ -93,7 +93,7 @@ class Step(NamedTuple):
     is_moved: bool = False
 
 
-def step_to(shown: Shown, messages: Sequence[str]) -> Step:
+def step_to(shown: ShownGraph, messages: Sequence[str]) -> ShownStep:
     """Return how to show a list of messages. Pure.
 
     Args:
@@ -106,7 +106,7 @@ def step_to(shown: Shown, messages: Sequence[str]) -> Step:
         if (node := shown.nodes.get(path)) is not None:
             start, target = index + 1, node
     if target is shown.leaf:
-        return Step(start)
+        return ShownStep(start)
     current = shown.path()
     kept, gone = 0, list[int]()
     for node in current:
@@ -116,8 +116,8 @@ def step_to(shown: Shown, messages: Sequence[str]) -> Step:
             gone.append(node.entry)
     # A message that is shown already and would be appended again has moved: then the rest is shown anew.
     if kept > start and not {node.message for node in current}.intersection(messages[kept:]):
-        return Step(kept, pruned=tuple(gone))
-    return Step(start, target=target, is_moved=True)
+        return ShownStep(kept, pruned=tuple(gone))
+    return ShownStep(start, target=target, is_moved=True)
 
 
 def _extended(path: str, message: str) -> str:

@@ -17,7 +17,7 @@ from lanebus.handlers.backends.langgraph.entries import (
     WritesStored,
     read_entry,
 )
-from lanebus.handlers.backends.langgraph.shown import Shown
+from lanebus.handlers.backends.langgraph.shown import ShownGraph
 
 __all__ = ("Namespace", "Newest", "PendingWrite", "Thread", "Value", "fold")
 
@@ -83,7 +83,7 @@ class Thread:
     name: str | None = None
     """the thread's id; None until it has a checkpoint"""
     namespaces: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
-    shown: Shown = field(default_factory=Shown)
+    shown: ShownGraph = field(default_factory=ShownGraph)
 
     def namespace(self, name: str) -> Namespace:
         """Return a namespace; an empty one if nothing is stored in it. Nothing is changed."""

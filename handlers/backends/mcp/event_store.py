@@ -75,8 +75,9 @@ class McpEventStore(EventStore):
             message: the message; None for the event that only begins a stream.
 
         Raises:
-            MessageTooLarge, MediaTooLarge: the message is larger than an entry or the media store allows.
+            MediaTooLarge: the message is larger than the media store allows.
             SessionErased: the session of the events was erased.
+            LogRolledBack: the server lost events, so clients may hold ids of events that no longer exist.
             OutcomeUnknown: the event was sent, and not acknowledged in time.
             Unavailable: the event was not stored.
         """
@@ -102,7 +103,8 @@ class McpEventStore(EventStore):
 
         Raises:
             DecodeError: a stored message is damaged.
-            MediaMissing, MediaDamaged: the media store lost or changed a message.
+            MediaMissing: the media store no longer has a message.
+            MediaDamaged: a stored message was changed.
             SessionErased: the session of the events was erased.
             Unavailable: the server or the media store cannot be reached.
         """

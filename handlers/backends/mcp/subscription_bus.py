@@ -101,8 +101,12 @@ class McpSubscriptionBus:
         """
         if self._tasks is None:
             raise NotEntered("McpSubscriptionBus(bus)", "used without `async with`")
-        message = ExtensionMessage.of(_KIND, _data_of(event))
-        position = (await append_trimmed(self._session, message, kept=self._bounds.kept_entries)).positions[-1]
+        message, kept = ExtensionMessage.of(_KIND, _data_of(event)), self._bounds.kept_entries
+        try:
+            receipt = await append_trimmed(self._session, message, kept=kept)
+        except LogRolledBack:  # raised once: earlier events are lost, which says nothing about this one
+            receipt = await append_trimmed(self._session, message, kept=kept)
+        position = receipt.positions[-1]
         if position > self._cursor.position:
             delivered = self._waiting.setdefault(position, anyio.Event())
             try:

@@ -20,9 +20,9 @@ from lanebus.bus.messages.context_entry import Compaction, LeafMove, Prune
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.openai_agents.bounds import SessionBounds
-from lanebus.handlers.backends.openai_agents.shown import Shown, messages_of
+from lanebus.handlers.backends.openai_agents.shown import ShownItem, messages_of
 
-__all__ = ("KINDS", "History", "Item", "added", "cleared", "fold", "popped", "replaced")
+__all__ = ("KINDS", "Item", "ItemHistory", "added", "cleared", "fold", "popped", "replaced")
 
 KINDS = ("store.openai_agents.*",)
 """kinds of the messages that `fold` takes"""
@@ -50,13 +50,13 @@ class Item(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
+class ItemHistory:
     """The items of a session, oldest first."""
 
     items: list[Item] = field(default_factory=list[Item])
 
 
-def fold(history: History, position: int, message: Publishable) -> None:
+def fold(history: ItemHistory, position: int, message: Publishable) -> None:
     """Add one entry. Entries of another form are ignored."""
     if not isinstance(message, ExtensionMessage):
         return
@@ -77,7 +77,7 @@ def fold(history: History, position: int, message: Publishable) -> None:
             pass
 
 
-def added(values: Sequence[JsonValue], shown: Sequence[Shown], bounds: SessionBounds) -> Iterator[Publishable]:
+def added(values: Sequence[JsonValue], shown: Sequence[ShownItem], bounds: SessionBounds) -> Iterator[Publishable]:
     """Yield the messages that add items: those of the LLM lane, then as many entries as the items need.
 
     Args:
@@ -101,7 +101,7 @@ def added(values: Sequence[JsonValue], shown: Sequence[Shown], bounds: SessionBo
     yield ExtensionMessage(kind=_ADDED, data={"items": chunk, "shown": steps})
 
 
-def popped(history: History, bounds: SessionBounds) -> Iterator[Publishable]:
+def popped(history: ItemHistory, bounds: SessionBounds) -> Iterator[Publishable]:
     """Yield the messages that remove the last item. What else the same message showed is shown again."""
     *others, last = history.items
     again = 0
@@ -115,7 +115,7 @@ def popped(history: History, bounds: SessionBounds) -> Iterator[Publishable]:
     yield ExtensionMessage(kind=_POPPED, data={"again": again})
 
 
-def replaced(history: History, keep: int, dropped: int) -> Iterator[Publishable]:
+def replaced(history: ItemHistory, keep: int, dropped: int) -> Iterator[Publishable]:
     """Yield the messages that remove the items from index `keep` on, and the first `dropped`. `added` may follow."""
     yield LeafMove(to=history.items[keep - 1].shown) if keep else Compaction(summary="")
     yield ExtensionMessage(kind=_REPLACED, data={"keep": keep, "dropped": dropped})

@@ -17,8 +17,8 @@ from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.openai_agents.bounds import DEFAULT_SESSION_BOUNDS, SessionBounds
 from lanebus.handlers.backends.openai_agents.history import (
     KINDS,
-    History,
     Item,
+    ItemHistory,
     added,
     cleared,
     fold,
@@ -90,7 +90,7 @@ class LanebusSession:
         require_instance("bus", bus, Bus, "pass the bus that `Bus.open` returns")
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or {})
-        self._states = SessionStates(bus.session, History, fold, kinds=KINDS, agent=agent, bounds=bounds.store)
+        self._states = SessionStates(bus.session, ItemHistory, fold, kinds=KINDS, agent=agent, bounds=bounds.store)
         self._bounds = bounds
         self._usage = UsageReader()
         self.bus_session = self._states.session(session_id_of(session_id, prefix="openai"))
@@ -190,7 +190,7 @@ class LanebusSession:
     async def _pop(self) -> TResponseInputItem | None:
         last: Item | None = None
 
-        def decide(history: History) -> Sequence[Publishable]:
+        def decide(history: ItemHistory) -> Sequence[Publishable]:
             nonlocal last
             last = history.items[-1] if history.items else None
             return [*popped(history, self._bounds)] if history.items else ()
@@ -212,7 +212,7 @@ class LanebusSession:
             dropped += 1
         is_replaced = False
 
-        def decide(history: History) -> Sequence[Publishable]:
+        def decide(history: ItemHistory) -> Sequence[Publishable]:
             nonlocal is_replaced
             is_replaced = history.items[-len(expected) :] == [*expected]
             keep = len(history.items) - len(expected)
@@ -221,7 +221,7 @@ class LanebusSession:
         await self._append(decide)
         return is_replaced
 
-    async def _append(self, decide: Callable[[History], Sequence[Publishable]]) -> None:
+    async def _append(self, decide: Callable[[ItemHistory], Sequence[Publishable]]) -> None:
         await self._states.append(self.bus_session.id, decide)
 
     async def _written(

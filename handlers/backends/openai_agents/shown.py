@@ -28,7 +28,7 @@ from lanebus.handlers.json_fields import Object
 from lanebus.handlers.providers.common.answer import read_call
 from lanebus.handlers.providers.openai.responses.output import output_blocks
 
-__all__ = ("Shown", "messages_of")
+__all__ = ("ShownItem", "messages_of")
 
 _SPEAKERS: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
     "user": UserMessage,
@@ -41,14 +41,14 @@ _PARTS_OF_CALL = frozenset({"type", "id", "call_id", "name", "status"})
 ShownMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolResultMessage
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """A message of the LLM lane, and the number of items that it shows."""
 
     message: ShownMessage
     items: int
 
 
-def messages_of(texts: Sequence[str | None], *, limit_bytes: int) -> list[Shown]:
+def messages_of(texts: Sequence[str | None], *, limit_bytes: int) -> list[ShownItem]:
     """Return the messages that show items, in order. Together they show all items.
 
     Args:
@@ -56,11 +56,11 @@ def messages_of(texts: Sequence[str | None], *, limit_bytes: int) -> list[Shown]
         limit_bytes: maximum size of a message's JSON. A larger message shows the start of its text.
     """
     items = [_read(text) for text in texts]
-    shown: list[Shown] = []
+    shown: list[ShownItem] = []
     for is_answer, group in groupby(items, _is_answer):
         members = [*group]
         parts = [members] if is_answer else [[item] for item in members]
-        shown += [Shown(_limited(_message(part), limit_bytes), len(part)) for part in parts]
+        shown += [ShownItem(_limited(_message(part), limit_bytes), len(part)) for part in parts]
     return shown
 
 

@@ -10,7 +10,7 @@ from agents.usage import Usage as RunUsage
 
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.backends.openai_agents.shown import Shown
+from lanebus.handlers.backends.openai_agents.shown import ShownItem
 
 __all__ = ("UsageReader", "usage_of")
 
@@ -35,7 +35,7 @@ class UsageReader:
         self._usage: ref[RunUsage] | None = None
         self._seen = 0
 
-    def with_usage(self, shown: Sequence[Shown], wrapper: RunContextWrapper[object] | None) -> list[Shown]:
+    def with_usage(self, shown: Sequence[ShownItem], wrapper: RunContextWrapper[object] | None) -> list[ShownItem]:
         """Return the messages with the usage of the newest calls: the last call belongs to the last answer.
 
         Args:
@@ -52,11 +52,11 @@ class UsageReader:
         return new
 
 
-def _with_usage(shown: Sequence[Shown], requests: Iterable[RequestUsage]) -> list[Shown]:
+def _with_usage(shown: Sequence[ShownItem], requests: Iterable[RequestUsage]) -> list[ShownItem]:
     answers = [index for index, each in enumerate(shown) if isinstance(each.message, AssistantMessage)]
     result = [*shown]
     for index, request in zip(reversed(answers), islice(reversed([*requests]), len(answers)), strict=False):
         message, items = result[index]
         if isinstance(message, AssistantMessage):
-            result[index] = Shown(message.model_copy(update={"usage": usage_of(request)}), items)
+            result[index] = ShownItem(message.model_copy(update={"usage": usage_of(request)}), items)
     return result

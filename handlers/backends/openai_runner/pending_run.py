@@ -6,7 +6,7 @@ place in the media store. It is stored in one step with the questions to the per
 
 from typing import Any
 
-from agents import Agent, RunResultStreaming, RunState
+from agents import Agent, RunContextWrapper, RunResultStreaming, RunState
 from pydantic import JsonValue
 
 from lanebus.bus.messages.control import Approve
@@ -48,8 +48,14 @@ async def store_run(run: Run, turn: RecordedTurn, stream: RunResultStreaming, bo
     return True
 
 
-async def load_run(run: Run, answer: OpenAnswer, agent: Agent[Any]) -> RunState[Any] | None:
+async def load_run(run: Run, answer: OpenAnswer, agent: Agent[Any], context: object) -> RunState[Any] | None:
     """Return the run that waits for the calls of an answer, with what the person has decided. None if there is none.
+
+    Args:
+        run: the session, as of its newest snapshot.
+        answer: the answer with the calls.
+        agent: the agent that began the conversation.
+        context: the SDK's context of the run; None takes the stored one.
 
     Raises:
         MediaMissing: the media store no longer has the run.
@@ -65,7 +71,9 @@ async def load_run(run: Run, answer: OpenAnswer, agent: Agent[Any]) -> RunState[
     if found is None:
         return None
     text = (await load_value(run.session.media, found)).decode()
-    state = await RunState.from_string(agent, text)
+    state = await RunState.from_string(
+        agent, text, context_override=None if context is None else RunContextWrapper(context)
+    )
     loop = run.snapshot.status.loop
     approved = {
         call_id

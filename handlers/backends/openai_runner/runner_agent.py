@@ -87,16 +87,17 @@ class RunnerAgent:
     async def _work(self, run: Run, recorder: Recorder) -> None:
         agent = agent_of(run.snapshot.context, self._agent)
         answer = run.snapshot.loop_state.answer
+        context = self._context(run) if self._context else None
         state = None
         if answer is not None and answer.open_calls:
-            state = await load_run(run, answer, self._agent)
+            state = await load_run(run, answer, self._agent, context)
             if state is None:
                 await _leave_lost(recorder, agent)
                 return
         running = RunnerRun(
             *(run, recorder, agent),
             config=self._config,
-            context=self._context(run) if self._context else None,
+            context=context,
             max_turns=self._max_turns,
             bounds=self._bounds,
         )

@@ -5,6 +5,7 @@ from a2a.types import Message, Part, Role, TaskState
 
 from lanebus import ALL_LANES, AssistantMessage, Bus, Envelope, ExtensionMessage, Lane, Usage, UserMessage
 from lanebus.a2a import LanebusTaskStore
+from lanebus.bus.wire.selection import kind_of
 from lanebus.context import build_context
 from lanebus.handlers.projections.cards import CARD, card_state
 from lanebus.handlers.verify.namespace import verify_all
@@ -44,7 +45,7 @@ async def test_the_messages_of_user_and_agent_are_the_context(shared_valkey: Rea
     async with shared_valkey.bus() as bus:
         await converse(LanebusTaskStore(bus))
         context = await build_context(bus.session("t"))
-        assert [(each.role, each.text_content()) for each in context.messages] == [
+        assert [(kind_of(each), each.text_content()) for each in context.messages] == [
             ("user", "hello"),
             ("assistant", "looking"),
             ("assistant", "which one?"),
@@ -115,7 +116,7 @@ async def test_a_failed_answer_is_shown_and_is_not_in_the_context(shared_valkey:
         *_, last = [each.message for each in await shown(bus, frozenset({Lane.LLM}))]
         assert isinstance(last, AssistantMessage)
         assert (last.stop_reason, last.error_message) == ("error", "no")
-        assert [each.role for each in (await build_context(bus.session("t"))).messages] == ["user"]
+        assert [kind_of(each) for each in (await build_context(bus.session("t"))).messages] == ["user"]
 
 
 async def test_parts_that_are_not_text_are_shown_as_media_json_or_address(shared_valkey: RealServer) -> None:

@@ -355,7 +355,7 @@ def test_a_missing_harness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "lanebus.handlers.backends.pydantic_ai.step_store", raising=False)
     with pytest.raises(MissingExtra, match=r"lanebus\[pydantic-ai-harness\]"):
-        _ = public.BusStepStore
+        _ = public.LanebusStepStore
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------

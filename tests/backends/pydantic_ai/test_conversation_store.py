@@ -35,7 +35,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from lanebus import Bus
 from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.pydantic_ai import BusConversationStore
+from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 
 __all__ = ()
@@ -61,7 +61,7 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(hold())
-        yield BusConversationStore(await opened, bounds=bounds)
+        yield LanebusConversationStore(await opened, bounds=bounds)
         is_over.set()
 
 

@@ -1,11 +1,12 @@
 """States that are folded from sessions, and appends that depend on them."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 import anyio
 import pytest
 
-from lanebus import Bus, Conflict, ExtensionMessage, UserMessage
+from lanebus import Bus, Conflict, ExtensionMessage, Lane, UserMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.session_states import SessionStates
@@ -46,6 +47,20 @@ async def test_a_state_has_the_appends_of_all_processes_in_order(shared_valkey: 
         await second.append("s", lambda state: [add(len(state)), UserMessage.text("hi")])
         await first.append("s", lambda state: [add(len(state))])
         assert await read(first) == await read(second) == [(1, 0), (2, 1), (4, 2)]
+
+
+async def test_what_is_stored_is_hidden_from_readers_of_the_extension_lane_and_wakes_no_worker(
+    shared_valkey: RealServer,
+) -> None:
+    async with shared_valkey.bus() as bus:
+        await states_of(bus).append("s", lambda _: [add(0), UserMessage.text("hi")])
+        assert await bus.unfetched_work() == ()
+        session = bus.session("s")
+        await session.publish(ExtensionMessage.of("shown"))
+        for lanes, positions in (({Lane.EXTENSION}, [3]), ({Lane.LLM}, [2]), ({*Lane}, [1, 2, 3])):
+            assert [envelope.position async for envelope in session.read(lanes=lanes)] == positions
+            async with aclosing(session.follow(lanes=lanes)) as following:
+                assert (await anext(following)).position == positions[0]
 
 
 @pytest.mark.cluster("the sessions are on several nodes")

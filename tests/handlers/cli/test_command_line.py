@@ -91,6 +91,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "close": (["s"], 0, '"is_closed":true'),
     "reopen": (["s"], 0, '"is_closed":false'),
     "acp": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
+    "mcp": (["--name", ""], 2, "--name is"),
     "worker": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
     "serve": (["--port", "{port}"], 2, "is in use"),
     "token": (["key", "{folder}/key"], 0, "wrote"),

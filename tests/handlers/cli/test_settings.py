@@ -219,6 +219,7 @@ allow_host = ["a"]
 allow_origin = ["https://a.example"]
 trusted_proxy = ["10.0.0.0/8"]
 base_path = "/a"
+mcp = "read"
 projection = ["m:words"]
 uploads = "uploads"
 monitor = "127.0.0.1:0"

@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-from typing import cast
 
 import anyio
 import pytest
@@ -13,7 +12,7 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, UserMessage
 from lanebus.messages import TextBlock
-from tests.support.mcp.mcp_sessions import Era, fields, filled, read, refused, stdio_client_of
+from tests.support.mcp.mcp_sessions import Era, fields, filled, items, read, refused, stdio_client_of
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
@@ -31,9 +30,7 @@ async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServ
         found = fields(await read(client, "list_sessions", search="17 ×"))
         assert (found["count"], found["isComplete"]) == (1, True)
         assert fields(await read(client, "get_session", session="support-42"))["position"] == 4
-        entries = cast(
-            "list[dict[str, JsonValue]]", fields(await read(client, "read_entries", session="support-42"))["entries"]
-        )
+        entries = items(await read(client, "read_entries", session="support-42"), "entries")
         assert [(each["position"], each["lane"]) for each in entries] == [
             (1, "llm"),
             (2, "llm"),
@@ -42,7 +39,7 @@ async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServ
         ]
         seen = fields(await read(client, "read_context", session="support-42", position=2))
         assert json.dumps(seen["request"]).count("17") == 1
-        assert [part["position"] for part in cast("list[dict[str, JsonValue]]", seen["messages"])] == [1, 2]
+        assert [part["position"] for part in items(seen, "messages")] == [1, 2]
         assert fields(await read(client, "get_usage", session="support-42"))["input"] == 7
         assert fields(await read(client, "list_turns", session="support-42"))["count"] == 1
         assert fields(await read(client, "get_status", session="support-42"))["position"] == 4
@@ -57,7 +54,7 @@ async def test_pages_follow_the_cursor_to_the_end(shared_valkey: RealServer) -> 
         seen, cursor = list[str](), None
         while True:
             page = fields(await read(client, "list_sessions", limit=2, cursor=cursor))
-            seen += [str(each["id"]) for each in cast("list[dict[str, JsonValue]]", page["sessions"])]
+            seen += [str(each["id"]) for each in items(page, "sessions")]
             cursor = page["cursor"]
             if cursor is None:
                 break
@@ -65,7 +62,7 @@ async def test_pages_follow_the_cursor_to_the_end(shared_valkey: RealServer) -> 
         positions, after = list[JsonValue](), "0"
         while True:
             part = fields(await read(client, "read_entries", session="s0", after=after, limit=3))
-            positions += [each["position"] for each in cast("list[dict[str, JsonValue]]", part["entries"])]
+            positions += [each["position"] for each in items(part, "entries")]
             after = str(part["cursor"])
             if not part["more"]:
                 break
@@ -99,11 +96,9 @@ async def test_the_options_bound_what_a_client_sees(shared_valkey: RealServer) -
         for name in ("support-1", "private"):
             await filled(bus.session(name))
     async with stdio_client_of(shared_valkey, "--session", "support-*", "--lane", "extension") as client:
-        listed = cast("list[dict[str, JsonValue]]", fields(await read(client, "list_sessions"))["sessions"])
+        listed = items(await read(client, "list_sessions"), "sessions")
         assert [(each["id"], each["title"]) for each in listed] == [("support-1", None)]
-        entries = cast(
-            "list[dict[str, JsonValue]]", fields(await read(client, "read_entries", session="support-1"))["entries"]
-        )
+        entries = items(await read(client, "read_entries", session="support-1"), "entries")
         assert [each["position"] for each in entries] == [3]
         assert "does not allow" in await refused(client, "read_entries", session="support-1", lanes="llm")
         assert "does not allow" in await refused(client, "get_session", session="private")
@@ -129,7 +124,7 @@ async def test_wrong_arguments_are_refused_in_words(shared_valkey: RealServer) -
 
 
 async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: RealServer) -> None:
-    said = AssistantMessage(content=(TextBlock(text="é" * 900_000),), model="m")
+    said = AssistantMessage(content=(TextBlock(text="é" * 450_000),), model="m")
     async with shared_valkey.bus() as bus:
         await bus.session("long").publish(UserMessage.text("Tell me"), said)
         for _ in range(8):
@@ -148,13 +143,13 @@ async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: Real
             result = await client.call_tool(tool, {"session": "long"})
             text, note = (each.text for each in result.content if isinstance(each, TextContent))
             assert len(text.encode()) <= 60_000
-            assert "[900000 characters]" in text
+            assert "[450000 characters]" in text
             assert "are cut" in note
         result = await client.call_tool("read_context", {"session": "many"})
         text, note = (each.text for each in result.content if isinstance(each, TextContent))
         assert len(text.encode()) <= 60_000
         assert "of 1600 messages are left out" in note
-        parts = cast("list[dict[str, JsonValue]]", fields(json.loads(text))["messages"])
+        parts = items(json.loads(text), "messages")
         assert parts[-1]["position"] == 1600
         contents = (await client.read_resource("lanebus://sessions/many")).contents[0]
         assert isinstance(contents, TextResourceContents)

@@ -26,6 +26,7 @@ from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted
 from lanebus.bus.messages.events import TurnStarted as Started
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.api import turns
+from lanebus.handlers.ui.turn_json import timeline_view
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
 from tests.support.page.log import show_all_events, walk
@@ -209,7 +210,7 @@ async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_tak
     browser: SharedBrowser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, over = anyio.Event(), anyio.Event()
-    view = turns.timeline_view
+    view = timeline_view
 
     async def slow(views: Views, session: Session, limit: int = 200, *, first: int | None = None) -> object:
         asked.set()

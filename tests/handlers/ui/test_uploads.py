@@ -144,7 +144,7 @@ async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there(tmp_pat
         connection = await run_sync(begin_raw, served.port, PICTURE, 0, 30_001)
 
         async def has_come() -> bool:
-            return (await client.get(place(PICTURE))).json()["offset"] == 30_001
+            return bool((await client.get(place(PICTURE))).json()["offset"] == 30_001)
 
         await until(has_come)
         connection.close()

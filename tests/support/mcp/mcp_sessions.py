@@ -16,7 +16,7 @@ from lanebus import AssistantMessage, ExtensionMessage, Session, TextBlock, Usag
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ("Era", "fields", "filled", "http_client", "read", "refused", "stdio_client_of")
+__all__ = ("Era", "fields", "filled", "http_client", "items", "read", "refused", "stdio_client_of")
 
 Era = Literal["auto", "legacy"]
 """the newest protocol, or the one before 2026"""
@@ -72,7 +72,12 @@ async def refused(client: Client, tool: str, **arguments: JsonValue) -> str:
     return first.text
 
 
-def fields(value: JsonValue) -> Mapping[str, JsonValue]:
-    """Return a JSON object as a mapping."""
+def fields(value: JsonValue) -> dict[str, JsonValue]:
+    """Return a JSON object."""
     assert isinstance(value, dict)
     return value
+
+
+def items(value: JsonValue, name: str) -> list[Mapping[str, JsonValue]]:
+    """Return the objects of a list in a JSON object."""
+    return cast("list[Mapping[str, JsonValue]]", fields(value)[name])

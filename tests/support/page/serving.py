@@ -21,6 +21,7 @@ from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.hosted import HostedApp
 from lanebus.handlers.ui.server import serve
 from tests.support.servers.real import eventually
 
@@ -75,6 +76,7 @@ async def serving(
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
     projections: Iterable[Projection[object]] = (),
     uploads: Path | None = None,
+    hosted: Iterable[HostedApp] = (),
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
@@ -103,6 +105,7 @@ async def serving(
                 bounds=bounds,
                 projections=projections,
                 uploads=uploads,
+                hosted=hosted,
             )
 
         tasks.start_soon(run)

@@ -208,8 +208,14 @@ async def test_a_resumed_answer_shows_the_result_however_far_the_agent_is(
         if paused is not None:
             tasks.start_soon(release, paused, tmp_path / "resumed")
         steps: list[dict[str, JsonValue]] = [
-            *(HI, SETTLE, {"do": "approval", "command": "approve"}, {"do": "await", "path": str(tmp_path / "ready")}),
-            *({"do": "resume"}, {"do": "replied", "count": 2}, signal(tmp_path / "resumed"), SETTLE),
+            HI,
+            SETTLE,
+            {"do": "approval", "command": "approve"},
+            {"do": "await", "path": str(tmp_path / "ready")},
+            {"do": "resume"},
+            {"do": "replied", "count": 2},
+            signal(tmp_path / "resumed"),
+            SETTLE,
         ]
         seen = await chat(referees, served, version, "c1", *steps, is_named=False)
         assert (seen.status, seen.errors, states(seen), texts(seen)) == ("ready", [], ["output-available"], ["Done."])

@@ -212,7 +212,8 @@ async def test_every_answer_conforms_to_the_document() -> None:
             visit = Visit(operation)
             await anyio.to_thread.run_sync(visit.valid)
             is_protocol = operation.path in {"/agui/{agent}", "/chat"}  # has a schema of its own
-            assert is_protocol or {200, 201} & {*visit.statuses}, (operation.label, visit.statuses)
+            is_accepted = is_protocol or not {200, 201}.isdisjoint(visit.statuses)
+            assert is_accepted or SCALE < 1, (operation.label, visit.statuses)  # a few requests may all be refused
             with suppress(Unsatisfiable):  # no request is invalid if there are no parameters
                 await anyio.to_thread.run_sync(visit.invalid)
 

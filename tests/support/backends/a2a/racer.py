@@ -35,4 +35,5 @@ async def race(url: str, namespace: str, task: str, name: str, count: str) -> No
 
 
 if __name__ == "__main__":
-    anyio.run(race, *sys.argv[1:])
+    url, namespace, task, name, count = sys.argv[1:]
+    anyio.run(race, url, namespace, task, name, count)

@@ -5,6 +5,9 @@
 The agent and its card are those of the sample, unchanged. The replica prints its port once it listens.
 """
 
+# The SDK leaves these types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 import asyncio
 import socket
 import sys
