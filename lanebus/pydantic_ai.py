@@ -1,7 +1,7 @@
 """pydantic-ai's conversations and steps in sessions, and its agents in workers.
 
-Using a name needs the extra `pydantic-ai`, and `LanebusStepStore` also needs `pydantic-ai-harness`. Importing this module
-needs neither.
+Using a name needs the extra `pydantic-ai`, and `LanebusStepStore` also needs `pydantic-ai-harness`. Importing this
+module needs neither.
 """
 
 from typing import TYPE_CHECKING
