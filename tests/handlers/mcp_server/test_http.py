@@ -6,7 +6,6 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from lanebus import UserMessage
 from lanebus.bus.messages.lanes import Lane
@@ -14,7 +13,6 @@ from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.mcp_server.bounds import McpServerBounds
-from lanebus.handlers.mcp_server.http import McpHosted
 from tests.support.mcp.mcp_sessions import Era, fields, filled, http_client, items, read, refused
 from tests.support.page.serving import TOKEN, serving
 from tests.support.servers.real import RealServer
@@ -26,6 +24,8 @@ __all__ = ()
 async def test_each_client_gets_what_its_token_allows(
     shared_valkey: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, era: Era
 ) -> None:
+    from lanebus.handlers.mcp_server.http import McpHosted
+
     key = tmp_path / "key"
     key.write_text(new_key())
     alice = Principal(name="alice", actions=("read", "send"), sessions=("support-*",), lanes=frozenset({Lane.LLM}))
@@ -53,6 +53,8 @@ async def test_each_client_gets_what_its_token_allows(
 
 
 async def test_a_client_without_a_token_or_from_another_site_is_refused(shared_valkey: RealServer) -> None:
+    from lanebus.handlers.mcp_server.http import McpHosted
+
     async with shared_valkey.bus() as bus, serving(bus, hosted=[McpHosted()]) as served, httpx2.AsyncClient() as http:
         hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         url, known = f"{served.base}/mcp", {"Authorization": f"Bearer {TOKEN}"}
@@ -66,6 +68,10 @@ async def test_a_client_without_a_token_or_from_another_site_is_refused(shared_v
 
 
 async def test_a_server_without_publishing_offers_no_tool_that_writes(shared_valkey: RealServer) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    from lanebus.handlers.mcp_server.http import McpHosted
+
     async with (
         shared_valkey.bus() as bus,
         serving(bus, hosted=[McpHosted()]) as served,
@@ -78,6 +84,8 @@ async def test_a_server_without_publishing_offers_no_tool_that_writes(shared_val
 
 
 async def test_mcp_is_served_below_a_base_path_and_nowhere_without_it(shared_valkey: RealServer) -> None:
+    from lanebus.handlers.mcp_server.http import McpHosted
+
     async with shared_valkey.bus() as bus:
         async with (
             serving(bus, base_path="/lanebus", hosted=[McpHosted()]) as served,
@@ -90,6 +98,8 @@ async def test_mcp_is_served_below_a_base_path_and_nowhere_without_it(shared_val
 
 
 async def test_a_request_without_its_end_is_answered_with_503(shared_valkey: RealServer) -> None:
+    from lanebus.handlers.mcp_server.http import McpHosted
+
     hosted = McpHosted(bounds=McpServerBounds(request_seconds=0.2))
     async with shared_valkey.bus() as bus, serving(bus, hosted=[hosted]) as served:
         sent = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", "Accept": "application/json"}

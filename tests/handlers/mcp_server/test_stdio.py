@@ -6,7 +6,6 @@ import sys
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent, TextResourceContents
 from pydantic import JsonValue
 
@@ -70,6 +69,8 @@ async def test_pages_follow_the_cursor_to_the_end(shared_valkey: RealServer) -> 
 
 
 async def test_without_allow_publish_no_tool_writes(shared_valkey: RealServer) -> None:
+    from mcp.shared.exceptions import MCPError
+
     async with stdio_client_of(shared_valkey) as client:
         tools = (await client.list_tools()).tools
         assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
@@ -92,6 +93,8 @@ async def test_a_repeat_with_the_same_key_publishes_once_and_names_the_sender(sh
 
 
 async def test_the_options_bound_what_a_client_sees(shared_valkey: RealServer) -> None:
+    from mcp.shared.exceptions import MCPError
+
     async with shared_valkey.bus() as bus:
         for name in ("support-1", "private"):
             await filled(bus.session(name))
@@ -109,6 +112,8 @@ async def test_the_options_bound_what_a_client_sees(shared_valkey: RealServer) -
 
 
 async def test_wrong_arguments_are_refused_in_words(shared_valkey: RealServer) -> None:
+    from mcp.shared.exceptions import MCPError
+
     async with shared_valkey.bus() as bus:
         await filled(bus.session("s"))
     async with stdio_client_of(shared_valkey, "--allow-publish") as client:

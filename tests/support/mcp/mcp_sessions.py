@@ -1,20 +1,26 @@
 """Clients of `lanebus mcp` and of `lanebus serve --mcp`, and a session for them to read."""
 
+from __future__ import annotations
+
 import json
 import sys
-from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import httpx2
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
-from pydantic import JsonValue
 
-from lanebus import AssistantMessage, ExtensionMessage, Session, TextBlock, Usage, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, Usage, UserMessage
 from tests.support.paths import ROOT
-from tests.support.servers.real import RealServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from mcp import Client
+    from pydantic import JsonValue
+
+    from lanebus import Session
+    from tests.support.servers.real import RealServer
 
 __all__ = ("Era", "fields", "filled", "http_client", "items", "read", "refused", "stdio_client_of")
 
@@ -34,6 +40,8 @@ async def stdio_client_of(
     server: RealServer, *options: str, namespace: str = "lanebus", era: Era = "auto"
 ) -> AsyncGenerator[Client]:
     """Start `lanebus mcp` for a client."""
+    from mcp import Client, StdioServerParameters
+
     words = ["-m", "lanebus", "mcp", "--url", server.url, "--namespace", namespace, "--log-level", "error", *options]
     parameters = StdioServerParameters(command=sys.executable, args=words, cwd=str(ROOT))
     async with Client(parameters, mode=era) as client:
@@ -43,6 +51,9 @@ async def stdio_client_of(
 @asynccontextmanager
 async def http_client(url: str, token: str, *, era: Era = "auto") -> AsyncGenerator[Client]:
     """Connect a client with a token to a page that serves MCP."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=120) as http,
