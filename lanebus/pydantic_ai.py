@@ -1,7 +1,7 @@
 """pydantic-ai's conversations and steps in sessions, and its agents in workers.
 
-Using a name needs the extra `pydantic-ai`, and `BusStepStore` also needs `pydantic-ai-harness`. Importing this module
-needs neither.
+Using a name needs the extra `pydantic-ai`, and `LanebusStepStore` also needs `pydantic-ai-harness`. Importing this
+module needs neither.
 """
 
 from typing import TYPE_CHECKING
@@ -10,19 +10,19 @@ from lanebus.handlers.backends.extra import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.handlers.backends.pydantic_ai.agent import PydanticAgent
-    from lanebus.handlers.backends.pydantic_ai.conversation_store import BusConversationStore
-    from lanebus.handlers.backends.pydantic_ai.step_store import BusStepStore
+    from lanebus.handlers.backends.pydantic_ai.conversation_store import LanebusConversationStore
+    from lanebus.handlers.backends.pydantic_ai.step_store import LanebusStepStore
 
-__all__ = ("BusConversationStore", "BusStepStore", "PydanticAgent")
+__all__ = ("LanebusConversationStore", "LanebusStepStore", "PydanticAgent")
 
 _DEFINED_IN = {
     "PydanticAgent": "lanebus.handlers.backends.pydantic_ai.agent",
-    "BusConversationStore": "lanebus.handlers.backends.pydantic_ai.conversation_store",
-    "BusStepStore": "lanebus.handlers.backends.pydantic_ai.step_store",
+    "LanebusConversationStore": "lanebus.handlers.backends.pydantic_ai.conversation_store",
+    "LanebusStepStore": "lanebus.handlers.backends.pydantic_ai.step_store",
 }
 _OF_PYDANTIC_AI = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai", extra="pydantic-ai")
 _OF_HARNESS = lazy_names(__name__, _DEFINED_IN, package="pydantic_ai_harness", extra="pydantic-ai-harness")
 
 
 def __getattr__(name: str) -> object:
-    return (_OF_HARNESS if name == "BusStepStore" else _OF_PYDANTIC_AI)(name)
+    return (_OF_HARNESS if name == "LanebusStepStore" else _OF_PYDANTIC_AI)(name)

@@ -38,6 +38,12 @@ class ExtensionMessage(Wire):
         commands."""
         return self.kind.startswith(CONTROL)
 
+    @property
+    def is_stored_state(self) -> bool:
+        """Whether the message is what a framework stores in the session, of a kind `store.…`. Views for people leave it
+        out."""
+        return self.kind.startswith(STORE)
+
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:
         """Return a message of any kind.

@@ -157,7 +157,7 @@ def _is_stored(message: Publishable | Delta | DecodeFailure) -> bool:
     """Return whether a message is what a framework stores, also if the entry is unreadable."""
     if isinstance(message, DecodeFailure):
         return (_kind_in(Lane.EXTENSION, message.raw) or "").startswith(STORE)
-    return isinstance(message, ExtensionMessage) and message.kind.startswith(STORE)
+    return isinstance(message, ExtensionMessage) and message.is_stored_state
 
 
 def kind_of(message: Publishable | Delta) -> str:

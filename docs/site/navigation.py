@@ -41,6 +41,7 @@ MENU: dict[str, dict[str, str]] = {
         "Record other frameworks": "how-to/other-frameworks.md",
         "Use OpenAI's Agents SDK": "how-to/openai-agents.md",
         "Keep LangGraph's threads": "how-to/langgraph.md",
+        "Use pydantic-ai": "how-to/pydantic-ai.md",
         "Store pictures and other media": "how-to/media.md",
         "Redact messages": "how-to/redact.md",
         "Write your own projection": "how-to/own-projection.md",

@@ -15,8 +15,6 @@ class BackendBounds:
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
-    save_bytes: int = 1_048_576
-    """a save of more JSON is appended in parts, because a publish is limited"""
     shown_characters: int = 65_536
     """longer texts are cut in the LLM lane; what the framework stored is whole"""
     reads_at_once: int = 32

@@ -57,7 +57,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
         "worker": "Run an agent on all sessions that need an answer.",
         "acp": "Serve an agent to an editor, over stdin and stdout.",
-        "mcp": "Let an MCP client list, search and read sessions, over stdin and stdout.",
+        "mcp": "Let an MCP client read sessions, over stdin and stdout.",
         "serve": "Serve the web page that shows sessions live.",
         "token": "Make keys for the web page's API, sign tokens and revoke them.",
         "server": "Show or stop the embedded server.",

@@ -1,4 +1,4 @@
-"""`BusConversationStore`: pydantic-ai's conversations in sessions."""
+"""`LanebusConversationStore`: pydantic-ai's conversations in sessions."""
 
 import asyncio
 from collections import OrderedDict
@@ -32,17 +32,17 @@ from lanebus.handlers.backends.pydantic_ai.save import RECORDS, NewEntry, conver
 from lanebus.handlers.backends.pydantic_ai.stored_json import load_message, store_message
 from lanebus.handlers.backends.session_states import SessionStates
 
-__all__ = ("BusConversationStore",)
+__all__ = ("LanebusConversationStore",)
 
 
 class _Elsewhere(Exception):  # no error for the caller
     """The record's history begins in another session."""
 
 
-class BusConversationStore(ConversationStore):
+class LanebusConversationStore(ConversationStore):
     """Stores each conversation of pydantic-ai in a session of the bus.
 
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         conversation = await store.load("support-42") or Conversation(conversation_id="support-42")
         result = await agent.run("Where is order 1042?", conversation=conversation)
         await store.save(result)
@@ -52,8 +52,8 @@ class BusConversationStore(ConversationStore):
     session.
 
     Atomicity: a save appends all its messages and the record in one step, or raises `ConversationConflict` and appends
-    nothing. Of two processes that save the same revision, one succeeds. A save of more than `save_bytes` is appended in
-    parts, the record last; until then the conversation loads as before.
+    nothing. Of two processes that save the same revision, one succeeds. A save of more than `batch_bytes` is appended
+    in parts, the record last; until then the conversation loads as before.
 
     Cancellation: a save that is cancelled is applied completely or not at all, except for its parts.
 

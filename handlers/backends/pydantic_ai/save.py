@@ -65,12 +65,12 @@ def conversation_messages(
 
 
 def in_parts(new: Sequence[NewEntry], bounds: BackendBounds) -> list[list[NewEntry]]:
-    """Return the entries in parts of at most `save_bytes`, or of one entry. There is at least one part."""
+    """Return the entries in parts of at most `batch_bytes`, or of one entry. There is at least one part."""
     parts: list[list[NewEntry]] = [[]]
     size = 0
     for entry in new:
         size += size_of(entry.stored)
-        if size > bounds.save_bytes and parts[-1]:
+        if size > bounds.batch_bytes and parts[-1]:
             parts.append([])
             size = size_of(entry.stored)
         parts[-1].append(entry)

@@ -1,4 +1,4 @@
-"""`BusStepStore`: the steps of pydantic-ai's runs in sessions, for `StepPersistence` of its harness."""
+"""`LanebusStepStore`: the steps of pydantic-ai's runs in sessions, for `StepPersistence` of its harness."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ from lanebus.handlers.backends.pydantic_ai.step_state import (
 from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in, load_message, store_message
 from lanebus.handlers.backends.session_states import SessionStates
 
-__all__ = ("BusStepStore",)
+__all__ = ("LanebusStepStore",)
 
 _RUNS = TypeAdapter[RunRecord](RunRecord)
 _EVENTS = TypeAdapter[StepEvent](StepEvent)
@@ -43,10 +43,10 @@ _EFFECTS = TypeAdapter[ToolEffectRecord](ToolEffectRecord)
 _SNAPSHOTS = TypeAdapter[ContinuableSnapshot](ContinuableSnapshot)
 
 
-class BusStepStore:
+class LanebusStepStore:
     """Stores the steps of each run of pydantic-ai in a session of the bus. It is a `StepStore` of the harness.
 
-        agent = Agent("openai:gpt-5", capabilities=[StepPersistence(store=BusStepStore(bus))])
+        agent = Agent("openai:gpt-5", capabilities=[StepPersistence(store=LanebusStepStore(bus))])
 
     A run's session has the run's id; an id with other characters than a session's gets a session by its hash. The
     session's LLM lane shows the messages of the snapshots, with their turns and usage.

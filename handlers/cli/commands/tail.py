@@ -54,7 +54,7 @@ _COLUMNS = (
 )
 @click.option("--until-closed", is_flag=True, help="Follow, and stop after the last entry of a closed session.")
 @click.option("--live", is_flag=True, help="Follow, and show live deltas of messages while models write them.")
-@click.option("--all", "is_unfolded", is_flag=True, help="In a table, show each event of an agent, not a row per turn.")
+@click.option("--all", "is_unfolded", is_flag=True, help="In a table, show each event, and what frameworks store.")
 @click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Show only the last N entries.")
 @click.pass_context
 def command(
@@ -73,7 +73,8 @@ def command(
     """Show the entries of a session in order of position. With -f, follow new entries.
 
     A table has one row for all events of a turn, and a call that waits for a person stands with the command that
-    approves it. --all, --lane and --kind show each event. `lanebus show` prints the conversation.
+    approves it. --all, --lane and --kind show each event. What a framework stores, of a kind store.…, is shown with
+    --all or --kind 'store.*'. `lanebus show` prints the conversation.
 
     As JSON, each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer and
     message. An unreadable entry has the message null and an error. A live delta has its number in "delta". Only an

@@ -57,7 +57,12 @@ class TurnFold:
         self._open = dict[TurnId, _Open]()
 
     def rows(self, envelope: Envelope) -> list[tuple[str, str]] | None:
-        """Return the rows of an event, each with a kind and a text. None if the entry is no event that is folded."""
+        """Return the rows of an event, each with a kind and a text. None if the entry is no event that is folded.
+
+        What a framework stores has no row.
+        """
+        if isinstance(envelope.message, ExtensionMessage) and envelope.message.is_stored_state:
+            return []
         event = event_of(envelope)
         match event:
             case None:

@@ -71,6 +71,20 @@ async def test_pending_writes_are_in_the_order_of_their_tasks_paths(shared_valke
         ]
 
 
+async def test_a_write_that_is_stored_stays_and_an_error_is_replaced(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        saver, at = LanebusSaver(bus), config_of("t", checkpoint_id="00000001")
+        await put(saver, 1)
+        await saver.aput_writes(at, [("a", 1), ("__error__", "first")], "task")
+        await saver.aput_writes(at, [("a", 2), ("__error__", "second"), ("b", 3)], "task")
+        found = await saver.aget_tuple(at)
+        assert found is not None
+        assert found.pending_writes == [("task", "__error__", "second"), ("task", "a", 1), ("task", "b", 3)]
+        before = (await bus.session("t").head()).position
+        await saver.aput_writes(at, [("a", 4)], "task")
+        assert (await bus.session("t").head()).position == before
+
+
 @pytest.mark.parametrize("bounds", [BackendBounds(), BackendBounds(inline_bytes=1), BackendBounds(batch_bytes=1)])
 async def test_lists_that_grow_shrink_and_change_are_read_as_they_were(
     shared_valkey: RealServer, bounds: BackendBounds

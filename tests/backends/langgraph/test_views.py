@@ -9,6 +9,7 @@ from lanebus.handlers.backends.langgraph.messages import lane_message
 from lanebus.langgraph import LanebusSaver
 from lanebus.messages import (
     ImageBlock,
+    Prune,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -80,6 +81,9 @@ async def test_the_context_goes_where_the_graph_goes_and_usage_is_counted_once(s
         messages: list[BaseMessage] = (await graph.aget_state(T)).values["messages"]
         removed = [RemoveMessage(str(message.id)) for message in messages[:2]]
         await graph.aupdate_state(T, {"messages": removed})
+        newest = [each.message async for each in bus.session("t").read(lanes={Lane.LLM})][-1]
+        assert isinstance(newest, Prune)  # what stays is not shown again
+        assert len(newest.pruned) == 2
         assert await context(bus) == ["two", "You said: two", "three", "You said: three"]
 
         edited = HumanMessage("TWO", id=messages[2].id)
@@ -117,6 +121,16 @@ async def test_a_copy_shows_the_conversation_and_a_deleted_thread_none(shared_va
         assert await context(bus, "copy") == ["one", "You said: one", "two", "You said: two"]
         await conversation(saver).ainvoke(said("new"), T)
         assert await context(bus) == ["new", "You said: new"]
+
+
+async def test_messages_of_a_deleted_thread_are_shown_again_if_they_are_stored_again(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        saver = LanebusSaver(bus)
+        for _ in range(2):
+            await conversation(saver).aupdate_state(T, {"messages": [HumanMessage("same", id="1")]}, as_node="model")
+            assert await context(bus) == ["same"]
+            await saver.adelete_thread("t")
+            assert await context(bus) == []
 
 
 async def test_another_channel_or_none_is_shown_if_asked(shared_valkey: RealServer) -> None:

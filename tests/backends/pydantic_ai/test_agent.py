@@ -8,15 +8,17 @@ from pathlib import Path
 import anyio
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext
-from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RunContext
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, ToolResultMessage, UserMessage
-from lanebus.agent import Worker, abort, approve, ask, deny, steer
+from lanebus import pydantic_ai as public
+from lanebus.agent import Worker, abort, approve, ask, deny, load_agent, steer
 from lanebus.context import build_context
+from lanebus.errors import InvalidArgument, MissingExtra
 from lanebus.messages import AgentEnded, ToolEnded, ToolWaiting, TurnEnded, parse_event
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import PydanticAgent
@@ -235,8 +237,24 @@ async def test_a_call_waits_for_a_person(shared_valkey: RealServer, *, declared:
         assert await loop_ends(session) == ["stop"]
 
 
-async def test_an_approval_after_the_worker_was_replaced_is_obeyed(shared_valkey: RealServer) -> None:
-    agent = Agent(scripted({"remove": "{}"}, "done"))
+async def test_after_the_worker_was_replaced_an_approval_is_obeyed_and_no_call_runs_twice(
+    shared_valkey: RealServer,
+) -> None:
+    runs: list[int] = []
+    histories: list[dict[str, object]] = []
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
+        histories.append(returned(messages))
+        assert model.stream_function is not None
+        async for piece in model.stream_function(messages, info):
+            yield piece
+
+    def count(number: int) -> list[int]:
+        runs.append(number)
+        return [number]
+
+    model = scripted({"count": '{"number": 3}', "remove": "{}"}, "done")
+    agent = Agent(FunctionModel(stream_function=stream), tools=[count])  # type: ignore[arg-type]  # pieces of the model
 
     @agent.tool_plain(requires_approval=True)
     def remove() -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
@@ -247,11 +265,14 @@ async def test_an_approval_after_the_worker_was_replaced_is_obeyed(shared_valkey
         async with Worker(bus, PydanticAgent(agent)):
             await session.publish(UserMessage.text("Go"))
             waiting = await first(session, ToolWaiting.KIND)
+            await first(session, ToolEnded.KIND)
         assert isinstance(waiting, ToolWaiting)
         await approve(session, waiting.turn_id, waiting.tool_call_id)
         async with Worker(bus, PydanticAgent(agent)):
             await first(session, AgentEnded.KIND)
-        assert await outcomes(session) == ["completed"]
+        assert await outcomes(session) == ["completed", "completed"]
+    assert runs == [3]
+    assert histories[-1] == {"count-0": [3], "remove-0": "gone"}
 
 
 async def test_an_abort_ends_the_loop_in_the_model_call(shared_valkey: RealServer) -> None:
@@ -303,6 +324,38 @@ async def test_a_message_during_a_loop_is_part_of_the_next_model_call(shared_val
             goes_on.set()
             await first(session, AgentEnded.KIND)
     assert asked == [["Go"], ["Go", "and be kind"]]
+
+
+async def test_a_call_that_is_run_elsewhere_gets_a_failed_result(shared_valkey: RealServer) -> None:
+    def elsewhere() -> str:
+        raise CallDeferred
+
+    agent = Agent(scripted({"elsewhere": "{}"}), tools=[elsewhere], output_type=[str, DeferredToolRequests])
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s", agent=NAME)
+        async with Worker(bus, PydanticAgent(agent)):
+            await session.publish(UserMessage.text("Go"))
+            await first(session, AgentEnded.KIND)
+        assert await outcomes(session) == ["failed"]
+        assert await loop_ends(session) == ["stop"]
+
+
+def test_an_agent_is_loaded_by_its_name_for_the_command_line() -> None:
+    assert isinstance(load_agent("tests.support.backends.pydantic_ai.agents:greeter"), PydanticAgent)
+
+
+def test_what_is_no_agent_of_pydantic_ai_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        PydanticAgent("openai:gpt-5")  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_missing_harness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai_harness", None)
+    for name in [each for each in sys.modules if each.startswith("pydantic_ai_harness.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "lanebus.handlers.backends.pydantic_ai.step_store", raising=False)
+    with pytest.raises(MissingExtra, match=r"lanebus\[pydantic-ai-harness\]"):
+        _ = public.LanebusStepStore
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------

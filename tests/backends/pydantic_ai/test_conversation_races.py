@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from lanebus.context import build_context
 from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.pydantic_ai import BusConversationStore
+from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
@@ -26,7 +26,7 @@ def turn(text: str) -> tuple[ModelRequest, ModelResponse]:
 async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shared_valkey: RealServer) -> None:
     count = 40
     async with shared_valkey.bus() as bus:
-        await BusConversationStore(bus).save(Conversation(conversation_id="c"))
+        await LanebusConversationStore(bus).save(Conversation(conversation_id="c"))
         command = [sys.executable, "-m", "tests.support.backends.pydantic_ai.saver", shared_valkey.url]
         processes = [
             await asyncio.create_subprocess_exec(*command, name, str(count), stdout=subprocess.PIPE, env=os.environ)
@@ -35,7 +35,7 @@ async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shar
         outputs = [(await process.communicate())[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0]
         assert all(output.strip().isdigit() for output in outputs)
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         conversation = await store.load("c")
         assert conversation is not None
         said = [str(part.content) for message in conversation.messages for part in message.parts]  # type: ignore[union-attr]
@@ -53,7 +53,7 @@ async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shar
 async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Shared, kind: str) -> None:
     names = [f"c{number}" for number in range(1_000)]
     async with shared[kind].bus() as bus:
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
 
         async def talk(name: str) -> None:
             for number in range(2):
@@ -62,7 +62,7 @@ async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Sh
                 await store.save(conversation)
 
         await asyncio.gather(*map(talk, names))
-        other = BusConversationStore(bus)
+        other = LanebusConversationStore(bus)
         listed = await other.list_conversations()
         assert {record.conversation_id for record in listed} == {*names}
         for name in names[::100]:
@@ -74,14 +74,16 @@ async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Sh
 
 async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
-        slow = BusConversationStore(bus, bounds=BackendBounds(save_bytes=1))
+        slow = LanebusConversationStore(bus, bounds=BackendBounds(batch_bytes=1))
         await slow.save(Conversation(conversation_id="c", messages=[*turn("a")]))
         one, other = await slow.load("c"), await slow.load("c")
         assert one is not None
         assert other is not None
         one.messages += [*turn("b"), *turn("c")]
         other.messages += turn("d")
-        outcomes = await asyncio.gather(slow.save(one), BusConversationStore(bus).save(other), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            slow.save(one), LanebusConversationStore(bus).save(other), return_exceptions=True
+        )
         conflicts = [isinstance(outcome, ConversationConflict) for outcome in outcomes]
         assert sorted(conflicts) == [False, True]
         winner = other if conflicts[0] else one
@@ -96,7 +98,7 @@ async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(
 
 async def test_an_erased_conversation_is_unknown_and_its_id_is_refused(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         saved = Conversation(conversation_id="c", messages=[*turn("a")])
         await store.save(saved)
         await bus.session("c").erase()

@@ -35,12 +35,12 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from lanebus import Bus
 from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.pydantic_ai import BusConversationStore
+from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 
 __all__ = ()
 
-TINY = BackendBounds(cached_sessions=1, inline_bytes=1, save_bytes=1)
+TINY = BackendBounds(cached_sessions=1, inline_bytes=1, batch_bytes=1)
 
 ON_CLUSTER = pytest.param("cluster", marks=pytest.mark.cluster("a fork and its origin are on several nodes"))
 
@@ -61,7 +61,7 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(hold())
-        yield BusConversationStore(await opened, bounds=bounds)
+        yield LanebusConversationStore(await opened, bounds=bounds)
         is_over.set()
 
 

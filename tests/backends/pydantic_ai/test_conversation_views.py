@@ -7,7 +7,7 @@ from pydantic_ai.models.test import TestModel
 from lanebus import AssistantMessage, Lane, ToolResultMessage, UserMessage
 from lanebus.context import build_context
 from lanebus.projections import TURNS, USAGE, project
-from lanebus.pydantic_ai import BusConversationStore
+from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -21,7 +21,7 @@ def double(number: int) -> int:
 async def test_a_saved_run_shows_its_messages_turns_and_usage(shared_valkey: RealServer) -> None:
     agent = Agent(TestModel(custom_output_text="done"), instructions="Be brief.", tools=[double])
     async with shared_valkey.bus() as bus:
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         first = await agent.run("Hello", conversation=Conversation(conversation_id="c"))
         await store.save(first)
         await store.save(await agent.run("Again", conversation=await store.load("c")))
@@ -50,7 +50,7 @@ async def test_a_saved_run_shows_its_messages_turns_and_usage(shared_valkey: Rea
 async def test_a_reader_of_the_extension_lane_alone_sees_nothing_of_a_conversation(shared_valkey: RealServer) -> None:
     agent = Agent(TestModel(custom_output_text="done"))
     async with shared_valkey.bus() as bus:
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         await store.save(await agent.run("Hello", conversation=Conversation(conversation_id="c")))
         assert [envelope async for envelope in bus.session("c").read(lanes={Lane.EXTENSION})] == []
         answers = [

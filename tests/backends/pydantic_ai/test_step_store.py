@@ -27,13 +27,13 @@ from lanebus import Bus
 from lanebus.context import build_context
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.projections import TURNS, USAGE, project
-from lanebus.pydantic_ai import BusStepStore
+from lanebus.pydantic_ai import LanebusStepStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
 __all__ = ()
 
-Store: TypeAlias = InMemoryStepStore | BusStepStore
+Store: TypeAlias = InMemoryStepStore | LanebusStepStore
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +56,7 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
     bounds = BackendBounds(cached_sessions=1, inline_bytes=1) if request.param == "tiny" else BackendBounds()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(hold())
-        yield BusStepStore(await opened, bounds=bounds)
+        yield LanebusStepStore(await opened, bounds=bounds)
         is_over.set()
 
 
@@ -221,16 +221,16 @@ async def test_a_run_that_failed_in_a_tool_goes_on_from_its_snapshot(store: Stor
 async def test_a_run_is_registered_once(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as one, shared_valkey.bus() as other:
         run = RunRecord(run_id="r", registration_id="a")
-        await BusStepStore(one).register_run(run)
-        await BusStepStore(other).register_run(run)
+        await LanebusStepStore(one).register_run(run)
+        await LanebusStepStore(other).register_run(run)
         for taken in (replace(run, registration_id="b"), replace(run, registration_id=None)):
             with pytest.raises(ValueError, match="already in the store"):
-                await BusStepStore(other).register_run(taken)
+                await LanebusStepStore(other).register_run(taken)
 
 
 async def test_a_run_shows_its_messages_turns_and_usage(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
-        store = BusStepStore(bus)
+        store = LanebusStepStore(bus)
         agent = Agent(TestModel(), instructions="Be brief.", tools=[double])
         result = await agent.run("go", capabilities=[StepPersistence(store=store, run_id="r")])
         session = bus.session("r")
@@ -247,7 +247,7 @@ async def test_a_run_shows_its_messages_turns_and_usage(shared_valkey: RealServe
 
 async def test_each_message_is_stored_once_over_all_snapshots(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
-        store = BusStepStore(bus)
+        store = LanebusStepStore(bus)
         messages: list[ModelMessage] = []
         for number in range(20):
             messages += [ask(f"q{number}"), tell("x" * 1_000)]

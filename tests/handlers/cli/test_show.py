@@ -107,6 +107,24 @@ def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> N
     assert len(objects(lanebus("tail", "s").out)) == 9
 
 
+def test_what_a_framework_stores_is_in_neither_the_conversation_nor_the_folded_table(lanebus: CommandLine) -> None:
+    kinds = ("store.langgraph.checkpoint", "store", "note")
+    stored = "".join(f'{{"role":"extension","kind":"{kind}","data":"secret"}}\n' for kind in kinds)
+    assert lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"a"}}\n{stored}').code == 0
+    assert "secret" not in lanebus("show", "s").out
+    positions = {
+        words: [row.split()[0] for row in lanebus("tail", "s", "--table", *words).out.splitlines()]
+        for words in ((), ("--all",), ("--lane", "extension"), ("--kind", "store.*"))
+    }
+    assert positions == {
+        (): ["1", "3", "4"],
+        ("--all",): ["1", "2", "3", "4"],
+        ("--lane", "extension"): ["3", "4"],  # a store may hold content of the LLM lane
+        ("--kind", "store.*"): ["2"],
+    }
+    assert len(objects(lanebus("tail", "s").out)) == 4
+
+
 def test_a_session_without_entries_is_refused(lanebus: CommandLine) -> None:
     refused = lanebus("show", "s")
     assert (refused.code, refused.out) == (3, "")

@@ -21,7 +21,7 @@ from tests.support.page.serving import serving, temporary_bus
 from tests.support.servers.real import eventually
 
 if TYPE_CHECKING:
-    from playwright.async_api import FilePayload, Page, Route
+    from playwright.async_api import FileChooser, FilePayload, Page, Route
 
 __all__ = ("referees",)
 
@@ -46,19 +46,29 @@ def payload(name: str, mime_type: str, data: bytes) -> "FilePayload":
     return {"name": name, "mimeType": mime_type, "buffer": data}
 
 
+def leave(_: "FileChooser") -> None:
+    """Leave a file chooser to the test."""
+
+
 @asynccontextmanager
 async def opened(
     browser: SharedBrowser, bus: Bus, bounds: UiBounds | None = None, uploads: Path | None = None
 ) -> AsyncGenerator[tuple["Page", Seen]]:
-    """Open the page at session s1."""
+    """Open the page at session s1.
+
+    Playwright begins to catch file choosers when the first listener is added, and does not wait until Chromium does.
+    In a slow browser the chooser opens before that, and its event never comes. So a listener is added first.
+    """
     async with (
         serving(bus, bounds=bounds or UiBounds(), uploads=uploads) as served,
         browsing(browser) as (page, seen),
     ):
+        page.on("filechooser", leave)
         await page.goto(served.url)
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.get_by_role("button", name="Attach files")).to_be_enabled()
         yield page, seen
+        page.remove_listener("filechooser", leave)
 
 
 async def messages(bus: Bus) -> list[UserMessage]:

@@ -264,6 +264,26 @@ async def test_the_events_of_a_turn_are_one_row_that_unfolds(browser: SharedBrow
         assert seen.errors == []
 
 
+async def test_what_a_framework_stores_is_left_out_until_a_link_or_all_events_show_it(browser: SharedBrowser) -> None:
+    async with opened(browser) as (bus, page, seen, address):
+        await bus.session("s1").publish(
+            UserMessage.text("first"),
+            ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),
+            ExtensionMessage.of("store", {"step": 2}),
+            ExtensionMessage.of("store.a2a.saved", {"step": 3}),
+            UserMessage.text("last"),
+        )
+        await page.goto(address)
+        await expect(row(page, 5)).to_be_visible()
+        assert (await walk(page)).positions == [1, 3, 5]
+        await page.goto(f"{address}?at=2")
+        await expect(row(page, 2)).to_be_in_viewport()
+        assert (await walk(page)).positions == [1, 2, 3, 5]
+        await show_all_events(page)
+        assert (await walk(page)).positions == [1, 2, 3, 4, 5]
+        assert seen.errors == []
+
+
 async def test_a_link_to_a_folded_event_unfolds_its_turn(browser: SharedBrowser) -> None:
     async with opened(browser) as (bus, page, _, address):
         await _fill(bus.session("s1"), 1000)

@@ -168,7 +168,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the tests in which one of our sessions took part, so that the list can be checked."""
     terminalreporter.write_line(f"sessions of lanebus were used by {len(_HOME.used)} tests")
-    if path := os.environ.get("LANEBUS_USED"):
+    if path := os.environ.get("SESSIONS_USED"):
         with open(path, "w") as file:
             file.writelines(f"{name}\n" for name in sorted(_HOME.used))
 

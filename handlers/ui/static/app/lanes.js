@@ -108,8 +108,7 @@ export class Lanes extends Component {
     const found = this.#target === null ? undefined : feed.pages.at(this.#target);
     if (found && !rows.get(pageOf(found.position)).some((row) => row.position === found.position)) {
       // The entry that a link names is hidden.
-      const fold = folds.get(found.position);
-      if (fold) this.state.open = new Set(open).add(fold.key);
+      this.state.open = new Set(open).add(folds.get(found.position)?.key ?? found.position);
       if (lane !== "both" && found.lane !== lane) this.state.lane = "both";
       ({ rows } = rowsOf(feed.pages, feed.floor, this.state));
       this.#made = [feed.version, this.state.lane, isAll, this.state.open, this.#target];

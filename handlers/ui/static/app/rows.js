@@ -19,11 +19,14 @@ function dayName(entry) {
   }
 }
 
+/** Whether a message is what a framework stores in the session: people seldom read it. */
+export const isStoredState = (message) => message?.role === "extension" && typeof message.kind === "string" && message.kind.startsWith("store.");
+
 /**
  * Return `{rows, folds}`: the rows of each loaded page, and the folds by position.
  *
- * `choice` has `lane` ("both", "llm" or "extension"), `isAll` (no event is folded) and `open` (keys of the folds whose
- * events are shown).
+ * `choice` has `lane` ("both", "llm" or "extension"), `isAll` (nothing is folded or left out) and `open` (keys of the folds
+ * whose events are shown, and positions of stored state that is shown).
  */
 export function rowsOf(pages, floor, choice) {
   const numbers = pages.numbers();
@@ -38,6 +41,7 @@ export function rowsOf(pages, floor, choice) {
       if (position <= floor) continue;
       const day = last === null ? (position === floor + 1 ? dayName(entry) : null) : dayOf(last) === dayOf(entry) ? null : dayName(entry);
       if (choice.lane !== "both" && lane !== choice.lane) continue;
+      if (!choice.isAll && isStoredState(entry.message) && !choice.open.has(position)) continue;
       const fold = folds.get(position);
       const isOpen = fold === undefined || choice.open.has(fold.key);
       if (!isOpen && fold.at !== position) continue;

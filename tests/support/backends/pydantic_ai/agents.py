@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-__all__ = ("Answer", "returned", "scripted", "told")
+from lanebus.pydantic_ai import PydanticAgent
+
+__all__ = ("Answer", "greeter", "returned", "scripted", "told")
 
 Answer = str | dict[str, str]
 """a text, which streams word by word; or the calls of tools: name → arguments as JSON"""
@@ -50,3 +53,7 @@ def returned(messages: Sequence[ModelMessage]) -> dict[str, object]:
         for part in message.parts
         if isinstance(part, ToolReturnPart)
     }
+
+
+greeter = PydanticAgent(Agent(scripted("hello")))
+"""an agent to load by its name"""

@@ -11,7 +11,7 @@ from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from lanebus import Bus
-from lanebus.pydantic_ai import BusConversationStore
+from lanebus.pydantic_ai import LanebusConversationStore
 
 __all__ = ("main",)
 
@@ -25,7 +25,7 @@ async def _save() -> None:
     url, name, count = sys.argv[1:]
     lost = saved = 0
     async with Bus.open(url) as bus:
-        store = BusConversationStore(bus)
+        store = LanebusConversationStore(bus)
         while saved < int(count):
             conversation = await store.load("c")
             assert conversation is not None
