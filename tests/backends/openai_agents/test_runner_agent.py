@@ -7,11 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent, GuardrailFunctionOutput, InputGuardrail, RunConfig
+from agents import Agent, GuardrailFunctionOutput, InputGuardrail, RunConfig, function_tool
 from agents.items import TResponseStreamEvent
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Lane, Session, ToolResultMessage, UserMessage
 from lanebus.agent import Worker, abort, approve, deny, steer
 from lanebus.errors import InvalidArgument
 from lanebus.messages import AgentEnded, ToolStarted, ToolWaiting, parse_event
@@ -138,10 +138,22 @@ async def test_a_denied_tool_does_not_run_and_the_model_is_told() -> None:
         assert "refunded 7" not in await said(session)
 
 
-async def test_of_two_calls_in_one_answer_one_is_denied_and_the_other_runs() -> None:
+def refunding(refunded: list[int]) -> RunnerAgent:
+    """Return an agent that asks for two refunds at once, and notes which of them were made."""
+
+    @function_tool(needs_approval=True)
+    def refund(order: int) -> str:
+        refunded.append(order)
+        return f"refunded {order}"
+
     calls = [function_call("refund", {"order": order}, call_id=f"c{order}") for order in (7, 8)]
-    model = ScriptedModel([ModelStep(output=calls), ModelStep(output=[assistant_message("One.")])])
-    async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
+    model = ScriptedModel([ModelStep(output=calls), ModelStep(output=[assistant_message("Done.")])])
+    return RunnerAgent(Agent(name="shop", model=model, tools=[refund]))
+
+
+async def test_of_two_calls_in_one_answer_one_is_denied_and_only_the_other_runs() -> None:
+    refunded: list[int] = []
+    async with fresh_bus() as bus, working(bus, refunding(refunded)):
         session = bus.session("s")
         await session.publish(UserMessage.text("Refund 7 and 8"))
         waiting = await until(session, ToolWaiting)
@@ -149,8 +161,25 @@ async def test_of_two_calls_in_one_answer_one_is_denied_and_the_other_runs() -> 
         await deny(session, waiting.turn_id, "c7")
         await approve(session, waiting.turn_id, "c8")
         await until(session, AgentEnded)
+        assert refunded == [8]
         assert [run.outcome for run in (await look(session, TURNS)).state.turns[0].tools] == ["denied", "completed"]
-        assert (await said(session))[1:] == ["Denied by the user", "refunded 8", "One."]
+        assert (await said(session))[1:] == ["Denied by the user", "refunded 8", "Done."]
+
+
+async def test_of_two_calls_in_one_answer_an_approved_one_runs_and_the_other_still_waits() -> None:
+    refunded: list[int] = []
+    async with fresh_bus() as bus, working(bus, refunding(refunded)):
+        session = bus.session("s")
+        await session.publish(UserMessage.text("Refund 7 and 8"))
+        waiting = await until(session, ToolWaiting)
+        assert isinstance(waiting, ToolWaiting)
+        approved = await approve(session, waiting.turn_id, "c7")
+        async for _ in session.follow(lanes={*Lane}, kinds={"store.openai_agents.interrupted"}, after=approved.cursor):
+            break  # the run was stored again
+        assert refunded == [7]
+        await approve(session, waiting.turn_id, "c8")
+        await until(session, AgentEnded)
+        assert refunded == [7, 8]
 
 
 async def test_the_next_message_goes_to_the_agent_that_the_conversation_was_handed_over_to() -> None:
