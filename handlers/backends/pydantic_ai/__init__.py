@@ -1,5 +1,5 @@
-"""Store pydantic-ai's conversations and steps in sessions, and run its agents in workers.
+"""Messages of pydantic-ai: as JSON in entries, in the LLM lane, and made from the LLM lane.
 
-`conversation_store` keeps conversations; `llm_messages` shows them in the LLM lane. All modules need the extra
-`pydantic-ai`.
+`llm_messages` shows what pydantic-ai stores, and `history` makes the history of a run. `pydantic_conversations`,
+`pydantic_steps` and `pydantic_runner` use them. All modules need the extra `pydantic-ai`.
 """

@@ -353,7 +353,7 @@ def test_a_missing_harness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_ai_harness", None)
     for name in [each for each in sys.modules if each.startswith("pydantic_ai_harness.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "lanebus.handlers.backends.pydantic_ai.step_store", raising=False)
+    monkeypatch.delitem(sys.modules, "lanebus.handlers.backends.pydantic_steps.step_store", raising=False)
     with pytest.raises(MissingExtra, match=r"lanebus\[pydantic-ai-harness\]"):
         _ = public.LanebusStepStore
 

@@ -21,15 +21,15 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import now_ms
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.names import session_id_of
-from lanebus.handlers.backends.pydantic_ai.conversation_state import (
+from lanebus.handlers.backends.pydantic_ai.stored_json import load_message, store_message
+from lanebus.handlers.backends.pydantic_conversations.conversation_state import (
     CONVERSATION_KINDS,
     DELETED,
     ConversationState,
     StoredEntry,
     fold,
 )
-from lanebus.handlers.backends.pydantic_ai.save import RECORDS, NewEntry, conversation_messages, in_parts
-from lanebus.handlers.backends.pydantic_ai.stored_json import load_message, store_message
+from lanebus.handlers.backends.pydantic_conversations.save import RECORDS, NewEntry, conversation_messages, in_parts
 from lanebus.handlers.backends.session_states import SessionStates
 
 __all__ = ("LanebusConversationStore",)

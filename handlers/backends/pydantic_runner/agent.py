@@ -44,7 +44,7 @@ from lanebus.handlers.agent.tools.tool_reply import failed
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.pydantic_ai.history import model_messages, raw_of
 from lanebus.handlers.backends.pydantic_ai.llm_messages import assistant_message
-from lanebus.handlers.backends.pydantic_ai.recording import Recording, recorded_result
+from lanebus.handlers.backends.pydantic_runner.recording import Recording, recorded_result
 from lanebus.handlers.providers.common.answer import Piece
 
 __all__ = ("PydanticAgent",)

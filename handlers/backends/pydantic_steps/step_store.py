@@ -19,7 +19,8 @@ from lanebus.bus.messages.message import now_ms
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
-from lanebus.handlers.backends.pydantic_ai.step_state import (
+from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in, load_message, store_message
+from lanebus.handlers.backends.pydantic_steps.step_state import (
     EFFECT,
     EVENT,
     MESSAGE,
@@ -32,7 +33,6 @@ from lanebus.handlers.backends.pydantic_ai.step_state import (
     fold,
     sequence_of,
 )
-from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in, load_message, store_message
 from lanebus.handlers.backends.session_states import SessionStates
 
 __all__ = ("LanebusStepStore",)

@@ -12,9 +12,9 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import now_ms
 from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.pydantic_ai.conversation_state import ENTRY, RECORD, ConversationState
 from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
 from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in, size_of
+from lanebus.handlers.backends.pydantic_conversations.conversation_state import ENTRY, RECORD, ConversationState
 
 __all__ = ("RECORDS", "NewEntry", "conversation_messages", "in_parts")
 
