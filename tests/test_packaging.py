@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def contents(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
+def licences_of(wheel: Path) -> tuple[str, set[str]]:
+    """Return the licence that a wheel declares, and the files of licences that it names."""
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        head = message_from_bytes(archive.read(about))
+        files = {str(name) for name in head.get_all("License-File", [])}
+        assert {f"{about.removesuffix('METADATA')}licenses/{name}" for name in files} <= set(archive.namelist())
+        return str(head["License-Expression"]), files
+
+
 def in_the_tree() -> set[str]:
     """Return the files that a wheel must contain: every module, every script and every file of the page."""
     found = {f"lanebus/{path.name}" for path in (ROOT / "lanebus").iterdir() if path.is_file()}
@@ -132,6 +143,10 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
         source = source_distribution(source, tmp_path / "unpacked")
     wheel = build(source, tmp_path / "wheels")
     assert contents(wheel) == in_the_tree()
+    declared, files = licences_of(wheel)
+    vendored = (ROOT / "handlers" / "ui" / "static" / "vendor").rglob("LICENSE")
+    assert files == {"LICENSE", *(str(path.relative_to(ROOT)) for path in vendored)}
+    assert set(declared.split(" AND ")) == {"MIT", "Apache-2.0", "BSD-3-Clause", "CC0-1.0"}
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)  # safe: this test built the archive

