@@ -1,16 +1,41 @@
 // The box for messages to the agent.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, sendMessage } from "./api.js";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
+import { Dialog } from "./dialog.js";
 import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
-export function Composer({ session, access, isClosed, isBusy, commandSender }) {
+let writesTo = null; // the session that the user is about to open with a button for a new one
+
+/** Put the focus into the box when a session is next opened: the user asked for a new one to write to it. */
+export const writeNext = (session) => {
+  writesTo = session;
+};
+
+/** Asks before a message that makes the worker skip calls: a user who presses Enter may not have seen that they wait. */
+function Skipping({ waiting, verb, onSkip, onLater, onClose }) {
+  const what = waiting === 1 ? "the call" : `the ${waiting} calls`;
+  return html`<${Dialog} title=${waiting === 1 ? "A call waits for you" : `${waiting} calls wait for you`} onClose=${onClose}>
+    <div class="operation">
+      <p>A message that is sent now skips ${what}: nothing runs, and the model reads that it was skipped. An approval after that comes too late.</p>
+      <footer>
+        <button type="button" onClick=${onClose}>Cancel</button>
+        ${onLater ? html`<button type="button" onClick=${onLater}>Send after the loop</button>` : null}
+        <button type="button" class="no" onClick=${onSkip}>Skip ${what} and ${verb}</button>
+      </footer>
+    </div>
+  </${Dialog}>`;
+}
+
+/** `waiting` is the number of calls that wait for a person. */
+export function Composer({ session, access, isClosed, isBusy, waiting, commandSender }) {
   const [text, setText] = useState("");
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
+  const [asked, setAsked] = useState(null); // "send" or "steer", while the user is asked whether to skip the waiting calls
   const box = useRef(null);
   const attempt = useRef(null); // what was posted with which key, while the response is missing; posting again with this key adds nothing
   const attachments = useAttachments(session);
@@ -24,18 +49,22 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
     box.current.style.height = `${Math.min(box.current.scrollHeight + 2, 200)}px`;
   }, [text]);
 
+  // Not on a touch screen, where the focus opens a keyboard over the log.
+  const focusBox = () => matchMedia("(pointer: coarse)").matches || box.current.focus({ preventScroll: true });
   useLayoutEffect(() => {
-    // Not on a touch screen, where the focus opens a keyboard over the log.
-    if (!isSending && !matchMedia("(pointer: coarse)").matches) box.current.focus({ preventScroll: true });
-  }, [isSending, session]);
+    // A visit leaves the focus where it is: keys are shortcuts then, and Enter sends nothing.
+    if (writesTo === session) focusBox();
+    writesTo = null;
+  }, [session]);
+
+  useEffect(() => setAsked(null), [waiting]); // the question is about these calls
 
   useShortcut("m", "Session", "Write a message", () => box.current.focus());
 
   useShortcut("u", "Session", "Attach files", () => openChooser.current());
 
-  const send = async () => {
-    if (!canSend) return;
-    const isLater = isBusy && isFollowUp;
+  const send = async (isLater) => {
+    setAsked(null);
     const said = files.length ? { content: [...(text.trim() ? [{ type: "text", text }] : []), ...attachments.blocks] } : { text };
     const whole = JSON.stringify([said, isLater]);
     if (attempt.current?.whole !== whole) attempt.current = { whole, key: newKey() };
@@ -55,23 +84,38 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
 
   /** Stop the current answer, and send the text with the next request to the model. */
   const steer = async () => {
-    if (!canSteer) return;
+    setAsked(null);
     setSending(true);
     if (await commandSender.send({ command: "steer", text, when: "now" })) setText("");
     setSending(false);
+  };
+
+  const isLater = isBusy && isFollowUp;
+  const skips = waiting > 0 && !isLater && !isClosed;
+  const trySend = () => {
+    if (!canSend) return;
+    focusBox(); // the button is disabled while the message is sent, and would lose the focus
+    if (skips) setAsked("send");
+    else send(isLater);
+  };
+  const trySteer = () => {
+    if (!canSteer) return;
+    focusBox();
+    if (waiting > 0) setAsked("steer");
+    else steer();
   };
 
   const onKeyDown = (event) => {
     // While an input method composes a word, Enter only completes the word.
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
-      send();
+      trySend();
     }
   };
 
   const onSubmit = (event) => {
     event.preventDefault();
-    send();
+    trySend();
   };
 
   const onPaste = (event) => {
@@ -89,20 +133,22 @@ export function Composer({ session, access, isClosed, isBusy, commandSender }) {
 
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
+    ${skips ? html`<p class="skips" id="skips" role="status">${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for you: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
       <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />
-      <textarea ref=${box} rows="1" value=${text} disabled=${isSending || isClosed} aria-label="Message to the agent"
+      <textarea ref=${box} rows="1" value=${text} readonly=${isSending} disabled=${isClosed} aria-label="Message to the agent" aria-describedby=${skips ? "skips" : undefined}
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown} onPaste=${onPaste}></textarea>
       ${isBusy && may(access, "command.steer")
-        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${steer}>Steer now</button>`
+        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${trySteer}>Steer now</button>`
         : null}
-      <button type="submit" disabled=${!canSend}>${isSending ? "Sending…" : "Send"}</button>
+      <button type="submit" disabled=${!canSend}>${isSending ? "Sending…" : skips ? "Skip and send…" : "Send"}</button>
     </div>
     ${isBusy
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`
       : null}
     <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line</p>
+    ${asked && waiting > 0 ? html`<${Skipping} waiting=${waiting} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
   </form>`;
 }

@@ -1,5 +1,5 @@
 // What waits for a person, across all sessions.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { listWaiting } from "./api.js";
 import { Approval, useCommandSender } from "./approval.js";
@@ -28,13 +28,26 @@ export function useWaiting(changes) {
 
 const DONE = { approve: "Approved", deny: "Denied" };
 
+/** Move the focus from an answered call to the next that has no answer yet, or to the heading: its buttons are gone. */
+function passFocus(card) {
+  const focused = document.activeElement;
+  if (focused !== document.body && !card.contains(focused)) return;
+  const cards = [...card.parentElement.children];
+  const at = cards.indexOf(card);
+  const next = [...cards.slice(at + 1), ...cards.slice(0, at)].find((one) => one.querySelector(".ask"));
+  (next ?? document.getElementById("inbox-title")).focus();
+}
+
 function WaitingCall({ call, access, now, onAnswered }) {
   const sender = useCommandSender(call.session);
   const { sent } = sender;
+  const card = useRef(null);
   useEffect(() => {
-    if (sent) onAnswered();
+    if (!sent) return;
+    passFocus(card.current);
+    onAnswered();
   }, [sent]);
-  return html`<li class="waitingcall">
+  return html`<li class="waitingcall" ref=${card} tabindex="-1">
     <header>
       <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
       <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
@@ -49,7 +62,7 @@ function WaitingCall({ call, access, now, onAnswered }) {
 export function Inbox({ waiting, access, now }) {
   const { calls, all, fault, refresh } = waiting;
   return html`<section class="inbox" aria-labelledby="inbox-title">
-    <header class="head"><h2 id="inbox-title">Inbox</h2><p class="hint">Tool calls of all sessions that wait for a person</p></header>
+    <header class="head"><h2 id="inbox-title" tabindex="-1">Inbox</h2><p class="hint">Tool calls of all sessions that wait for a person</p></header>
     ${fault ? html`<p class="trouble" role="alert">${fault}</p>` : null}
     ${calls === null
       ? html`<p class="hint" role="status">Loading…</p>`

@@ -20,7 +20,7 @@ function Conversation({ session, feed, isClosed, access, hasComposer }) {
   const commandSender = useCommandSender(session);
   const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} />` : null}

@@ -1,6 +1,7 @@
 // The list of sessions: search, filters, order, and a button for a new session.
 import { useEffect, useRef } from "preact/hooks";
 import { html } from "./html.js";
+import { writeNext } from "./composer.js";
 import { ago, bytes, count, dateTime, money } from "./format.js";
 import { List, Search } from "./icons.js";
 import { useShortcut } from "./keys.js";
@@ -50,7 +51,10 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
   const isSubmitted = useRef(false); // Enter was pressed before the answer came
   const { rows, all, agents } = list;
   const set = (change) => setQuery({ ...query, ...change });
-  const openNew = () => go(sessionLink(freshName(rows ?? [], all)));
+  const openNew = (id) => {
+    writeNext(id);
+    go(sessionLink(id));
+  };
   const move = (step) => {
     if (!rows?.length) return;
     const at = rows.findIndex((row) => row.id === selected);
@@ -67,7 +71,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
   const isNew = list.isCurrent && wanted !== "" && VALID.test(wanted) && !shown.some((row) => row.id === wanted);
   const openFirst = () => {
     if (shown.length) go(sessionLink(shown[0].id));
-    else if (isNew && canWrite) go(sessionLink(wanted));
+    else if (isNew && canWrite) openNew(wanted);
   };
   const onSubmit = (event) => {
     event.preventDefault();
@@ -82,7 +86,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
   return html`<nav class="sessions" aria-label="Sessions">
     <form class="find" role="search" onSubmit=${onSubmit}>
       <span class="field"><${Search} /><input ref=${search} type="search" value=${query.search} onInput=${(event) => set({ search: event.currentTarget.value })} placeholder="Search…" aria-label="Search sessions" spellcheck=${false} autocomplete="off" maxlength="64" /></span>
-      ${canWrite ? html`<button type="button" class="plus" title="Open a new session" onClick=${openNew}>+<span class="hidden"> New session</span></button>` : null}
+      ${canWrite ? html`<button type="button" class="plus" title="Open a new session" onClick=${() => openNew(freshName(rows ?? [], all))}>+<span class="hidden"> New session</span></button>` : null}
     </form>
     <div class="filters">
       <${Choice} label="State" value=${query.state} options=${[["", "All states"], ...Object.entries(STATES)]} onChange=${(state) => set({ state })} />
@@ -97,7 +101,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
         ? html`<p class="hint">${isFiltered ? "No session matches." : canWrite ? "No sessions yet. Press + and write a message." : "No sessions yet."}</p>`
         : html`<${VirtualList} items=${shown} selected=${selected} rowHeight=${ROW_REM} label="Sessions" onEnd=${list.more}
             draw=${(row, props) => html`<${SessionRow} row=${row} isSelected=${row.id === selected} position=${position} now=${now} props=${props} />`} />`}
-    ${isNew && canWrite && rows !== null ? html`<button type="button" class="quiet" onClick=${() => go(sessionLink(wanted))}>Open ${wanted} as a new session</button>` : null}
+    ${isNew && canWrite && rows !== null ? html`<button type="button" class="quiet" onClick=${() => openNew(wanted)}>Open ${wanted} as a new session</button>` : null}
     <p class="total"><${List} /> ${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>
   </nav>`;
 }
