@@ -19,9 +19,11 @@ from lanebus.bus.groups.activity import Activity
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START
 from lanebus.handlers.projections.all_sessions import names_all
 from lanebus.handlers.projections.cards import CARD, CallToDecide, Card, CardState, card_start, card_state, card_waits
 from lanebus.handlers.projections.projection import Projected, fold
+from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 
 __all__ = ("DEFAULT_INDEX_BOUNDS", "IndexBounds", "IndexRow", "SessionIndex")
 
@@ -75,6 +77,7 @@ class SessionIndex:
         self._bus, self._bounds = bus, bounds
         self._rows: dict[str, IndexRow] = {}
         self._states: OrderedDict[str, Projected[Card]] = OrderedDict()
+        self._shared_titles: dict[str, str | None] = {}
         self._stale: set[str] = set()
         self._activity: Activity | None = None
         self._swept_at, self._refreshed_at = 0.0, 0.0
@@ -145,6 +148,7 @@ class SessionIndex:
     def _forget(self, session: str) -> None:
         self._rows.pop(session, None)
         self._states.pop(session, None)
+        self._shared_titles.pop(session, None)
         self._stale.discard(session)
 
     async def _read_entries(self, first: tuple[str, ...]) -> None:
@@ -175,6 +179,7 @@ class SessionIndex:
         head, session = self._rows[name].head, self._bus.session(name, grouped=True)
         try:
             now = await self._fold(session, head)
+            title = now.state.line.title or await self._shared_title(session, head)
         except SessionErased:
             self._forget(name)
             return
@@ -186,7 +191,7 @@ class SessionIndex:
         self._rows[name] = IndexRow(
             self._rows[name].head,
             is_read,
-            card.line.title,
+            title,
             None if usage.cost is None else usage.cost.total,
             card.line.turns,
             card_state(head, card),
@@ -208,3 +213,14 @@ class SessionIndex:
 
     async def _fold_from(self, session: Session, head: SessionHead, start: Projected[Card]) -> Projected[Card]:
         return await fold(session, CARD, start, until=min(start.position + self._bounds.entries, head.position))
+
+    async def _shared_title(self, session: Session, head: SessionHead) -> str | None:
+        """Return the title of the entries that a fork shares with its origin: its card covers only its own entries."""
+        if head.origin is None:
+            return None
+        if session.id not in self._shared_titles:
+            until, line = min(head.origin.position, self._bounds.entries), None
+            with suppress(CursorTrimmed, ArchiveDamaged):
+                line = await fold(session, SESSIONS, Projected(SessionLine(), START), until=until)
+            self._shared_titles[session.id] = None if line is None else line.state.title
+        return self._shared_titles[session.id]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.handlers.cut_text import cut_text
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.log import HARMFUL, walk
 from tests.support.page.serving import serving, temporary_bus
@@ -149,3 +150,49 @@ async def test_a_huge_line_deep_json_and_hostile_markdown_leave_the_page_usable(
         assert walked.harmful == []
         await expect(page.locator(f".rows :is({HARMFUL})")).to_have_count(0)
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+CUTS = """async (texts) => {
+  const { cut } = await import("/static/app/format.js");
+  const parts = (text) => [...new Intl.Segmenter().segment(text)].map((one) => one.segment);
+  return texts.flatMap((text) => {
+    const found = [];
+    for (let length = 0; length <= text.length; length += 1) {
+      const start = cut(text, length);
+      const isWhole = start.length <= length && parts(text).slice(0, parts(start).length).join("") === start;
+      if (!isWhole) found.push([text, length, start]);
+    }
+    return found;
+  });
+}"""
+WHOLE = """([text, start]) => {
+  const parts = (text) => [...new Intl.Segmenter().segment(text)].map((one) => one.segment);
+  return parts(text).slice(0, parts(start).length).join("") === start;
+}"""
+CHARACTERS = {
+    "family": "👩‍👩‍👧‍👦",
+    "skin tone": "👍🏽",
+    "flag": "🇩🇪",
+    "keycap": "1️⃣",
+    "combining": "e\u0301\u0323",
+    "Devanagari": "क्षि",
+    "Hangul": "\u1112\u1161\u11ab",
+    "Thai": "กำ",
+    "heart": "❤️",
+    "line": "\r\n",
+}
+
+
+async def test_texts_and_titles_are_cut_between_characters_as_people_see_them(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await page.goto(served.url)
+        texts = [character * 3 for character in CHARACTERS.values()] + ["a" * 300 + "👩‍👩‍👧‍👦" * 3]
+        assert await page.evaluate(CUTS, texts) == []
+        split: list[tuple[str, int]] = []
+        for name, character in CHARACTERS.items():
+            for before in range(12):
+                text = "a" * before + character * 20
+                if not await page.evaluate(WHOLE, [text, cut_text(text, 12)]):
+                    split.append((name, before))
+        assert split == []
+        assert seen.errors == []

@@ -3,6 +3,7 @@ import { useContext, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Code, languageOfFile } from "./code.js";
 import { Diff } from "./diff.js";
+import { cut } from "./format.js";
 import { JsonTree } from "./json_tree.js";
 import { Markdown } from "./markdown.js";
 import { Media } from "./media.js";
@@ -14,7 +15,7 @@ const STEP = 100_000; // characters that are shown at once of a longer text
 
 function shortened(text) {
   const lines = text.split("\n", MOST_LINES + 1);
-  const short = lines.slice(0, MOST_LINES).join("\n").slice(0, MOST_CHARACTERS);
+  const short = cut(lines.slice(0, MOST_LINES).join("\n"), MOST_CHARACTERS);
   return short.length < text.length ? short : null;
 }
 
@@ -60,7 +61,7 @@ function jsonOf(text) {
 }
 
 /** Draws what a tool returned: JSON as a tree, other texts as they are. */
-function ResultText({ text }) {
+export function ResultText({ text }) {
   const { isPlain } = useContext(OfEntry);
   const value = isPlain ? undefined : jsonOf(text);
   return value === undefined ? html`<${Text} text=${text} kind="code" />` : html`<${JsonTree} value=${value} />`;
@@ -84,7 +85,7 @@ function Folded({ className, title, text = "", children }) {
 function Thinking({ block }) {
   const text = block.thinking ?? "";
   if (!text.trim()) return html`<div class="note">thinking, hidden by the provider</div>`;
-  return html`<${Folded} className="thinking" text=${text} title=${html`<span class="label">thinking</span><span class="hint">${text.trim().split("\n", 1)[0].slice(0, 200)}</span>`}>
+  return html`<${Folded} className="thinking" text=${text} title=${html`<span class="label">thinking</span><span class="hint">${cut(text.trim().split("\n", 1)[0], 200)}</span>`}>
     ${() => html`<${Text} text=${text} />`}
   </${Folded}>`;
 }
@@ -103,7 +104,8 @@ const PATHS = ["path", "file_path", "filePath", "filename", "file"];
 const PAIRS = [["old_str", "new_str"], ["old_string", "new_string"], ["oldText", "newText"], ["before", "after"]];
 const LANGS = { command: "bash", cmd: "bash", script: "bash", sql: "sql", python: "py" };
 
-function Arguments({ block }) {
+/** Draws the arguments of a tool call: an edit as a difference, and JSON as a tree. */
+export function Arguments({ block }) {
   const value = block.arguments;
   if (block.argumentsRaw) return html`<${Text} text=${block.argumentsRaw} kind="code" />`;
   if (value === null || typeof value !== "object" || Array.isArray(value)) return html`<${JsonTree} value=${value ?? null} />`;

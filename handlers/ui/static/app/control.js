@@ -1,6 +1,7 @@
 // Shows what the agent does, with buttons to pause, resume and abort the agent and to answer approval requests.
 import { html } from "./html.js";
 import { Approval } from "./approval.js";
+import { cut } from "./format.js";
 import { may } from "./rights.js";
 
 const ACTIVITIES = {
@@ -24,7 +25,7 @@ function outcomeOf(feed, position) {
 function Sent({ feed, sent }) {
   const answer = outcomeOf(feed, sent.position);
   const outcome = answer === null ? "waits for the worker" : String(answer.outcome);
-  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${String(answer.reason).slice(0, 200)})` : ""}</span>`;
+  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${cut(String(answer.reason), 200)})` : ""}</span>`;
 }
 
 /** `isOpen` is false while the session is closed: it takes no commands then. */

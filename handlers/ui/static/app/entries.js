@@ -93,7 +93,7 @@ function LlmEntry({ entry }) {
   </article>`;
 }
 
-const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "sought", "access", "isLater"];
+const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "isShared", "sought", "access", "isLater"];
 
 /**
  * A row of the grid. It is drawn again only if something about it changed, as an entry never does. An entry that cannot
@@ -108,7 +108,7 @@ export class Row extends Component {
     return DRAWN.some((name) => next[name] !== this.props[name]) || state.isBroken !== this.state.isBroken;
   }
 
-  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isLater, sought, access, session, toggle }, { isBroken }) {
+  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isShared, isLater, sought, access, session, toggle }, { isBroken }) {
     const isLlm = entry.lane === "llm";
     const { position } = entry;
     const link = html`<div class="spine"><a href=${sessionLink(session, "log", position)} title=${`Link to entry ${position}, by ${entry.producer}`}><span>${String(position)}</span></a></div>`;
@@ -124,7 +124,7 @@ export class Row extends Component {
         </article></div>
       </li>`;
     }
-    const around = { session, position, access, isPlain, isLive, sought };
+    const around = { session, position, access, isPlain, isLive, isShared, sought };
     const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
     return html`<${OfEntry.Provider} value=${around}><li class=${["row", isLlm ? "llm" : "extension", isTarget ? "target" : "", isLater ? "later" : ""].filter(Boolean).join(" ")} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
       ${title}

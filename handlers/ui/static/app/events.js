@@ -1,11 +1,12 @@
 // Draws one event of the extension lane, and the row of a turn that stands for its lifecycle events.
 import { useContext, useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { count, dateTime, money, seconds, time, visible } from "./format.js";
+import { count, cut, dateTime, money, seconds, time, visible } from "./format.js";
 import { JsonTree } from "./json_tree.js";
 import { OfEntry } from "./of_entry.js";
 import { RawEntry } from "./raw_entry.js";
 import { timeOf } from "./rows.js";
+import { STATES } from "./states.js";
 
 /** Describes an agent's event in a few words. Returns null for other events, which show their data. */
 function describe(kind, data) {
@@ -53,24 +54,30 @@ function describe(kind, data) {
   }
 }
 
+/** The same as a text; null also if the data do not fit the kind. */
+export function wordsOf(kind, data) {
+  try {
+    const words = describe(kind, data);
+    return words === null ? null : String(words);
+  } catch {
+    return null;
+  }
+}
+
 const isBadEvent = (kind, data) =>
   kind === "agent.input.rejected" ||
   (kind === "agent.control.answered" && data?.outcome === "refused") ||
   (kind === "agent.tool.ended" && data?.isError === true) ||
   (kind === "agent.ended" && (data?.stopReason === "error" || data?.stopReason === "aborted"));
 
+const MOST_LINE = 400;
+
 /** Draws an event in one line, which unfolds to its data. */
 export function ExtensionEntry({ entry }) {
   const { sought } = useContext(OfEntry);
   const [isOpen, setOpen] = useState(false);
   const { kind, data } = entry.message;
-  let words = null;
-  try {
-    words = describe(kind, data);
-    if (words !== null) words = String(words);
-  } catch {
-    // The data do not fit the kind: they are shown as JSON.
-  }
+  const words = wordsOf(kind, data);
   const isAgent = kind.startsWith("agent.");
   const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
   const when = html`<time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>`;
@@ -80,19 +87,27 @@ export function ExtensionEntry({ entry }) {
     setOpen(!isOpen);
   };
   useEffect(() => {
-    if (sought && !`${kind} ${line.slice(0, 400)}`.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
+    if (sought && !`${kind} ${cut(line, MOST_LINE)}`.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
   }, [sought]);
   return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBadEvent(kind, data) ? "bad" : ""}`} open=${isOpen}>
-    <summary class="line" title=${kind} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${line.slice(0, 400)}</span>${when}</summary>
+    <summary class="line" title=${kind} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${cut(line, MOST_LINE)}</span>${when}</summary>
     ${isOpen ? html`<div class="inside">${data === null ? null : html`<${JsonTree} value=${data} isOpen />`}<${RawEntry} entry=${entry} /></div>` : null}
   </details>`;
 }
 
 const MOST_NAMED = 3;
 
+/** What a turn without an end does; null if it is not known. */
+function Unended({ fold }) {
+  const { isLive, isShared } = useContext(OfEntry);
+  if (fold.ended !== null || fold.loopEnded !== null) return null;
+  if (isShared) return html`<span title="The fork begins within this turn. It goes on only in the session that was forked">cut by the fork</span>`;
+  if (fold.waiting.size) return html`<span class="waits">${STATES.waiting}</span>`;
+  return isLive ? html`<span class="running">runs</span>` : null;
+}
+
 /** Draws the row of a turn: what it did, how long it took and what it cost. */
 export function TurnRow({ fold, isOpen, toggle }) {
-  const { isLive } = useContext(OfEntry);
   const tools = fold.tools.slice(0, MOST_NAMED);
   const more = fold.tools.length - tools.length;
   const took = fold.started !== null && fold.ended !== null ? fold.ended - fold.started : null;
@@ -102,12 +117,12 @@ export function TurnRow({ fold, isOpen, toggle }) {
   return html`<button class=${`turnrow ${isBad || fold.failed ? "bad" : ""}`} type="button" aria-expanded=${isOpen} onClick=${() => toggle(fold.key)}
     title=${`${count(fold.events)} ${fold.events === 1 ? "event" : "events"} of ${fold.key}`}>
     <span class="turnname">${spoken}</span>
-    ${tools.map((name, index) => html`<code key=${index} class="tool">${visible(name).slice(0, 60)}</code>`)}
+    ${tools.map((name, index) => html`<code key=${index} class="tool">${cut(visible(name), 60)}</code>`)}
     ${more > 0 ? html`<span class="note">+${more}</span>` : null}
     ${fold.failed ? html`<span class="wrong">${fold.failed} failed</span>` : null}
-    ${reason ? html`<span class="wrong">${visible(reason).slice(0, 40)}</span>` : null}
+    ${reason ? html`<span class="wrong">${cut(visible(reason), 40)}</span>` : null}
     <span class="facts">
-      ${took === null ? (isLive && fold.ended === null ? html`<span class="running">runs</span>` : null) : html`<span>${seconds(took)}</span>`}
+      ${took === null ? html`<${Unended} fold=${fold} />` : html`<span>${seconds(took)}</span>`}
       ${fold.cost ? html`<span>${money(fold.cost)}</span>` : null}
       ${fold.loopEnded && !isBad ? html`<span title="The loop ended with this turn">end</span>` : null}
     </span>

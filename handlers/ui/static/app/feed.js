@@ -24,6 +24,7 @@ export class Feed {
     this.pages = new Pages();
     this.floor = 0; // last trimmed position: no earlier entry exists
     this.end = 0; // newest position
+    this.shared = 0; // last position that a fork shares with its origin: what was not over there goes on only in the origin
     this.isFollowing = true; // the end is shown; false while the user reads older rows
     this.inView = 0; // position at the top of the view
     this.anchor = null; // the place of the log to which the user comes back from another view
@@ -146,12 +147,14 @@ export class Feed {
       const head = await getHead(this.session);
       if (this.#isOver) return;
       this.floor = head.trimmed;
+      this.shared = head.origin?.position ?? 0;
       this.end = head.position;
       const newest = startOf(pageOf(Math.max(head.position, 1)));
       this.#from = Math.max(this.floor, head.position - newest < FEW ? newest - PAGE : newest, 0);
       this.#cursor = [this.#from, 0];
       this.#resumeAt = this.#cursor.join("-");
       this.#connect();
+      this.#draw(); // the view names the pages that it needs, which are requested beside the stream
     } catch (error) {
       this.#failed(error);
     }

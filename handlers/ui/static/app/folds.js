@@ -10,9 +10,11 @@ const OF_TURN = new Set([
   "agent.tool.ended",
   "agent.usage.settled",
 ]);
+const OF_NEXT_TURN = "agent.request.defined"; // names no turn: what the requests from the next turn on contain
 
 const MOST_TOOLS = 50; // tools named in one row
 
+const turnKey = ({ loopId, turnIndex }) => `${loopId}#${turnIndex}`;
 const isTurn = (turn) => typeof turn?.loopId === "string" && Number.isInteger(turn.turnIndex);
 
 class Fold {
@@ -23,6 +25,7 @@ class Fold {
     this.events = 0;
     this.tools = []; // names, in the order of the calls
     this.failed = 0; // tools that failed
+    this.waiting = new Set(); // ids of calls that wait for a person
     this.started = null; // seconds
     this.ended = null;
     this.stopReason = null;
@@ -38,12 +41,18 @@ class Fold {
 
   /** A text that changes when the row has to be drawn again. */
   get digest() {
-    return [this.key, this.at, this.events, this.ended, this.loopEnded].join(" ");
+    return [this.key, this.at, this.events, this.ended, this.loopEnded, this.waiting.size].join(" ");
+  }
+
+  /** Note a call that begins to wait. The event is no lifecycle event: it keeps a row of its own. */
+  wait(data) {
+    this.waiting.add(data.toolCallId);
   }
 
   add(entry) {
     const { kind, data } = entry.message;
     this.events += 1;
+    this.waiting.delete(data?.toolCallId);
     switch (kind) {
       case "agent.started":
         this.loopStarted = true;
@@ -78,9 +87,13 @@ class Fold {
  * Return the folds by position: every lifecycle event of a turn maps to the fold of its turn, whose row is at the
  * fold's first event. The start of a loop belongs to its first turn, and its end to its last one. Events that do not
  * fit their kind belong to none.
+ *
+ * A fold that began by the position `until` says only what was known there; null means the newest position.
  */
-export function foldsOf(entries) {
+export function foldsOf(entries, until = null) {
   const folds = new Map();
+  const isKnown = (fold, entry) => until === null || entry.position <= until || fold.at > until;
+  let defined = null; // the definition of the next turn's request
   const turns = new Map(); // by key
   const loops = new Map(); // the newest fold of each loop
   for (const entry of entries) {
@@ -88,6 +101,15 @@ export function foldsOf(entries) {
     if (message?.role !== "extension" || typeof message.kind !== "string") continue;
     const { kind, data } = message;
     let fold = null;
+    if (kind === OF_NEXT_TURN) {
+      defined = entry;
+      continue;
+    }
+    if (kind === "agent.tool.waiting" && isTurn(data?.turnId)) {
+      fold = turns.get(turnKey(data.turnId));
+      if (fold && isKnown(fold, entry)) fold.wait(data);
+      continue;
+    }
     if (kind === "agent.started" && typeof data?.loopId === "string") {
       fold = new Fold(data.loopId, entry);
       loops.set(fold.loop, fold);
@@ -95,18 +117,24 @@ export function foldsOf(entries) {
       fold = loops.get(data.loopId) ?? null;
     } else if (OF_TURN.has(kind) && isTurn(data?.turnId)) {
       const { loopId, turnIndex } = data.turnId;
-      const key = `${loopId}#${turnIndex}`;
+      const key = turnKey(data.turnId);
+      const first = kind === "agent.turn.started" ? (defined ?? entry) : entry;
       fold = turns.get(key) ?? null;
       if (fold === null) {
         const newest = loops.get(loopId);
-        fold = newest && newest.turn === null ? newest : new Fold(loopId, entry);
+        fold = newest && newest.turn === null ? newest : new Fold(loopId, first);
         fold.turn = turnIndex;
         turns.set(key, fold);
         loops.set(loopId, fold);
       }
+      if (first !== entry) {
+        if (isKnown(fold, first)) fold.add(first);
+        folds.set(first.position, fold);
+        defined = null;
+      }
     }
     if (fold === null) continue;
-    fold.add(entry);
+    if (isKnown(fold, entry)) fold.add(entry);
     folds.set(entry.position, fold);
   }
   return folds;

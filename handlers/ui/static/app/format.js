@@ -35,6 +35,16 @@ export function bytes(size) {
   return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }
 
+const graphemes = new Intl.Segmenter();
+
+/** Return the start of a text, of at most `most` UTF-16 units, that ends at the end of what people see as a character. */
+export function cut(text, most) {
+  if (text.length <= most) return text;
+  // Only a part is taken apart: a text may have megabytes, and no character that people write is this long.
+  const from = Math.max(0, most - 128);
+  return text.slice(0, from + graphemes.segment(text.slice(from, most + 128)).containing(most - from).index);
+}
+
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** Write characters that cannot be seen, or that change the order of others, as their code: `⟨U+202E⟩`. */

@@ -1,6 +1,8 @@
 // Draws JSON as a tree. Only what is unfolded is in the document, so deep and large values cost nothing.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
+import { DiffText, isDiff } from "./diff.js";
+import { cut } from "./format.js";
 
 const STEP = 50; // members shown at once
 const SHORT = 120; // characters of a text before it is folded
@@ -9,8 +11,9 @@ const SMALL = 12; // a value with at most this many members is unfolded at first
 
 function TextValue({ value }) {
   const [isOpen, setOpen] = useState(false);
+  if (value.length <= MOST && isDiff(value)) return html`<${DiffText} text=${value} />`;
   if (value.length <= SHORT) return html`<span class="j-str">"${value}"</span>`;
-  return html`<span class="j-str">"${isOpen ? value.slice(0, MOST) : value.slice(0, SHORT)}${isOpen && value.length <= MOST ? '"' : "…"}</span>
+  return html`<span class="j-str">"${isOpen ? cut(value, MOST) : cut(value, SHORT)}${isOpen && value.length <= MOST ? '"' : "…"}</span>
     <button class="quiet" type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "less" : `${value.length} characters`}</button>`;
 }
 

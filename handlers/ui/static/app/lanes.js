@@ -99,19 +99,20 @@ export class Lanes extends Component {
   }
 
   #rows() {
-    const { feed } = this.props;
+    const { feed, route } = this.props;
     const { lane, isAll, open } = this.state;
-    const made = [feed.version, lane, isAll, open, this.#target];
+    const past = pastOf(route);
+    const made = [feed.version, lane, isAll, open, this.#target, past];
     if (this.#made?.every((one, index) => one === made[index])) return;
     this.#made = made;
-    let { rows, folds } = rowsOf(feed.pages, feed.floor, this.state);
+    let { rows, folds } = rowsOf(feed.pages, feed.floor, this.state, past);
     const found = this.#target === null ? undefined : feed.pages.at(this.#target);
     if (found && !rows.get(pageOf(found.position)).some((row) => row.position === found.position)) {
       // The entry that a link names is hidden.
       this.state.open = new Set(open).add(folds.get(found.position)?.key ?? found.position);
       if (lane !== "both" && found.lane !== lane) this.state.lane = "both";
-      ({ rows } = rowsOf(feed.pages, feed.floor, this.state));
-      this.#made = [feed.version, this.state.lane, isAll, this.state.open, this.#target];
+      ({ rows } = rowsOf(feed.pages, feed.floor, this.state, past));
+      this.#made = [feed.version, this.state.lane, isAll, this.state.open, this.#target, past];
     }
     this.layout.set(feed.floor, feed.end, rows);
   }
@@ -290,7 +291,7 @@ export class Lanes extends Component {
         ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
         <ol class="rows" ref=${this.list}>
           ${this.#drawn.map(
-            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isLive=${feed.end - row.position < 1000} access=${access} toggle=${this.toggle} />`,
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isLive=${(past ?? feed.end) - row.position < 1000} isShared=${row.position <= feed.shared} access=${access} toggle=${this.toggle} />`,
           )}
         </ol>
         <ol class="speaking" aria-live="off">

@@ -2,7 +2,7 @@
 // `key`, the same for each attempt, so that a repeat adds nothing. `preview` tells what would
 // happen: `{text, isBlocked}`; it gets the values of the fields, and is asked again when they change.
 import { closeSession, getDeadLetters, handOver, postFork, redrive, reopenSession, sendCommand, trim } from "./api.js";
-import { bytes, count, visible } from "./format.js";
+import { bytes, count, cut, visible } from "./format.js";
 import { may, seesBothLanes } from "./rights.js";
 import { sessionLink } from "./route.js";
 
@@ -75,7 +75,7 @@ export const OPERATIONS = [
     preview: async ({ session, access }) => {
       if (!may(access, "read.dead_letters")) return null;
       const letters = await getDeadLetters(session);
-      const reasons = letters.slice(0, REASONS_SHOWN).map((one) => `#${one.position} (${one.group}, ${some(one.attempts, "attempt", "attempts")}): ${visible(one.reason ?? "").slice(0, 200)}`);
+      const reasons = letters.slice(0, REASONS_SHOWN).map((one) => `#${one.position} (${one.group}, ${some(one.attempts, "attempt", "attempts")}): ${cut(visible(one.reason ?? ""), 200)}`);
       return { text: [letters.length ? some(letters.length, "dead letter", "dead letters") : "There are no dead letters.", ...reasons].join("\n"), isBlocked: letters.length === 0 };
     },
     run: async ({ session }) => ({ text: `${some(await redrive(session), "dead letter", "dead letters")} redriven` }),

@@ -26,11 +26,12 @@ export const isStoredState = (message) => message?.role === "extension" && typeo
  * Return `{rows, folds}`: the rows of each loaded page, and the folds by position.
  *
  * `choice` has `lane` ("both", "llm" or "extension"), `isAll` (nothing is folded or left out) and `open` (keys of the folds
- * whose events are shown, and positions of stored state that is shown).
+ * whose events are shown, and positions of stored state that is shown). At a `past` position, the row of a turn says only
+ * what was known there.
  */
-export function rowsOf(pages, floor, choice) {
+export function rowsOf(pages, floor, choice, past = null) {
   const numbers = pages.numbers();
-  const folds = choice.isAll ? new Map() : foldsOf(numbers.flatMap((page) => pages.entries(page)));
+  const folds = choice.isAll ? new Map() : foldsOf(numbers.flatMap((page) => pages.entries(page)), past);
   const rows = new Map();
   let last = null; // the newest entry above, if nothing between is missing
   for (const page of numbers) {

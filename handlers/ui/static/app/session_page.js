@@ -39,7 +39,8 @@ export function SessionPage({ route, feed, timeline, access, isClosed }) {
   const views = viewsFor(access);
   const view = views.some((one) => one.name === route.view) ? route.view : views[0].name;
   const past = pastOf(route);
-  const setPosition = (position) => go(sessionLink(session, view, position, withPast(route.query, position)), true);
+  // The recorded request of a turn is of one position: another position is left with that of its own turn.
+  const setPosition = (position) => go(sessionLink(session, view, position, withPast({ ...route.query, turn: null }, position)), true);
   const hasTabs = views.length > 1;
   return html`
     <${Tabs} session=${session} selected=${view} position=${at} query=${withPast({}, past)} access=${access} />

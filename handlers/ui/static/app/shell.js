@@ -107,7 +107,7 @@ export function Shell({ access }) {
           ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
           : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
-    ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
+    ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} origin=${head?.origin} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
     ${selected !== null ? viewsFor(access).map((view, index) => html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />`) : null}
     ${isHelpOpen ? html`<${Help} onClose=${() => setHelpOpen(false)} />` : null}
   </div>`;

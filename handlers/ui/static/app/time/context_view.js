@@ -17,7 +17,7 @@ const askedAt = (turn) => turn.calls.at(-1)?.position ?? turn.startedPosition;
 
 export function View({ session, feed, timeline, position, route, showEntry }) {
   const { provider = "", turn: named = null } = route.query;
-  const at = position ?? route.at ?? feed?.position ?? 0;
+  const at = position ?? feed?.position ?? 0;
   const turns = timeline?.turns ?? [];
   const turn = named === null ? turnOf(turns, at) : (turns.find((one) => one.turnId === named) ?? null);
   const before = turn === null ? null : (turns[turn.index - timeline.first - 1] ?? null);

@@ -1,9 +1,11 @@
 // Draws the items of a request, and what changed between two requests.
 import { useState } from "preact/hooks";
 import { html } from "../html.js";
-import { Text } from "../blocks.js";
+import { Arguments, ResultText, Text } from "../blocks.js";
 import { Diff } from "../diff.js";
-import { bytes, count, pretty, visible } from "../format.js";
+import { JsonTree } from "../json_tree.js";
+import { bytes, count, cut, pretty, visible } from "../format.js";
+import { isMadeUp } from "./requests.js";
 
 const CHUNK = 40; // items drawn at once
 const MOST_LINES = 400; // longer texts are shown whole, before and after, and not line by line
@@ -17,20 +19,20 @@ function Part({ part }) {
     case "thinking":
       return html`<div class="cx-thinking"><span class="label">thinking</span>${part.text ? html`<${Text} text=${String(part.text)} />` : " hidden by the provider"}</div>`;
     case "call":
-      return html`<div class="cx-call"><span class="label">calls</span> <code class="tool">${visible(part.name ?? "tool")}</code><${Text} text=${pretty(part.value) ?? ""} kind="code" /></div>`;
+      return html`<div class="cx-call"><span class="label">calls</span> <code class="tool">${visible(part.name ?? "tool")}</code><${Arguments} block=${{ arguments: part.value }} /></div>`;
     case "result":
     case "failure":
-      return html`<div class=${`cx-result ${part.kind}`}><span class="label">${part.kind === "failure" ? "failed result" : "result"}</span> ${part.name ? html`<code>${visible(part.name)}</code>` : null}
-        ${part.parts ? part.parts.map((one, index) => (one.kind === "text" ? html`<${Text} key=${index} text=${String(one.text)} kind="code" />` : html`<${Part} key=${index} part=${one} />`)) : html`<${Text} text=${pretty(part.value)} kind="code" />`}</div>`;
+      return html`<div class=${`cx-result ${part.kind}`}><span class="label">${part.kind === "failure" ? "failed result" : "result"}</span> ${part.name ? html`<code>${visible(part.name)}</code>` : null}${isMadeUp(part) ? html` <span class="cx-made">made up for the model: the log has no result of this call here</span>` : null}
+        ${part.parts ? part.parts.map((one, index) => (one.kind === "text" ? html`<${ResultText} key=${index} text=${String(one.text)} />` : html`<${Part} key=${index} part=${one} />`)) : html`<${JsonTree} value=${part.value ?? null} isOpen />`}</div>`;
     case "media":
-      return html`<div class="cx-media"><span class="label">${part.name}</span> ${part.value ? html`<code>${pretty(part.value).slice(0, 300)}</code>` : bytes(part.size)}</div>`;
+      return html`<div class="cx-media"><span class="label">${part.name}</span> ${part.value ? html`<code>${cut(pretty(part.value), 300)}</code>` : bytes(part.size)}</div>`;
     default:
       return html`<${Text} text=${pretty(part.value)} kind="code" />`;
   }
 }
 
 function Tool({ item }) {
-  return html`<code class="tool">${visible(item.name)}</code>${item.about ? html` <span class="note">${visible(String(item.about).slice(0, 300))}</span>` : null}
+  return html`<code class="tool">${visible(item.name)}</code>${item.about ? html` <span class="note">${visible(cut(String(item.about), 300))}</span>` : null}
     <details><summary>its schema</summary><${Text} text=${JSON.stringify(item.value, null, 2)} kind="code" /></details>`;
 }
 

@@ -1,18 +1,31 @@
 // What was so at a position: the turns, the usage and what the agent did, from the timeline. Pure.
-import { dollars } from "./spans.js";
+import { dollars, isWaiting } from "./spans.js";
 
 const COUNTS = ["input", "output", "cache_read", "cache_write"];
 
 const isBy = (at, position) => at !== null && at !== undefined && at <= position;
+
+/** Position of the first that is known of a tool call: it may wait for a person before it starts. */
+function beganAt(tool, turn) {
+  const known = [tool.startedPosition, tool.waits?.[0]?.position].filter(Number.isInteger);
+  return known.length ? Math.min(...known) : turn.message;
+}
+
+/** Return a tool call as it was at a position. */
+function toolAt(tool, position) {
+  const isLater = (wait) => Number.isInteger(tool.startedPosition) && tool.startedPosition > wait.position;
+  const waits = (tool.waits ?? [])
+    .filter((wait) => isBy(wait.position, position))
+    .map((wait) => (isBy(wait.command ?? (isLater(wait) ? tool.startedPosition : tool.endedPosition), position) ? wait : { ...wait, until: null, decision: null, command: null, by: null }));
+  return isBy(tool.endedPosition ?? tool.result, position) ? { ...tool, waits } : { ...tool, waits, isError: null, outcome: null, ended: null };
+}
 
 /** Return a turn as it was at a position; null if it had not begun. */
 export function turnAt(turn, position) {
   if (turn.startedPosition > position) return null;
   const isOver = isBy(turn.endedPosition ?? (turn.status === "running" ? null : turn.lastPosition), position);
   const isAnswered = isBy(turn.message, position);
-  const tools = turn.tools
-    .filter((tool) => isBy(tool.startedPosition ?? tool.waits?.[0]?.position ?? turn.message, position))
-    .map((tool) => (isBy(tool.endedPosition ?? tool.result, position) ? tool : { ...tool, isError: null, outcome: null, ended: null }));
+  const tools = turn.tools.filter((tool) => isBy(beganAt(tool, turn), position)).map((tool) => toolAt(tool, position));
   return {
     ...turn,
     status: isOver ? turn.status : "running",
@@ -46,8 +59,7 @@ export function doingAt(turns, position) {
     if (turn.status !== "running") break;
     if (turn.message === null) return { doing: "model", turn, tools: [] };
     const open = turn.tools.filter((tool) => tool.ended === null && !tool.outcome && (tool.isError === null || tool.isError === undefined));
-    const waits = open.some((tool) => tool.waits?.some((wait) => wait.position <= position && !isBy(wait.command ?? tool.startedPosition ?? tool.endedPosition, position)));
-    return { doing: waits ? "waiting" : open.length ? "tools" : "model", turn, tools: open.map((tool) => tool.name) };
+    return { doing: open.some(isWaiting) ? "waiting" : open.length ? "tools" : "model", turn, tools: open.map((tool) => tool.name) };
   }
   return { doing: "idle", turn: null, tools: [] };
 }

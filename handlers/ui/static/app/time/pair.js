@@ -1,4 +1,6 @@
 // Which two positions are compared, and where their sessions part. Pure.
+import { wordsOf } from "../events.js";
+import { cut } from "../format.js";
 
 const number = (text) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : null);
 
@@ -25,17 +27,21 @@ export function sharedUntil(left, right) {
 const MOST_WORDS = 160;
 const IDS = new Set(["turnId", "loopId", "messageId", "toolCallId"]); // long, and the same in many lines
 
+/** Describe arguments as `path: a.py, lines: [1,2]`: JSON in JSON would be hard to read. */
+const argumentWords = (value) =>
+  Object.entries(value ?? {}).map(([name, each]) => `${name}: ${typeof each === "string" ? each.replace(/\s+/g, " ") : JSON.stringify(each)}`).join(", ");
+
 /** Describe an entry in one line: `{what, words}`. */
 export function entryLine(entry) {
   const message = entry.message ?? {};
   if (entry.lane !== "llm") {
     const data = message.data === null || message.data === undefined ? "" : JSON.stringify(message.data, (key, value) => (IDS.has(key) ? undefined : value));
-    return { what: String(message.kind ?? message.role ?? "event"), words: data.slice(0, MOST_WORDS) };
+    return { what: String(message.kind ?? message.role ?? "event"), words: cut(wordsOf(message.kind, message.data) ?? data, MOST_WORDS) };
   }
   const words = (Array.isArray(message.content) ? message.content : [])
-    .map((block) => block.text ?? (block.type === "toolCall" ? `${block.name}(${JSON.stringify(block.arguments ?? {}).slice(0, MOST_WORDS)})` : (block.thinking ?? `[${block.type}]`)))
+    .map((block) => block.text ?? (block.type === "toolCall" ? `${block.name} ${argumentWords(block.arguments)}` : (block.thinking ?? `[${block.type}]`)))
     .join(" ");
-  return { what: String(message.role ?? "entry"), words: (words || message.error_message || message.kind || "").slice(0, MOST_WORDS) };
+  return { what: String(message.role ?? "entry"), words: cut(words || message.error_message || message.kind || "", MOST_WORDS) };
 }
 
 const NAMES = [

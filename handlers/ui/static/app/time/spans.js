@@ -15,6 +15,14 @@ export const KINDS = {
 
 const BAD = new Set(["failed", "aborted", "rejected", "denied", "timedOut", "error", "unknown"]);
 
+const isOpenWait = (wait) => wait !== undefined && wait.until === null;
+
+/** Whether a tool call waits for a person. */
+export const isWaiting = (tool) => tool.ended === null && isOpenWait(tool.waits?.at(-1));
+
+/** The status of a turn; "waiting" while one of its calls waits for a person. */
+export const statusOf = (turn) => (turn.status === "running" && turn.tools.some(isWaiting) ? "waiting" : turn.status);
+
 export const isBad = (row) => BAD.has(row.status);
 
 export const turnKey = (turn) => `turn ${turn.index}`;
@@ -54,7 +62,7 @@ function ofLoop(loop, loopId, turns) {
     level: 0,
     name: loop?.agent ?? "loop",
     note: loopId,
-    status: loop?.status ?? "running",
+    status: last && statusOf(last) === "waiting" ? "waiting" : (loop?.status ?? "running"),
     start: loop?.started ?? turns[0].started,
     end: loop ? loop.ended : (last?.ended ?? null),
     from: loop?.startedPosition ?? turns[0].startedPosition,
@@ -82,7 +90,7 @@ function ofTurn(turn, level) {
       ...bare(key, parent, "turn", level),
       name: `turn ${turn.turnIndex ?? turn.index}`,
       note: [turn.model, turn.isRetry ? "retry" : null].filter(Boolean).join(" · "),
-      status: turn.status,
+      status: statusOf(turn),
       start: turn.started,
       end: turn.ended,
       from: turn.startedPosition,
@@ -122,7 +130,7 @@ function ofTurn(turn, level) {
       ...bare(of, key, "tool", level + 1),
       name: tool.name,
       note: tool.attempts > 1 ? `attempt ${tool.attempts}` : "",
-      status: tool.outcome ?? (tool.isError ? "failed" : tool.isError === false ? "completed" : waits.at(-1)?.until === null ? "waits" : "running"),
+      status: tool.outcome ?? (tool.isError ? "failed" : tool.isError === false ? "completed" : isWaiting(tool) ? "waiting" : "running"),
       start: tool.started ?? begin,
       end: tool.ended,
       from: tool.startedPosition ?? waits[0]?.position ?? turn.startedPosition,
@@ -135,7 +143,7 @@ function ofTurn(turn, level) {
         ...bare(`${of} wait ${nth}`, of, "wait", level + 2),
         name: wait.why === "unknown" ? "outcome unknown: asks a person" : "waits for approval",
         note: wait.by ? `by ${wait.by}` : "",
-        status: wait.decision === "approve" ? "approved" : wait.decision === "deny" ? "denied" : wait.until === null ? "waits" : "ended",
+        status: wait.decision === "approve" ? "approved" : wait.decision === "deny" ? "denied" : wait.until === null ? "waiting" : "ended",
         start: wait.since,
         end: wait.until,
         from: wait.position,

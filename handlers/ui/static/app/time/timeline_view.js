@@ -3,6 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { html } from "../html.js";
 import { count, dateTime, money, tokens, visible } from "../format.js";
 import { sessionLink } from "../route.js";
+import { STATES } from "../states.js";
 import { Axis, Bar, Idle } from "./bars.js";
 import { Charts } from "./charts.js";
 import { duration } from "./duration.js";
@@ -164,7 +165,7 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     if (event.shiftKey && ["ArrowLeft", "ArrowRight"].includes(event.key)) pan(event.key === "ArrowLeft" ? -0.2 : 0.2);
     else if (step !== undefined) {
       choose(rows[Math.min(Math.max((chosenAt < 0 ? first : chosenAt) + step, 0), rows.length - 1)].key);
-      setMoves(moves + 1);
+      setMoves((count) => count + 1);
     }
     else if (event.key === "ArrowRight" && row?.hasChildren && shut.has(row.key)) toggle(row);
     else if (event.key === "ArrowLeft" && row?.hasChildren && !shut.has(row.key)) toggle(row);
@@ -266,6 +267,8 @@ function momentOf(rows, position, axis, now) {
   return time === null ? 0 : axis.place(Math.min(time, now || time));
 }
 
+const statusName = (row) => (row.status === "waiting" ? STATES.waiting : row.status);
+
 function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
   const took = row.isUntimed ? null : (row.end ?? now) - row.start;
   const onTwist = (event) => {
@@ -283,7 +286,7 @@ function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, 
       ${row.hasChildren ? html`<button type="button" class="tl-twist" tabindex="-1" aria-label=${isClosed ? "Unfold" : "Fold"} onClick=${onTwist}>${isClosed ? "▸" : "▾"}</button>` : html`<i class="tl-twist"></i>`}
       <i class="tl-dot" aria-hidden="true"></i><span class="hidden">${KINDS[row.kind]} </span><b title=${name}>${name}</b>
       ${row.note ? html`<small title=${visible(row.note)}>${visible(row.note)}</small>` : null}
-      ${isBad(row) || row.status === "waits" ? html`<small class="tl-status">${row.status}</small>` : null}
+      ${isBad(row) || (row.status === "waiting" && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
       <button type="button" class="tl-entry" tabindex="-1" title=${`Show entry #${row.from} in the log`} onClick=${onEntry}>#${row.from}</button>
     </span>
     <span role="gridcell" class="tl-took">${row.end === null ? html`<em>${duration(took)}</em>` : duration(took)}</span>
@@ -295,7 +298,7 @@ function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, 
 function Details({ row, session, showEntry, setPosition, onClose }) {
   const { usage, turn } = row;
   const facts = [
-    ["status", row.status],
+    ["status", statusName(row)],
     ["began", dateTime(row.start)],
     ["took", row.isUntimed ? null : row.end === null ? "still runs" : duration(row.end - row.start)],
     ["cost", row.cost === null ? null : money({ total: row.cost })],

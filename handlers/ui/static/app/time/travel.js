@@ -1,7 +1,10 @@
 // Time travel: `?past=1&at=N` in the URL shows every panel at position N. Pure.
 
-/** The position that the page is taken back to; null while it follows the newest entries. */
-export const pastOf = (route) => (route.query.past === "1" ? route.at : null);
+/**
+ * The position that the page is taken back to; null while it follows the newest entries. What the model saw is always of
+ * the position that a link names.
+ */
+export const pastOf = (route) => (route.query.past === "1" || route.view === "context" ? route.at : null);
 
 /** Return a query with the past set, or left out for null. */
 export const withPast = (query, position) => ({ ...query, past: position === null ? null : "1" });

@@ -1,0 +1,53 @@
+"""What has room at which width of the window, in Chromium."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lanebus import ExtensionMessage, UserMessage
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.recorded import record_loops
+from tests.support.page.serving import serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+
+async def box_of(found: "Locator") -> dict[str, float]:
+    await expect(found).to_be_visible()
+    box = await found.bounding_box()
+    assert box is not None
+    return {"x": box["x"], "right": box["x"] + box["width"], "height": box["height"]}
+
+
+@pytest.mark.parametrize("width", [1000, 1100, 1180, 1220, 1221, 1280, 1366, 1400, 1401, 1920])
+async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(browser: SharedBrowser, width: int) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=width) as (page, seen):
+        await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/s/s1")
+        said, event = await box_of(page.locator(".message")), await box_of(page.locator(".event"))
+        assert said["right"] < event["x"]
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        await expect(page.get_by_role("heading", name="Turns")).to_be_visible(visible=width > 1220)
+        assert seen.errors == []
+
+
+async def test_a_phone_shows_the_cost_in_the_timeline_and_a_toolbar_of_one_line(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
+        await record_loops(bus.session("s1"), loops=2, turns=3)
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/s/s1/timeline")
+        cost = page.locator(".tl-row.k-turn .tl-cost").first
+        await expect(cost).to_have_text("$0.0100")
+        assert (await box_of(cost))["right"] <= 390
+        assert await cost.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth") is True
+        bar = page.locator(".tl-head")
+        assert (await box_of(bar))["height"] <= 48
+        await page.get_by_role("button", name="Charts").click()  # it scrolls to what is out of view
+        await expect(page.locator(".tl-chart").first).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
