@@ -33,6 +33,8 @@ def _is_within(text: str, place: int) -> bool:
 
 
 def _extends(character: str) -> bool:
+    if "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7fb" or character in "\u0e33\u0eb3":
+        return True  # vowels and finals of Hangul, and the Thai and Lao vowel AM: letters that continue a character
     is_skin_or_tag = "\U0001f3fb" <= character <= "\U0001f3ff" or "\U000e0020" <= character <= "\U000e007f"
     return character == JOINER or is_skin_or_tag or unicodedata.category(character) in {"Mn", "Me", "Mc"}
 

@@ -179,7 +179,6 @@ CHARACTERS = {
     "Hangul": "\u1112\u1161\u11ab",
     "Thai": "กำ",
     "heart": "❤️",
-    "line": "\r\n",
 }
 
 
