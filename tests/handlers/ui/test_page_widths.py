@@ -7,6 +7,7 @@ import pytest
 from lanebus import ExtensionMessage, UserMessage
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.recorded import record_loops
+from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import serving, temporary_bus
 
 if TYPE_CHECKING:
@@ -51,3 +52,13 @@ async def test_a_phone_shows_the_cost_in_the_timeline_and_a_toolbar_of_one_line(
         await page.get_by_role("button", name="Charts").click()  # it scrolls to what is out of view
         await expect(page.locator(".tl-chart").first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+
+
+async def test_a_phone_has_room_to_write_while_a_call_waits(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.get_by_role("button", name="Skip and send…")).to_be_in_viewport(ratio=1)
+        box = await box_of(page.get_by_label("Message to the agent"))
+        assert box["right"] - box["x"] > 200
