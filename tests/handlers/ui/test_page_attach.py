@@ -168,6 +168,8 @@ async def test_files_work_by_keyboard_and_axe_finds_nothing(browser: SharedBrows
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     async with temporary_bus() as bus, opened(browser, bus, UiBounds(uploads=UploadBounds(file_bytes=10))) as (page, _):
         box = page.get_by_label("Message to the agent")
+        await expect(box).to_be_visible()
+        await page.keyboard.press("m")
         await expect(box).to_be_focused()
         await box.press("Escape")
         await expect(box).not_to_be_focused()

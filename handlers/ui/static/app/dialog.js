@@ -6,8 +6,13 @@ export function Dialog({ title, onClose, children }) {
   const box = useRef(null);
   useEffect(() => {
     const opener = document.activeElement;
-    box.current.showModal();
-    return () => opener?.isConnected && opener.focus();
+    const dialog = box.current;
+    dialog.showModal();
+    return () => {
+      // The browser has returned the focus if it closed the dialog, and a key may have moved it since.
+      const focused = document.activeElement;
+      if (opener?.isConnected && (focused === document.body || dialog.contains(focused))) opener.focus();
+    };
   }, []);
   const onClick = (event) => event.target === box.current && onClose(); // a click beside the dialog
   return html`<dialog ref=${box} class="dialog" aria-labelledby="dialog-title" onClose=${onClose} onClick=${onClick}>
