@@ -8,7 +8,7 @@ import { usePolled } from "./polled.js";
 import { sessionLink } from "./route.js";
 
 /** Return `{calls, all, fault, refresh}`: the calls that wait. `calls` is null until the first answer. */
-export function useWaiting(changes) {
+export function useWaiting(changes, isHeld) {
   const [found, setFound] = useState({ calls: null, all: 0, fault: null });
   const load = async (isOver) => {
     try {
@@ -22,7 +22,7 @@ export function useWaiting(changes) {
     }
     return false;
   };
-  const refresh = usePolled(load, changes, "waiting");
+  const refresh = usePolled(load, changes, "waiting", isHeld);
   return { ...found, refresh };
 }
 

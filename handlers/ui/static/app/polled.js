@@ -8,12 +8,12 @@ const SHARE = 10; // the pause is this many times as long as the request took
 
 /**
  * Call `load` at once, after each change, and now and then; one call at a time. It returns whether to stop. `changes`
- * is of `useChanges`; `key` begins anew.
+ * is of `useChanges`; `key` begins anew. Nothing is called while `isHeld`.
  */
-export function usePolled(load, changes, key) {
+export function usePolled(load, changes, key, isHeld = false) {
   const wake = useRef(() => {});
-  const now = useRef({ load, changes });
-  now.current = { load, changes };
+  const now = useRef({ load, changes, isHeld });
+  now.current = { load, changes, isHeld };
   useEffect(() => {
     let isOver = false;
     let isLoading = false;
@@ -23,7 +23,7 @@ export function usePolled(load, changes, key) {
     const run = async () => {
       clearTimeout(timer);
       timer = null;
-      if (isOver || document.hidden) return;
+      if (isOver || document.hidden || now.current.isHeld) return;
       if (isLoading) {
         isStale = true;
         return;
@@ -57,6 +57,6 @@ export function usePolled(load, changes, key) {
   useEffect(() => {
     if (!isFirst.current) wake.current();
     isFirst.current = false;
-  }, [changes.version]);
+  }, [changes.version, isHeld]);
   return () => wake.current(0);
 }

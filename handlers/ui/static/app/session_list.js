@@ -17,7 +17,7 @@ const MOST = 500; // most sessions in one answer
  * - error: the last error
  * - more: function that loads the next page
  */
-export function useSessionList(query, changes) {
+export function useSessionList(query, changes, isHeld) {
   const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null });
   const [error, setError] = useState(null);
   const wanted = useRef(PAGE); // rows to load
@@ -51,7 +51,7 @@ export function useSessionList(query, changes) {
     }
     return false;
   };
-  const refresh = usePolled(load, changes, key);
+  const refresh = usePolled(load, changes, key, isHeld);
 
   const more = () => {
     if (found.cursor === null || found.key !== key || wanted.current > found.rows.length) return;

@@ -42,10 +42,12 @@ export function Shell({ access }) {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const [isPanelOpen, setPanelOpen] = useState(false);
   const changes = useChanges();
-  const list = useSessionList(query, changes);
-  const waiting = useWaiting(changes);
   const selected = route.session;
   const feed = useFeed(selected);
+  // The list and the inbox take the server up to a second at first: the entries in view come before them.
+  const isHeld = selected !== null && !feed?.isReady && !feed?.error;
+  const list = useSessionList(query, changes, isHeld);
+  const waiting = useWaiting(changes, isHeld);
   const position = feed?.position ?? 0;
   const listed = list.rows?.find((one) => one.id === selected);
   const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
