@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
+from bench.glass import PAINTS, token_delays
 from bench.rounds import ROUNDS, spread
 from bench.sse import Figure, Served, served
 from bench.sse_servers import TOKEN
@@ -110,6 +111,7 @@ async def page_figures(bus: Bus, data_dir: Path) -> list[Figure]:
                 figures += _figures(f"{size:,} entries", openings)
             async with served("lanebus", data_dir) as server:
                 figures.append(await _idle(browser, server, f"bench-{SIZES[0]}"))
+                figures += await _tokens(browser, server, bus, f"bench-{SIZES[0]}")
         finally:
             await browser.close()
     return figures
@@ -158,6 +160,18 @@ async def _idle(browser: "Browser", server: Served, session: str) -> Figure:
         await page.locator(".turns .turn").first.wait_for()
         await server.cpu(10)  # the first folds end
         return ("an idle open page, % of a core of the server, goal < 0.5", spread([await server.cpu(IDLE_SECONDS)]))
+
+
+async def _tokens(browser: "Browser", server: Served, bus: Bus, session: str) -> list[Figure]:
+    async with _page(browser) as (page, _):
+        await page.add_init_script(PAINTS)
+        await page.goto(f"http://127.0.0.1:{server.port}/#/s/{session}")
+        await page.locator(".turns .turn").first.wait_for()
+        found = [await token_delays(bus, page, session) for _ in range(ROUNDS)]
+    return [
+        ("a token from the publish to the glass, ms, median", spread([median for median, _ in found])),
+        ("a token from the publish to the glass, ms, p95, goal ≤ 150", spread([slow for _, slow in found])),
+    ]
 
 
 @asynccontextmanager

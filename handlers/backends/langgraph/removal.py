@@ -83,7 +83,7 @@ async def _needed(threads: Threads, serde: SerializerProtocol, space: Namespace)
     A delta channel has a value only now and then, and in between the writes of the checkpoints. LangGraph counts in the
     metadata, for each such channel, what was written since its last value.
     """
-    newest = space.checkpoints[max(space.checkpoints)]
+    newest = space.checkpoints[space.latest]
     counts = (await threads.metadata(serde, newest)).get("counters_since_delta_snapshot")
     needed, open_channels = set[str](), {*cast("Mapping[str, object]", counts or {})}
     entry: CheckpointStored | None = newest

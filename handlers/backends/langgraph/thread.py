@@ -74,6 +74,20 @@ class Namespace:
     values: dict[tuple[str, Version], Value] = field(default_factory=dict[tuple[str, Version], Value])
     newest: dict[str, Newest] = field(default_factory=dict[str, Newest])
     """channel → its newest list; a list is stored as what follows the elements that it shares with this one"""
+    latest: str = ""
+    """the greatest id of a checkpoint; empty if there is none"""
+
+    def add(self, entry: CheckpointStored) -> None:
+        """Add a checkpoint."""
+        self.checkpoints[entry.id] = entry
+        self.latest = max(self.latest, entry.id)
+
+    def remove(self, checkpoint: str) -> None:
+        """Remove a checkpoint and its writes, if they are there."""
+        self.checkpoints.pop(checkpoint, None)
+        self.writes.pop(checkpoint, None)
+        if checkpoint == self.latest:
+            self.latest = max(self.checkpoints, default="")
 
 
 @dataclass(slots=True)
@@ -97,7 +111,7 @@ def fold(thread: Thread, position: int, message: Publishable) -> None:
             _add_value(thread.namespaces.setdefault(entry.namespace, Namespace()), entry)
         case CheckpointStored() as entry:
             thread.name = entry.thread if thread.name is None else thread.name
-            thread.namespaces.setdefault(entry.namespace, Namespace()).checkpoints[entry.id] = entry
+            thread.namespaces.setdefault(entry.namespace, Namespace()).add(entry)
         case WritesStored() as entry:
             space = thread.namespaces.setdefault(entry.namespace, Namespace())
             writes = space.writes.setdefault(entry.checkpoint, {})
@@ -133,7 +147,6 @@ def _delete(thread: Thread, entry: CheckpointsDeleted) -> None:
         return
     for name, checkpoint in entry.checkpoints:
         space = thread.namespace(name)
-        space.checkpoints.pop(checkpoint, None)
-        space.writes.pop(checkpoint, None)
+        space.remove(checkpoint)
         if not space.checkpoints and not space.writes:
             thread.namespaces.pop(name, None)

@@ -58,7 +58,7 @@ class Threads:
         """Return the checkpoint at a place, or None if there is none."""
         async with self.states.newest(place.session_id) as thread:
             space = thread.namespace(place.namespace or "")
-            entry = space.checkpoints.get(place.id or max(space.checkpoints, default=""))
+            entry = space.checkpoints.get(place.id or space.latest)
         return None if entry is None else await self.load(serde, Found(place.thread, space, entry))
 
     async def find(

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in
 
 __all__ = ("CONVERSATION_KINDS", "DELETED", "ENTRY", "RECORD", "ConversationState", "StoredEntry", "fold")
 
@@ -29,6 +30,8 @@ class StoredEntry(NamedTuple):
     """position of the entry's message"""
     shown: int | None
     """position of the entry's last message in the LLM lane; None if it has none"""
+    instructions: str | None
+    """instructions of the newest request that has some, up to this entry"""
 
 
 @dataclass(slots=True)
@@ -54,6 +57,11 @@ class ConversationState:
             yield entry
             entry_id = entry.parent_id
 
+    def instructions_at(self, entry_id: str | None) -> str | None:
+        """Return the newest instructions up to an entry. None if there are none."""
+        entry = None if entry_id is None else self.entries.get(entry_id)
+        return None if entry is None else entry.instructions
+
     def shown_up_to(self, entry_id: str | None) -> int | None:
         """Return the position of the last message in the LLM lane up to an entry. None if there is none."""
         return next((entry.shown for entry in self.path(entry_id) if entry.shown is not None), None)
@@ -67,7 +75,8 @@ def fold(state: ConversationState, position: int, message: Publishable) -> None:
         case "store.conversations.entry", {"id": str(entry_id), "back": int(back), "loops": int(loops)}:
             parent, shown = data.get("parentId"), position - back if back else None
             parent_id = parent if isinstance(parent, str) else None
-            state.entries[entry_id] = StoredEntry(entry_id, parent_id, data, position, shown)
+            instructions = instructions_in(data) or state.instructions_at(parent_id)
+            state.entries[entry_id] = StoredEntry(entry_id, parent_id, data, position, shown, instructions)
             state.leaf, state.loops = entry_id, loops
         case "store.conversations.record", {"conversation_id": str(conversation), "head_id": head}:
             state.records[conversation] = data

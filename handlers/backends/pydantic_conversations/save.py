@@ -13,7 +13,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import now_ms
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
-from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in, size_of
+from lanebus.handlers.backends.pydantic_ai.stored_json import size_of
 from lanebus.handlers.backends.pydantic_conversations.conversation_state import ENTRY, RECORD, ConversationState
 
 __all__ = ("RECORDS", "NewEntry", "conversation_messages", "in_parts")
@@ -52,8 +52,7 @@ def conversation_messages(
     start = new[0].parent_id if new else head_id
     if start != state.leaf:  # the conversation continues another branch, and so does the context
         yield LeafMove(to=state.shown_up_to(start), timestamp=now_ms())
-    before = next((found for entry in state.path(start) if (found := instructions_in(entry.stored))), None)
-    shown = ShownMessages(session_id, state.loops + 1, before=before, bounds=bounds)
+    shown = ShownMessages(session_id, state.loops + 1, before=state.instructions_at(start), bounds=bounds)
     for entry in new:
         yield from shown.of(entry.message)
         stored = {key: value for key, value in entry.stored.items() if key in {"message", "value"}}

@@ -1,5 +1,6 @@
 """Events of tasks: after any version, on any replica, each once and in order."""
 
+from collections.abc import Callable
 from contextlib import aclosing
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from lanebus.a2a import BackendBounds, LanebusEventStream, LanebusTaskStore
 from lanebus.errors import DecodeError, InvalidArgument, InvalidCursor
 from lanebus.handlers.backends.a2a.protobuf import copied
 from tests.support.backends.a2a.tasks import ANYONE, artifact, events, manager, message, new_task, status, texts
-from tests.support.servers.real import AnyServer, RealServer, shortly
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 
 __all__ = ()
 
@@ -84,6 +85,42 @@ async def test_subscribers_that_come_and_go_get_each_event_once(shared_valkey: R
                 await tasks.save_task_event(status("t", WORKING, str(number)))
         for into in got.values():
             assert texts(into) == [str(number) for number in range(count)]
+
+
+async def test_subscribers_wait_in_one_blocked_read_and_do_not_poll(shared_valkey: RealServer) -> None:
+    names = [f"t{number}" for number in range(20)]
+    got: dict[str, list[VersionedEvent]] = {name: [] for name in names}
+
+    async def follow(bus: Bus, name: str) -> None:
+        async with aclosing(stream_of(bus).subscribe(name, after=TaskVersion.MISSING)) as subscription:
+            async for event in subscription:
+                got[name].append(event)
+
+    def have_got(count: int) -> Callable[[], bool]:
+        return lambda: all(len(events) == count for events in got.values())
+
+    async with shared_valkey.bus() as one, shared_valkey.bus() as other, anyio.create_task_group() as group:
+        store = LanebusTaskStore(one)
+        for name in names:
+            await manager(store, name).save_task_event(new_task(name))
+            group.start_soon(follow, other, name)
+        await eventually(have_got(1))
+        await eventually(lambda: blocked(shared_valkey) == 1)
+        before = _reads(shared_valkey)
+        for _ in range(500):
+            shared_valkey.do("PING")
+        assert _reads(shared_valkey) - before <= 1  # a block may have ended meanwhile, and the next begun
+        for name in names:
+            await manager(store, name).save_task_event(status(name, WORKING, "on"))
+        await eventually(have_got(2))
+        assert _reads(shared_valkey) - before <= 3 * len(names)
+        group.cancel_scope.cancel()
+
+
+def _reads(server: RealServer) -> int:
+    """Return how many commands that read streams the server has answered."""
+    stats = str(server.do("INFO", "commandstats"))
+    return sum(int(stats.partition(f"cmdstat_{name}:calls=")[2].partition(",")[0] or 0) for name in ("xread", "xrange"))
 
 
 async def test_a_save_without_event_is_a_version_that_subscribers_do_not_see(shared_valkey: RealServer) -> None:

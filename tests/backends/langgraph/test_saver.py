@@ -143,6 +143,22 @@ async def test_a_deleted_thread_holds_nothing_and_can_begin_anew(shared_valkey: 
         assert [each.checkpoint["channel_values"] for each in await all_of(LanebusSaver(bus))] == [{"items": [1, 2]}]
 
 
+async def test_after_the_newest_checkpoint_was_deleted_the_one_before_it_is_the_newest(
+    shared_valkey: RealServer,
+) -> None:
+    async with shared_valkey.bus() as bus:
+        saver = LanebusSaver(bus)
+        await put(saver, 1, items=[1])
+        made = checkpoint(2, items=[1, 2])
+        metadata: CheckpointMetadata = {**METADATA, "run_id": "r"}
+        await saver.aput(config_of("t", checkpoint_ns=""), made, metadata, made["channel_versions"])
+        await saver.adelete_for_runs(["r"])
+        for each in (saver, LanebusSaver(bus)):
+            found = await each.aget_tuple(config_of("t"))
+            assert found is not None
+            assert found.checkpoint["channel_values"] == {"items": [1]}
+
+
 async def test_deleting_a_thread_that_holds_nothing_appends_nothing(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
         await LanebusSaver(bus).adelete_thread("t")
