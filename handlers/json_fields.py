@@ -6,6 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content_fault import json_reason
 
 __all__ = ("Object", "as_flag", "as_list", "as_object", "as_text", "as_whole", "below", "first_fault", "made")
 
@@ -83,4 +84,4 @@ def first_fault(error: ValidationError) -> tuple[list[str], str]:
     The reason does not contain the value.
     """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return [*map(str, first["loc"])], first["msg"]
+    return [*map(str, first["loc"])], json_reason(first)

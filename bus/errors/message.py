@@ -287,8 +287,8 @@ class InvalidCursor(MessageError):
     Fields: `text`.
     """
 
-    def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not a cursor", "use <position> or <position>-<k>, as str(cursor) writes it")
+    def __init__(self, text: str, remedy: str = "use <position>, or the text of a cursor as it was returned") -> None:
+        super().__init__(f"{text[:80]!r} is not a cursor", remedy)
         self.text = text
 
 

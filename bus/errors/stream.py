@@ -73,7 +73,7 @@ class WrongAgent(StreamError):
     def __init__(self, session: str, given: str, actual: str) -> None:
         super().__init__(
             f"session {session!r} belongs to the agent {actual!r}, not to {given!r}",
-            "leave out the agent, or hand the session over first",
+            "name its agent or none, or hand the session over first",
         )
         self.session, self.given, self.actual = session, given, actual
 
@@ -194,8 +194,8 @@ class LogRolledBack(StreamError):
         super().__init__(
             f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}",
             (
-                "read again from there, or publish the lost messages again; a cursor of another server or session "
-                "looks the same"
+                "read again from there, or publish the lost messages again; a position beyond the end, and a cursor of "
+                "another server or session, look the same"
             ),
         )
         self.session, self.seen, self.found = session, seen, found
@@ -244,15 +244,6 @@ class ParentErased(CursorTrimmed):
         self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent
 
 
-_RELEASES = {
-    "a": "archive SESSION",
-    "p": "projections remove SESSION NAME@VERSION",
-    "g": "groups remove GROUP",
-    "f": "erase FORK",
-}
-"""the command that removes a holder, by the letter with which the holder's name begins"""
-
-
 class TrimRefused(StreamError):
     """A trim was refused, because holders still need some of the entries. Nothing was trimmed.
 
@@ -270,11 +261,9 @@ class TrimRefused(StreamError):
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
         needed_by = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
-        kinds = {name.partition(":")[0] for name in holders}
-        commands = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in sorted(kinds & _RELEASES.keys()))
         super().__init__(
             f"entries of session {session!r} before position {before} are still needed by {needed_by}",
-            f"trim less, {f'release them with {commands}, ' if commands else ''}or trim by force",
+            "trim less, remove the holders that no longer exist, or trim by force",
         )
         self.session, self.before, self.holders = session, before, holders
 

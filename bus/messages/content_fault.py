@@ -13,7 +13,19 @@ from lanebus.bus.errors.message import shown
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ("by_name", "content_fault")
+__all__ = ("by_name", "content_fault", "json_reason")
+
+_JSON_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is unknown",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "string_type": "must be a string",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+}
 
 
 def content_fault(kind: type[BaseModel], error: ValidationError, *, most: int = 3) -> InvalidContent:
@@ -29,6 +41,12 @@ def content_fault(kind: type[BaseModel], error: ValidationError, *, most: int = 
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     *before, last = faults
     return InvalidContent("; ".join((*(f"{fault}: {remedy}" for fault, remedy in before), last[0])), last[1] + more)
+
+
+def json_reason(fault: "ErrorDetails") -> str:
+    """Return the reason of a fault in JSON, in words for its author, who may not know Python. It names no value."""
+    text = fault["msg"].removeprefix("Value error, ")
+    return _JSON_REASONS.get(fault["type"]) or text.replace("Input tag", "the tag").replace("Input should", "must")
 
 
 def by_name(kind: type[BaseModel]) -> str:

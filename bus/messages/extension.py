@@ -6,6 +6,7 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, 
 
 from lanebus.bus.errors import DecodeError, InvalidArgument, InvalidContent, require_text
 from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.content_fault import json_reason
 from lanebus.bus.messages.lanes import Lane
 
 __all__ = ("CONTROL", "EXTENSION_ADVICE", "STORE", "ExtensionData", "ExtensionMessage")
@@ -121,4 +122,4 @@ class ExtensionData(Wire):
             return cls.model_validate(data, strict=False)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise DecodeError(".".join(("data", *map(str, first["loc"]))), first["msg"]) from None
+            raise DecodeError(".".join(("data", *map(str, first["loc"]))), json_reason(first)) from None

@@ -33,9 +33,7 @@ class TurnId(Wire):
         require_text("text", text)
         loop_id, _, index = text.rpartition("#")
         if not loop_id or not (index.isascii() and index.isdecimal()):
-            raise DecodeError(
-                "", f"{text!r} is not a turn id: write one such as support-42.main.3#0, see `lanebus turns`"
-            )
+            raise DecodeError("", f"{text!r} is not a turn id: write one such as support-42.main.3#0")
         # A loop id has two dots. A loop id with fewer dots names no session, even if it begins with the session's name.
         is_short = session is not None and loop_id.count(".") < 2
         return cls(loop_id=f"{session}.{loop_id}" if is_short else loop_id, turn_index=int(index))

@@ -195,15 +195,16 @@ class Access:
             return _UNDECIDED
         return Decision(False, "no decision in time: try again")
 
-    def log_refusal(self, error: str, address: str, principal: str = "") -> None:
+    def log_refusal(self, error: str, address: str, principal: str = "", *, origin: str = "") -> None:
         """Log a request that was refused before its action was decided.
 
         Args:
             error: name of the HTTP error.
             address: of the client.
             principal: name of the principal, if it is known.
+            origin: the origin that was refused, of bounded length; "" if the request was refused for another reason.
         """
-        refused = AccessRefused(principal=principal, action="", lane="", client=address, refusal=error)
+        refused = AccessRefused(principal=principal, action="", lane="", client=address, refusal=error, origin=origin)
         write_event(_audit, refused, LogContext())
 
     def log_end(self, request: AccessRequest) -> None:

@@ -9,6 +9,14 @@ from lanebus.handlers.transcripts.format import UnknownFormat
 
 __all__ = ("next_step",)
 
+_RELEASES = {
+    "a": "archive SESSION",
+    "p": "projections remove SESSION NAME@VERSION",
+    "g": "groups remove GROUP",
+    "f": "erase FORK",
+}
+"""the command that removes a holder of entries, by the letter with which the holder's name begins"""
+
 
 def next_step(error: BusError) -> str:
     """Return what the user of a command can do about an error. It is never empty."""
@@ -30,6 +38,10 @@ def _own_words(error: BusError) -> str:
             return 'use a position, or copy "cursor" from a line of `lanebus tail --json`'
         case RequestUnknown(session=session):
             return f"`lanebus turns {session}` lists the turns"
+        case errors.TrimRefused(holders=holders):
+            kinds = sorted({name.partition(":")[0] for name in holders} & _RELEASES.keys())
+            commands = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in kinds)
+            return f"trim less, {f'release them with {commands}, ' if commands else ''}or repeat with --force"
         case errors.NoArchive():
             return "give one with --archive or LANEBUS_ARCHIVE"
         case errors.GroupInUse(group=group):

@@ -251,6 +251,7 @@ class AccessRefused(LogEvent):
     lane: str
     client: str
     refusal: str
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +306,7 @@ FIELD_MEANINGS = {
     "letter": "id of the dead letter; empty if another worker has the work",
     "loop": "id of the loop",
     "model": "the model that answered",
+    "origin": "the origin that `origin_refused` refused, at most 255 characters; empty for other refusals",
     "principal": "name of the person or program that asked; empty if unknown",
     "provider": "the model's provider",
     "reason": "stop reason, as in the log",

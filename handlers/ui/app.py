@@ -17,7 +17,7 @@ from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import methods_of, routes
 from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.auth import Guard
+from lanebus.handlers.ui.auth import Guard, parse_host
 from lanebus.handlers.ui.base_path import BasePath, parse_base_path
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.cross_origin import CrossOrigin
@@ -71,8 +71,9 @@ def create_app(
         hosted: other applications to serve under their paths, by POST. The caller runs them.
 
     Raises:
+        InvalidHost: an allowed host is no host.
         InvalidOrigin: an allowed origin is no origin.
-        InvalidProxy: a trusted proxy is neither an address nor a network.
+        InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
         InvalidBasePath: the base path is no path, or the server needs it itself.
         ValueError: a token is empty, or both tokens are the same.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
@@ -94,9 +95,8 @@ def create_app(
         request_headers=[name for each in served for name in each.headers],
         seconds=bounds.preflight_seconds,
     )
-    guard = Middleware(
-        Guard, access=access, allowed_hosts=allowed_hosts, headers=page.headers, cross_origin=cross_origin
-    )
+    hosts = [*map(parse_host, allowed_hosts)]  # here, because a middleware is made at the first request
+    guard = Middleware(Guard, access=access, allowed_hosts=hosts, headers=page.headers, cross_origin=cross_origin)
     outer = [
         *([Middleware(TrustedProxies, networks=proxies)] if proxies else []),
         *([Middleware(BasePath, path=base)] if base else []),

@@ -23,14 +23,16 @@ from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.ui.base_path import route_path
 from lanebus.handlers.ui.cross_origin import CrossOrigin
+from lanebus.handlers.ui.errors import InvalidHost
 from lanebus.handlers.ui.proxies import forwarded_host, peer_of
 from lanebus.handlers.ui.replies import refuse
 
-__all__ = ("Guard", "address_of", "identified", "local_hosts", "set_identified")
+__all__ = ("Guard", "address_of", "identified", "local_hosts", "parse_host", "set_identified")
 
 _PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
 _IDENTIFIED = "lanebus.identified"
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)
 _SHOWN = re.compile(r"[A-Za-z0-9+.:/\[\]_-]{1,255}", re.ASCII)
 
 
@@ -39,6 +41,24 @@ def local_hosts(port: int) -> frozenset[str]:
     names = ("127.0.0.1", "localhost", "[::1]")
     ports = (f":{port}", "") if port == 80 else (f":{port}",)
     return frozenset(name + suffix for name in names for suffix in ports)
+
+
+def parse_host(text: str) -> str:
+    """Return a host as clients name it in the header `Host`: a name or an address, with a port unless it is the default
+    one of the scheme.
+
+    Raises:
+        InvalidHost: the text is no host, or is a pattern.
+    """
+    host = text.lower()
+    if _HOST.fullmatch(host):
+        return host
+    inner = host.partition("://")[2].partition("/")[0]
+    if _HOST.fullmatch(inner):
+        raise InvalidHost(text, f"leave out the scheme and the path: {inner}")
+    if "*" in text:
+        raise InvalidHost(text, "name each host; several are allowed by several options")
+    raise InvalidHost(text, "write HOST:PORT as in the address of the page, such as bus.example.com:8420")
 
 
 def identified(scope: Scope) -> Identified:
@@ -115,7 +135,8 @@ class Guard:
                 return None
             found = known
         else:
-            self._access.log_refusal(found.error, address_of(scope))
+            origin = headers.get("origin", "") if found.error == "origin_refused" else ""
+            self._access.log_refusal(found.error, address_of(scope), origin=origin and _shown(origin, "unprintable"))
         reply = refuse(found.status, found.error, found.message)
         if found.retry_after is not None:
             reply.headers["Retry-After"] = str(found.retry_after)

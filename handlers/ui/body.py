@@ -2,13 +2,13 @@
 
 import anyio
 from pydantic import JsonValue
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.replies import RequestRefused
 
-__all__ = ("body_too_large", "read_json")
+__all__ = ("body_too_large", "body_too_slow", "read_json")
 
 
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
@@ -17,34 +17,42 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
     The content type must be JSON. This stops forms on other sites, because an HTML form cannot send this type.
 
     Raises:
-        HTTPException: 415 if the content type is not `application/json`; 413 if the body is larger than the limit; 408
+        RequestRefused: 415 if the content type is not `application/json`; 413 if the body is larger than the limit; 408
             if it takes longer than `bounds.body_seconds`.
         DecodeError: the body is not JSON that the bus accepts.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
-        raise HTTPException(415, "JSON only")
+        raise RequestRefused(415, "json_only", "send JSON, with the header Content-Type: application/json")
     announced = int(request.headers.get("content-length", "0"))
     if announced > bounds.body_bytes:
-        raise body_too_large(will_end=announced <= bounds.dropped_bytes)
+        raise body_too_large(bounds.body_bytes, will_end=announced <= bounds.dropped_bytes)
     body = bytearray()
     with anyio.move_on_after(bounds.body_seconds) as timeout:
         async for chunk in request.stream():
             body += chunk
             if len(body) > bounds.body_bytes:
-                raise body_too_large(will_end=False)
+                raise body_too_large(bounds.body_bytes, will_end=False)
     if timeout.cancelled_caught:
-        raise HTTPException(408, "Body too slow", headers={"Connection": "close"})
+        raise body_too_slow(bounds.body_seconds)
     return parse_json(bytes(body))
 
 
-def body_too_large(*, will_end: bool) -> HTTPException:
+def body_too_slow(seconds: float) -> RequestRefused:
+    """Return the error of a body that did not arrive within so many seconds. The connection is closed."""
+    fault = f"the body did not arrive within {seconds:g} s: send it again"
+    return RequestRefused(408, "body_too_slow", fault, headers={"Connection": "close"})
+
+
+def body_too_large(limit_bytes: int, *, will_end: bool) -> RequestRefused:
     """Return the error of a body over the limit.
 
     Args:
+        limit_bytes: maximum number of bytes.
         will_end: whether the rest of the body is read and dropped. Otherwise the connection is closed.
     """
     # If the connection is kept open, the server reads and drops the rest of the body, forever if the body has no end.
     # Closing the connection avoids this, but a client that is still sending may then miss the response. So a body of
     # known, moderate size is read to its end.
-    return HTTPException(413, "Body too large", headers=None if will_end else {"Connection": "close"})
+    fault = f"the body has more than {limit_bytes} bytes, which this request may have"
+    return RequestRefused(413, "body_too_large", fault, headers=None if will_end else {"Connection": "close"})

@@ -4,8 +4,6 @@ import json
 from collections.abc import Mapping
 from contextlib import aclosing
 
-from starlette.exceptions import HTTPException
-
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage
@@ -14,6 +12,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.projections.agent_activity import own_loop
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.views import Views
+from lanebus.handlers.ui.replies import RequestRefused
 
 __all__ = ("call_view",)
 
@@ -30,7 +29,7 @@ async def call_view(views: Views, session: Session, call_id: str) -> Mapping[str
         call_id: the tool call's id. If several answers have a call of this id, the newest one is returned.
 
     Raises:
-        HTTPException: 404 if the newest loop has no such call.
+        RequestRefused: 404 if the newest loop has no such call.
         BusError: the log could not be read.
     """
     loop = own_loop(session.id, (await views.look(session, STATUS)).state)
@@ -44,7 +43,7 @@ async def call_view(views: Views, session: Session, call_id: str) -> Mapping[str
                         if block.id == call_id:
                             found = (envelope.position, block)
     if found is None:
-        raise HTTPException(404, "No such call")
+        raise RequestRefused(404, "no_such_call", "the newest loop has no tool call with this id")
     position, call = found
     text = call.arguments_raw or json.dumps(call.arguments, ensure_ascii=False, indent=2)
     return {

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from lanebus.bus.errors import BusError, SessionErased
+from lanebus.bus.errors import BusError, LogRolledBack, SessionErased
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.ui.bounds import UiBounds
@@ -29,12 +29,17 @@ async def entries_json(
         bounds: limits of the answer.
 
     Raises:
+        LogRolledBack: the log does not reach the cursor, or has lost its entry.
         BusError: the first entries cannot be read. If later ones cannot, the answer ends before them with `more`, and
             the next request gets the error.
     """
     head = await session.head()
     if head.is_erased:
         raise SessionErased(session.id)
+    # The reader of an empty range checks no cursor. A client whose cursor is beyond the end would wait for nothing.
+    found = head.common_position(query.after)
+    if found is not None and found < query.after.position:
+        raise LogRolledBack(session.id, query.after.position, found)
     after, last, end, previous = await find_range(session, head, query, limit=bounds.page_entries)
     cursor, size = after, 0
     pieces = history.pieces(

@@ -1,15 +1,20 @@
-"""Errors that prevent the page from being served."""
+"""Errors of the HTTP server: settings that it cannot serve with, and requests that it refuses."""
 
-from lanebus.bus.errors import SetupError, Unavailable
+from collections.abc import Sequence
+
+from lanebus.bus.errors import SetupError, StreamError, Unavailable
 
 __all__ = (
     "AddressRefused",
     "InvalidBasePath",
+    "InvalidHost",
     "InvalidOrigin",
     "InvalidProxy",
+    "KeyReused",
     "PortInUse",
     "ServeMissing",
     "ServerBusy",
+    "SessionMissing",
     "TooManyStreams",
 )
 
@@ -20,6 +25,14 @@ class InvalidBasePath(SetupError):
     def __init__(self, path: str, remedy: str) -> None:
         super().__init__(f"{path[:100]!r} is no base path", remedy)
         self.path = path
+
+
+class InvalidHost(SetupError):
+    """An allowed host is not a host as clients name it in the header `Host`."""
+
+    def __init__(self, host: str, remedy: str) -> None:
+        super().__init__(f"{host[:100]!r} is no host", remedy)
+        self.host = host
 
 
 class InvalidOrigin(SetupError):
@@ -60,6 +73,31 @@ class ServeMissing(SetupError):
     def __init__(self, package: str) -> None:
         super().__init__(f"{package!r} is not installed", "run pip install 'lanebus[serve]'")
         self.package = package
+
+
+class SessionMissing(StreamError):
+    """The session has no entries. Only a message begins a session. Fields: `session`."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"session {session!r} has no entries", "check the id, or begin the session with POST …/messages"
+        )
+        self.session = session
+
+
+class KeyReused(StreamError):
+    """A key was used before, for a message or command of other content. Nothing was published.
+
+    Fields: `session`; `key`; `positions`, those of the first message or command.
+    """
+
+    def __init__(self, session: str, key: str, positions: Sequence[int]) -> None:
+        places = ", ".join(map(str, positions))
+        super().__init__(
+            f"session {session!r}: the key {key!r} belongs to other content, at position {places}",
+            "use a key of its own for each message and command",
+        )
+        self.session, self.key, self.positions = session, key, tuple(positions)
 
 
 class ServerBusy(Unavailable):

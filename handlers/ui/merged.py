@@ -19,6 +19,8 @@ from lanebus.handlers.ui.sse import encode_end
 
 __all__ = ("MergedFrames", "PartFrames", "cursors_text", "parse_cursors")
 
+_FORM = "write <session>:<cursor> with commas, such as a:12,b:7, or send the id of an earlier frame"
+
 PartFrames = Callable[[Session, Share, Outlet], AsyncGenerator[Frame]]
 """Returns the frames of one session."""
 
@@ -44,8 +46,11 @@ def parse_cursors(text: str, most: int) -> dict[str, Cursor]:
     for part in parts:
         session, colon, cursor = part.partition(":")
         if not colon or not part.isascii() or len(parts) > most or session in found:
-            raise InvalidCursor(text)
-        found[check_session_id(session)] = Cursor.parse(cursor)
+            raise InvalidCursor(text, _FORM)
+        try:
+            found[check_session_id(session)] = Cursor.parse(cursor)
+        except InvalidCursor:
+            raise InvalidCursor(text, _FORM) from None
     return found
 
 

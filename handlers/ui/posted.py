@@ -10,7 +10,7 @@ from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.command_specs import read_control
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.ui.posted_content import PostedMedia, read_content
+from lanebus.handlers.ui.posted_content import PostedMedia, check_fields, read_content
 
 __all__ = (
     "KEY_LIMIT",
@@ -65,10 +65,11 @@ def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -
     Raises:
         DecodeError: the body is not a message, has other fields, or a field's value is not allowed.
     """
-    if not isinstance(body, dict) or not set(body) <= {"text", "content", "key", "followUp", "agent"}:
+    if not isinstance(body, dict):
         raise DecodeError(
             "", 'post a message as {"text": …} or {"content": […]}, with an optional "key", "followUp" and "agent"'
         )
+    check_fields(body, ("text", "content", "key", "followUp", "agent"))
     if "text" in body and "content" in body:
         raise DecodeError("content", "give either a text or blocks")
     is_follow_up = body.get("followUp", False)
@@ -91,8 +92,9 @@ def read_handover(body: JsonValue) -> PostedHandover:
         DecodeError: the body is not a handover, has other fields, or a field's value is not allowed.
     """
     _refuse_sender(body)
-    if not isinstance(body, dict) or not set(body) <= {"agent", "reason"} or "agent" not in body:
+    if not isinstance(body, dict) or "agent" not in body:
         raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason"')
+    check_fields(body, ("agent", "reason"))
     agent, reason = (check_key(body.get(field), field) for field in ("agent", "reason"))
     if agent is None:
         raise DecodeError("agent", "must be the name of an agent")

@@ -18,7 +18,7 @@ from lanebus.handlers.json_fields import Object, as_list, as_object, as_text, be
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.uploads.errors import UploadMissing
 
-__all__ = ("MIME_TYPE", "PostedMedia", "check_name", "check_type", "read_content", "with_media")
+__all__ = ("MIME_TYPE", "PostedMedia", "check_fields", "check_name", "check_type", "read_content", "with_media")
 
 MIME_TYPE = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}/[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}"
 """pattern of a media type without parameters"""
@@ -97,14 +97,14 @@ def _block(value: JsonValue, path: str) -> TextBlock | PostedMedia:
     fields = as_object(value, path)
     kind = fields.get("type")
     if kind == "text":
-        _only(fields, ("type", "text"), path)
+        check_fields(fields, ("type", "text"), path)
         text = as_text(fields.get("text"), below(path, "text"))
         if not text.strip():
             raise DecodeError(below(path, "text"), "must be a text that is not empty")
         return TextBlock(text=text)
     if not isinstance(kind, str) or kind not in _BLOCKS:
         raise DecodeError(below(path, "type"), f"must be text, {', '.join(_BLOCKS)}")
-    _only(fields, ("type", "media"), path)
+    check_fields(fields, ("type", "media"), path)
     return PostedMedia(kind, _media(fields.get("media"), below(path, "media")), path)
 
 
@@ -112,13 +112,13 @@ def _media(value: JsonValue, path: str) -> MediaRef:
     fields = as_object(value, path)
     match fields.get("kind"):
         case "sha256":
-            _only(fields, ("kind", "sha256"), path)
+            check_fields(fields, ("kind", "sha256"), path)
             digest = as_text(fields.get("sha256"), below(path, "sha256"))
             if _SHA256.fullmatch(digest) is None:
                 raise DecodeError(below(path, "sha256"), "must be 64 lower-case hex digits")
             return MediaRef(kind="sha256", sha256=digest)
         case "data":
-            _only(fields, ("kind", "data", "mimeType", "filename"), path)
+            check_fields(fields, ("kind", "data", "mimeType", "filename"), path)
             read = {"kind": "data", "data": as_text(fields.get("data"), below(path, "data"))}
             told = check_type(fields.get("mimeType"), below(path, "mimeType"))
             name = check_name(fields.get("filename"), below(path, "filename"))
@@ -154,6 +154,7 @@ def check_name(value: JsonValue, path: str) -> str | None:
     return sanitize_filename(value)
 
 
-def _only(fields: Object, allowed: tuple[str, ...], path: str) -> None:
+def check_fields(fields: Object, allowed: tuple[str, ...], path: str = "") -> None:
+    """Check the names of an object's fields. Raise DecodeError with the path of the first unknown one."""
     if unknown := sorted(fields.keys() - {*allowed}):
         raise DecodeError(below(path, unknown[0]), f"is unknown: the fields are {', '.join(allowed)}")

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.handlers.ui.posted import check_key
+from lanebus.handlers.ui.posted_content import check_fields
 
 __all__ = ("PostedFork", "PostedReason", "PostedTrim", "read_empty", "read_fork", "read_reason", "read_trim")
 
@@ -44,7 +45,7 @@ def read_fork(body: JsonValue) -> PostedFork:
     Raises:
         DecodeError: the body is not a fork, has other fields, or a field's value is not allowed.
     """
-    fields = _fields(body, {"position", "id", "agent", "key"}, 'fork with {"position": …}, "id", "agent" and "key"')
+    fields = _fields(body, ("position", "id", "agent", "key"), 'fork with {"position": …}, "id", "agent" and "key"')
     position = None if fields.get("position") is None else _position(fields, "position")
     name, agent, key = (check_key(fields.get(field), field) for field in ("id", "agent", "key"))
     if name is not None and key is not None:
@@ -60,7 +61,7 @@ def read_trim(body: JsonValue) -> PostedTrim:
     Raises:
         DecodeError: the body is not a trim, has other fields, or a field's value is not allowed.
     """
-    fields = _fields(body, {"before", "force", "dryRun"}, 'trim with {"before": …}, "force" and "dryRun"')
+    fields = _fields(body, ("before", "force", "dryRun"), 'trim with {"before": …}, "force" and "dryRun"')
     return PostedTrim(_position(fields, "before"), _flag(fields, "force"), _flag(fields, "dryRun"))
 
 
@@ -70,25 +71,27 @@ def read_reason(body: JsonValue) -> PostedReason:
     Raises:
         DecodeError: the body has other fields, or a field's value is not allowed.
     """
-    fields = _fields(body, {"reason", "key"}, 'give {"reason": …} and "key", or {}')
+    fields = _fields(body, ("reason", "key"), 'give {"reason": …} and "key", or {}')
     return PostedReason(check_key(fields.get("reason"), "reason") or "", check_key(fields.get("key"), "key"))
 
 
 def read_empty(body: JsonValue) -> None:
     """Check that the body is `{}`. Raises DecodeError if it is not."""
-    _fields(body, set(), "post {}")
+    if body != {}:
+        raise DecodeError("", "post {}")
 
 
-def _fields(body: JsonValue, allowed: set[str], advice: str) -> dict[str, JsonValue]:
-    if not isinstance(body, dict) or not set(body) <= allowed:
+def _fields(body: JsonValue, allowed: tuple[str, ...], advice: str) -> dict[str, JsonValue]:
+    if not isinstance(body, dict):
         raise DecodeError("", advice)
+    check_fields(body, allowed)
     return body
 
 
 def _position(fields: dict[str, JsonValue], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _FURTHEST:
-        raise DecodeError(name, "must be a position")
+        raise DecodeError(name, "must be a position: a whole number from 0")
     return value
 
 

@@ -5,7 +5,7 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.store import check_sha256
 from lanebus.handlers.json_fields import as_text, as_whole
-from lanebus.handlers.ui.posted_content import check_name, check_type
+from lanebus.handlers.ui.posted_content import check_fields, check_name, check_type
 from lanebus.handlers.ui.uploads.upload import Upload
 
 __all__ = ("read_upload",)
@@ -20,8 +20,7 @@ def read_upload(body: JsonValue, session: str) -> Upload:
     """
     if not isinstance(body, dict) or not {"sha256", "sizeBytes"} <= body.keys():
         raise DecodeError("", 'begin an upload with {"sha256": …, "sizeBytes": …}')
-    if unknown := sorted(body.keys() - {"sha256", "sizeBytes", "mimeType", "filename"}):
-        raise DecodeError(unknown[0], "is unknown: the fields are sha256, sizeBytes, mimeType, filename")
+    check_fields(body, ("sha256", "sizeBytes", "mimeType", "filename"))
     size_bytes = as_whole(body["sizeBytes"], "sizeBytes")
     if size_bytes == 0:
         raise DecodeError("sizeBytes", "must be 1 or more: an empty file is no media")

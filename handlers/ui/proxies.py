@@ -25,16 +25,21 @@ def parse_proxies(texts: Iterable[str]) -> tuple[_Network, ...]:
     """Return the networks of proxies. An address is a network of one.
 
     Raises:
-        InvalidProxy: a text is neither an IP address nor a network.
+        InvalidProxy: a text is neither an IP address nor a network, or the network is every address.
     """
     return tuple(map(_network, texts))
 
 
 def _network(text: str) -> _Network:
     try:
-        return ipaddress.ip_network(text)
+        found = ipaddress.ip_network(text)
     except ValueError:
         pass
+    else:
+        if not found.prefixlen:
+            remedy = "name your proxies: with every address, each client chooses its own address and host by headers"
+            raise InvalidProxy(text, remedy)
+        return found
     try:
         whole = ipaddress.ip_network(text, strict=False)
     except ValueError:

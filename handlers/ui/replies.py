@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -12,12 +13,13 @@ from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
-from lanebus.handlers.ui.errors import TooManyStreams
+from lanebus.handlers.ui.errors import SessionMissing, TooManyStreams
 from lanebus.handlers.ui.uploads.errors import TooManyUploads, UploadMissing
 
 __all__ = (
     "PROBLEM",
     "AccessDenied",
+    "RequestRefused",
     "answer",
     "answer_error",
     "envelope_json",
@@ -31,6 +33,7 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyStreams, 429),
     (TooManyUploads, 429),
     (UploadMissing, 404),
+    (SessionMissing, 404),
     (MessageTooLarge, 413),
     (MessageError, 400),
     (StreamError, 409),
@@ -49,12 +52,19 @@ RAW_SHOWN = 4000
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-class AccessDenied(HTTPException):
-    """The access rules refuse a request. Fields: `error`, the name of the HTTP error; `message`."""
+class RequestRefused(HTTPException):
+    """A request is refused, and the bus has no part in it. Fields: `error`, the name of the HTTP error; `message`."""
+
+    def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, error, headers)
+        self.error, self.message = error, message
+
+
+class AccessDenied(RequestRefused):
+    """The access rules refuse a request."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(403, "access_refused")
-        self.error, self.message = "access_refused", reason or "this token does not allow this"
+        super().__init__(403, "access_refused", reason or "this token does not allow this")
 
 
 def answer(value: object, status: int = 200) -> Response:
@@ -95,10 +105,12 @@ def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, TooManyStreams):
             reply.headers["Retry-After"] = str(error.retry_after)
         return reply
-    if isinstance(error, AccessDenied):
-        return refuse(error.status_code, error.error, error.message)
     if isinstance(error, HTTPException):
-        reply = refuse(error.status_code, error.detail.lower().replace(" ", "_"), error.detail)
+        if isinstance(error, RequestRefused):
+            name, text = error.error, error.message
+        else:
+            name, text = error.detail.lower().replace(" ", "_"), error.detail
+        reply = refuse(error.status_code, name, text)
         reply.headers.update(error.headers or {})
         return reply
     raise error

@@ -65,8 +65,9 @@ async def serve(
     Raises:
         PortInUse: another program listens on this port.
         AddressRefused: the operating system refused to listen on this address.
+        InvalidHost: an allowed host is no host.
         InvalidOrigin: an allowed origin is no origin.
-        InvalidProxy: a trusted proxy is neither an address nor a network.
+        InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
         InvalidBasePath: the base path is no path, or the server needs it itself.
         ValueError: both tokens are the same, or the reader's token is empty.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import anyio
@@ -38,7 +37,6 @@ def project(folder: Path, client: Path) -> Path:
         (modules / each.name).symlink_to(each)
     (modules / "@lanebus").mkdir()
     (modules / "@lanebus/client").symlink_to(client)
-    shutil.copy(client / "examples/useSession.tsx", folder)
     for title, block in BLOCKS.items():
         assert title is not None, f"{PAGE}:{block.line}: the block has no title"
         (folder / title).write_text(block.code)
@@ -46,8 +44,12 @@ def project(folder: Path, client: Path) -> Path:
 
 
 def test_code_of_the_page_type_checks(built_client: Path, tmp_path: Path) -> None:
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     npm(project(tmp_path, built_client), "exec", "--silent", "--", "tsc", "--project", ".")
+
+
+def test_hook_of_the_page_is_that_of_the_package() -> None:
+    assert BLOCKS["useSession.tsx"].code == (ROOT / "clients/ts/examples/useSession.tsx").read_text()
 
 
 @pytest.mark.parametrize("program", ["ask.ts", "send-file.ts"])

@@ -39,7 +39,7 @@ def test_own_tests_of_the_client_pass(built_client: Path) -> None:
     npm(built_client, "test")
 
 
-def test_package_holds_the_built_client_and_nothing_else(built_client: Path) -> None:
+def test_package_holds_the_built_client_and_the_examples_and_nothing_else(built_client: Path) -> None:
     packed = npm(built_client, "pack", "--dry-run", "--json", "--silent")
     (told,) = json.loads(packed)
     files = {each["path"] for each in told["files"]}
@@ -48,6 +48,7 @@ def test_package_holds_the_built_client_and_nothing_else(built_client: Path) -> 
     assert files == {
         *("LICENSE", "README.md", "package.json"),
         *(f"dist/{name}{suffix}" for name in modules for suffix in (".js", ".d.ts")),
+        *(f"examples/{name}" for name in ("chat.html", "chat.tsx", "useSession.tsx")),
     }
 
 

@@ -76,13 +76,20 @@ export function connect(options: ConnectOptions): Lanebus {
 
   async function send(path: string, init: RequestInit, headers: Record<string, string>): Promise<Response> {
     const secret = typeof token === "string" ? token : await token();
-    return (options.fetch ?? fetch)(base + path, {
-      ...init,
-      headers: { ...headers, authorization: `Bearer ${secret}` },
-      cache: "no-store",
-      credentials: "omit",
-      redirect: "error", // the token is for this server
-    });
+    try {
+      return await (options.fetch ?? fetch)(base + path, {
+        ...init,
+        headers: { ...headers, authorization: `Bearer ${secret}` },
+        cache: "no-store",
+        credentials: "omit",
+        redirect: "error", // the token is for this server
+      });
+    } catch (error) {
+      const { origin, href } = globalThis.location ?? {}; // Node has none
+      if (!(error instanceof TypeError) || !href || new URL(base, href).origin === origin) throw error;
+      // A browser does not tell a page why it could not fetch from another origin.
+      throw new TypeError(`${error.message}: no answer, or the server lacks --allow-origin ${origin}`, { cause: error });
+    }
   }
 
   async function* stream(

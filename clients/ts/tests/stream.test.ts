@@ -206,6 +206,24 @@ test("a token is never sent to another server by a redirect", async () => {
   });
 });
 
+test("a page that gets no answer from another origin is told what may be missing", async () => {
+  const failing = { fetch: () => Promise.reject(new TypeError("Failed to fetch")), token: "t" };
+  const place = (href: string) =>
+    Object.defineProperty(globalThis, "location", { value: new URL(href), configurable: true });
+  const ask = (url: string) => connect({ url, ...failing }).request("GET", "/api/access");
+  try {
+    place("https://app.example.com/chat");
+    const wanted = "Failed to fetch: no answer, or the server lacks --allow-origin https://app.example.com";
+    await assert.rejects(ask("http://127.0.0.1:8420"), { name: "TypeError", message: wanted });
+    for (const own of ["https://app.example.com/lanebus", "", "/lanebus"]) {
+      await assert.rejects(ask(own), { name: "TypeError", message: "Failed to fetch" });
+    }
+  } finally {
+    Reflect.deleteProperty(globalThis, "location");
+  }
+  await assert.rejects(ask("http://127.0.0.1:8420"), { message: "Failed to fetch" });
+});
+
 test("a request without an answer ends after its time", async () => {
   await serving([() => {}], async (url) => {
     const lanebus = connect({ url, token: "t", timeout: 30 });

@@ -97,7 +97,7 @@ async def read_request(session: Session, turn_id: TurnId, *, resolve: ResolveMed
     events = await _events(session, turn_id, head)
     call = events.call_of(answer)
     if call is None and (answer is None or not _has_read_position(answer)):
-        raise RequestUnknown(session.id, turn_id, "no model was called in it")
+        raise RequestUnknown(session.id, turn_id, "the session has no such turn, or no model was called in it")
     shown, deferred = _shown(call, answer)
     context = await build_context(session, at=shown)
     definition = events.definition_of(call)

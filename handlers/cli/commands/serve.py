@@ -27,6 +27,7 @@ from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.errors import ServeMissing
+from lanebus.handlers.ui.uploads.private_folder import check_folder
 
 if TYPE_CHECKING:
     from lanebus.handlers.ui.hosted import HostedApp
@@ -170,6 +171,8 @@ def command(
     )
     address = MonitorAddress.parse(monitor, monitor_allowed)
     settings = Settings.of(ctx)
+    if uploads:  # the default directory is created by the first upload: a server of readers needs none
+        check_folder(Path(uploads))
     edge = Edge(allowed, origins, proxies, base_path)
     main = partial(_serve, settings, Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
     main = partial(main, uploads=_path(uploads) or _uploads_of(settings), hosted=_hosted(mcp))

@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from lanebus.bus.errors import BusError, DecodeError
 from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
+from lanebus.bus.messages.content_fault import json_reason
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage, now_ms
 from lanebus.bus.wire.keys import check_session_id
@@ -180,4 +181,4 @@ def _key(*parts: str) -> str:
 
 def _fault(error: ValidationError, path: str = "") -> DecodeError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return DecodeError(path + ".".join(map(str, first["loc"])), first["msg"])
+    return DecodeError(path + ".".join(map(str, first["loc"])), json_reason(first))

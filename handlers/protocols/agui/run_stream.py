@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lanebus.handlers.protocols.agui.run_input import RunInput
     from lanebus.handlers.protocols.agui.view import AguiView
 
-__all__ = ("AguiRun", "error_frame", "refused_run")
+__all__ = ("AguiRun", "error_frame", "refused_run", "unserved_frame")
 
 
 def refused_run(asked: RunInput, message: str, code: str) -> bytes:
@@ -28,6 +28,12 @@ def refused_run(asked: RunInput, message: str, code: str) -> bytes:
 def error_frame(message: str, code: str) -> bytes:
     """Return the frame of an error that ends the stream. Its text is shown to people."""
     return _frame({"type": "RUN_ERROR", "message": message, "code": code})
+
+
+def unserved_frame(agent: str) -> bytes:
+    """Return the frame which tells a client that its message waits, because no worker serves the agent."""
+    text = f"No worker serves the agent {agent!r} now: the message waits until one does."
+    return _frame({"type": "CUSTOM", "name": "lanebus.noWorker", "value": {"agent": agent, "text": text}})
 
 
 class AguiRun:

@@ -15,7 +15,7 @@ from lanebus.handlers.agent.commands import send
 from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.protocols.agui.interrupts import read_answer
 from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
-from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
+from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run, unserved_frame
 from lanebus.handlers.protocols.agui.view import AguiView
 from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
@@ -37,7 +37,8 @@ async def post_run(api: ApiContext, request: Request) -> Response:
 
     The stream begins with the conversation so far, and ends when the agent rests. A client that lost it sends the same
     request again: nothing is published twice, and the stream goes on where the agent is. The agent goes on without a
-    client. Approvals are interrupts, which `resume` answers. Tools of the client are refused with a `RUN_ERROR`.
+    client. Approvals are interrupts, which `resume` answers. Tools of the client are refused with a `RUN_ERROR`. If no
+    worker serves the agent, a `CUSTOM` event `lanebus.noWorker` says so, and the run waits for a worker.
     """
     agent = check_agent(str(request.path_params["agent"]))
     asked = read_run_input(await api.body(request))
@@ -48,8 +49,11 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     head = await session.head()
     if head.position and head.agent != agent:
         raise WrongAgent(session.id, agent, head.agent)
+    if asked.answers and not asked.prompts:
+        await api.require_entries(session)
     began = await _publish(session, agent, asked, identified(request.scope).principal.name)
     head = await session.head()
+    is_served = not began or agent in await api.bus.live_workers()
     bounds = api.bounds
     run = AguiRun(
         asked,
@@ -61,10 +65,14 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
         del outlet
         yield run.started
+        is_told = is_served
         async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
             async for frame in rest:
                 yield frame
                 del frame
+                if not is_told and not run.is_done:  # the first frame is the conversation so far
+                    is_told = True
+                    yield unserved_frame(agent)
 
     return EventStream(
         frames,

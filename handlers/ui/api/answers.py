@@ -200,6 +200,8 @@ class Published(TypedDict):
     positions: list[int]
     duplicate: bool
     """whether an earlier request with the same key appended it"""
+    hasWorker: NotRequired[bool]
+    """whether a live worker serves the agent that the request names; only if it names one"""
 
 
 class CallAwaited(TypedDict):

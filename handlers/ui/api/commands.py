@@ -2,9 +2,11 @@
 
 from functools import partial
 
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lanebus.bus.errors import BusError
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.receipt import Receipt
@@ -17,6 +19,7 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.posted_content import with_media
+from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.replies import answer
 
 __all__ = ("ENDPOINTS",)
@@ -28,10 +31,12 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     In place of `text`, `content` has blocks: texts, and images, audio, videos and documents. Their media are a complete
     upload of yours to this session, or at most 512 KiB inline.
 
-    201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent.
+    201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent. With
+    `agent`, the answer has `hasWorker`: if it is false, the message waits until a worker serves the agent.
 
     A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
-    same key. If the message was already published, it is not published again, and the status is 200.
+    same key. If the message was already published, it is not published again, and the status is 200. 409 if the key
+    belongs to a message of other content.
     """
     session = api.session(request)
     posted = read_posted_message(await api.body(request), api.bounds)
@@ -39,8 +44,11 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     store = partial(api.uploads.store, principal.name, session.id)
     message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     if posted.is_follow_up:
-        return _published(await follow_up(session, message, key=posted.key))
-    return _published(await session.publish(message, key=posted.key, wake=True, agent=posted.agent))
+        receipt = await follow_up(session, message, key=posted.key)
+    else:
+        receipt = await session.publish(message, key=posted.key, wake=True, agent=posted.agent)
+    await check_repeat(session, receipt, posted.key, message)
+    return _published(receipt, **await _service_of(api, posted.agent))
 
 
 async def post_command(api: ApiContext, request: Request) -> Response:
@@ -48,38 +56,57 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     lists the commands and their fields.
 
     The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
-    position. If a request is repeated with the same key, nothing is published, and the status is 200.
+    position. If a request is repeated with the same key, nothing is published, and the status is 200. 404 if the
+    session has no entries, 409 if the key belongs to a command of other content.
     """
     session = api.session(request)
     by = identified(request.scope).principal.name
     posted = read_command(await api.body(request), session.id, by)
     lanes = (Lane.EXTENSION,) if posted.text is None else (Lane.LLM, Lane.EXTENSION)
     await api.gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
+    await api.require_entries(session)
     said = None if posted.text is None else _said(posted.text, by)
-    return _published(await send(session, posted.control, said, key=posted.key))
+    receipt = await send(session, posted.control, said, key=posted.key)
+    await check_repeat(session, receipt, posted.key, *(() if said is None else (said,)), posted.control.as_extension())
+    return _published(receipt)
 
 
 async def post_agent(api: ApiContext, request: Request) -> Response:
     """Hand the session over with `{"agent": …, "reason"?: …}`. 201 with the position of the event.
 
-    A repeated request changes nothing, and its status is 200.
+    A repeated request changes nothing, and its status is 200. 404 if the session has no entries. Any agent's name is
+    accepted: if `hasWorker` of the answer is false, the session waits until a worker serves this agent.
     """
     session = api.session(request)
     posted = read_handover(await api.body(request))
     principal = await api.gate.require(
         request, "hand_over", session=session.id, agent=posted.agent, lanes=(Lane.EXTENSION,)
     )
-    return _published(await session.hand_over(posted.agent, by=principal.name, reason=posted.reason))
+    await api.require_entries(session)
+    receipt = await session.hand_over(posted.agent, by=principal.name, reason=posted.reason)
+    return _published(receipt, **await _service_of(api, posted.agent))
 
 
 def _said(text: str, by: str) -> UserMessage:
     return UserMessage.text(text).model_copy(update={"metadata": {BY: by}})
 
 
-def _published(receipt: Receipt) -> Response:
-    return answer(
-        {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}, 200 if receipt.is_duplicate else 201
-    )
+async def _service_of(api: ApiContext, agent: str | None) -> dict[str, JsonValue]:
+    """Return the field that says whether a live worker serves the agent; nothing if the request names no agent.
+
+    The server cannot know an agent before a worker of it has run, so it accepts every name.
+    """
+    if agent is None:
+        return {}
+    try:
+        return {"hasWorker": agent in await api.bus.live_workers()}
+    except BusError:  # it is published: an error would make the client send it again
+        return {}
+
+
+def _published(receipt: Receipt, **more: JsonValue) -> Response:
+    published: dict[str, JsonValue] = {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}
+    return answer({**published, **more}, 200 if receipt.is_duplicate else 201)
 
 
 def _writes(path: str, handler: Handler, body: object) -> ApiEndpoint:

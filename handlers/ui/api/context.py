@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.errors import SessionErased
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.context.past import PastContexts
@@ -25,7 +26,7 @@ from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget
 from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.ui.errors import ServerBusy, SessionMissing
 from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
@@ -85,6 +86,19 @@ class ApiContext:
     def session(self, request: Request) -> Session:
         """Return the session that a request's path names."""
         return self.bus.session(str(request.path_params["session"]))
+
+    async def require_entries(self, session: Session) -> None:
+        """Check that a session has entries, so that a misspelt id creates no session.
+
+        Raises:
+            SessionMissing: it has none.
+            SessionErased: it was erased.
+        """
+        head = await session.head()
+        if head.is_erased:
+            raise SessionErased(session.id)
+        if not head.position:
+            raise SessionMissing(session.id)
 
     async def body(self, request: Request) -> JsonValue:
         """Read a request's body; see `read_json`. A principal may have a smaller limit than the server."""

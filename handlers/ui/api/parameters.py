@@ -145,9 +145,17 @@ UNTIL = Parameter[int | None](
     schema=_CURSOR,
 )
 BEFORE = count_parameter(
-    "before", "End before this position, and start so that the answer has at most `limit` positions.", least=1
+    "before",
+    "End before this position, and start so that the answer covers at most `limit` positions. These may hold no entry "
+    "that `lanes` and `kinds` select: go on while `previous` is not null, even if `entries` is empty.",
+    least=1,
 )
-LIMIT = count_parameter("limit", "Read at most this many positions. The server may read fewer.", least=1)
+LIMIT = count_parameter(
+    "limit",
+    "Cover at most this many positions, not entries: an answer may have fewer entries, or none, while `more` is true. "
+    "A number over 1,000 counts as 1,000, and the server may cover fewer.",
+    least=1,
+)
 KINDS = Parameter[tuple[str, ...] | None](
     name="kinds",
     description="Kinds of messages with commas: roles of the LLM lane such as `user`, kinds of the extension lane such "

@@ -1,7 +1,6 @@
 """The states of projections: lanebus's own, and those that the server was given."""
 
 from pydantic import JsonValue
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -13,7 +12,7 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
 from lanebus.handlers.ui.api.parameters import POSITION, parse_cursor
 from lanebus.handlers.ui.projection_frames import projected_json, projection_frames, state_at
-from lanebus.handlers.ui.replies import answer
+from lanebus.handlers.ui.replies import RequestRefused, answer
 from lanebus.handlers.ui.stream import EventStream
 
 __all__ = ("ENDPOINTS",)
@@ -76,7 +75,8 @@ async def projection_events(api: ApiContext, request: Request) -> Response:
 def _found(api: ApiContext, request: Request) -> Projection[object]:
     found = api.projections.get(str(request.path_params["name"]))
     if found is None:
-        raise HTTPException(404, "No such projection")
+        fault = "the server has no projection of this name: GET /api/projections lists those that it has"
+        raise RequestRefused(404, "no_such_projection", fault)
     return found
 
 

@@ -23,7 +23,7 @@ from lanebus.handlers.ui.session_list import SORTS, ListCursor, SessionQuery, So
 
 __all__ = ("ENDPOINTS",)
 
-_LIMIT = count_parameter("limit", "maximum number; at most 500", least=1)
+_LIMIT = count_parameter("limit", "maximum number; one over 500 counts as 500", least=1)
 _SEARCH = text_parameter("search", "a part of the id or the title, in any case")
 _AGENT = text_parameter("agent", "only sessions of this agent")
 _STATE = text_parameter("state", f"only sessions that are {', '.join(get_args(CardState))}; several with commas")
@@ -75,7 +75,8 @@ async def sessions(api: ApiContext, request: Request) -> Response:
     limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
     states = frozenset((_STATE.of(request) or "").split(",")) - {""}
     if not states <= {*get_args(CardState)}:
-        raise InvalidParameter("state", ",".join(sorted(states)), f"use of {', '.join(get_args(CardState))}")
+        known = ", ".join(get_args(CardState))
+        raise InvalidParameter("state", _STATE.of(request) or "", f"use one or more of {known}, with commas")
     query = SessionQuery(
         limit=limit,
         search=_SEARCH.of(request) or "",

@@ -15,7 +15,7 @@ from lanebus.handlers.ui.turn_json import timeline_view, turns_view
 __all__ = ("ENDPOINTS",)
 
 _FIRST = count_parameter("first", "index of the first turn, from 0; without it, the newest turns are returned")
-_LIMIT = count_parameter("limit", "maximum number of turns; at most 200", least=1)
+_LIMIT = count_parameter("limit", "maximum number of turns; one over 200 counts as 200", least=1)
 _PROVIDER = text_parameter("provider", "the API of the request; without it, that of the session's model", [*PROVIDERS])
 _MODEL = text_parameter("model", "the model of the request; without it, that of the session at the position")
 

@@ -151,10 +151,11 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
 async def post_close(api: ApiContext, request: Request) -> Response:
     """Close a session with `{"reason"?: …, "key"?: …}`: it takes no more messages. 201 with the event's position.
 
-    If the session is closed already, nothing is published, and the status is 200.
+    If the session is closed already, nothing is published, and the status is 200. 404 if it has no entries.
     """
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "close", session=session.id, lanes=(Lane.EXTENSION,))
+    await api.require_entries(session)
     try:
         return _published(await session.close(reason=posted.reason, key=posted.key))
     except SessionClosed:

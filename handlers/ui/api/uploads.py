@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import anyio
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -17,9 +16,9 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
-from lanebus.handlers.ui.body import body_too_large
+from lanebus.handlers.ui.body import body_too_large, body_too_slow
 from lanebus.handlers.ui.posted_upload import read_upload
-from lanebus.handlers.ui.replies import answer
+from lanebus.handlers.ui.replies import RequestRefused, answer
 from lanebus.handlers.ui.uploads.errors import UploadMissing
 from lanebus.handlers.ui.uploads.upload import Upload
 
@@ -64,19 +63,19 @@ async def patch_upload(api: ApiContext, request: Request) -> Response:
     if offset is None:
         raise InvalidParameter("offset", "", "give the number of bytes that were sent before")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _BYTES:
-        raise HTTPException(415, "Bytes only")
+        raise RequestRefused(415, "bytes_only", f"send the bytes of the piece, with the header Content-Type: {_BYTES}")
     upload = await _found(api, request, owner)
     most = min(_piece_bytes(api, request), max(upload.size_bytes - offset, 0))
     announced = int(request.headers.get("content-length", "0"))
     if announced > most:
-        raise body_too_large(will_end=announced <= api.bounds.dropped_bytes)
+        raise body_too_large(most, will_end=announced <= api.bounds.dropped_bytes)
     try:
         with anyio.move_on_after(api.bounds.body_seconds) as timeout:
             upload = await api.uploads.add(owner, upload, offset, _chunks(request, most))
     except ClientDisconnect:
         return Response(status_code=204)  # nobody reads it
     if timeout.cancelled_caught:
-        raise HTTPException(408, "Body too slow", headers={"Connection": "close"})
+        raise body_too_slow(api.bounds.body_seconds)
     return _answer(api, request, upload)
 
 
@@ -101,11 +100,12 @@ async def _found(api: ApiContext, request: Request, owner: str) -> Upload:
 
 
 async def _chunks(request: Request, most: int) -> AsyncGenerator[bytes]:
-    """Yield the body. Raise HTTPException if it has more than `most` bytes, before more are yielded."""
+    """Yield the body. Raise RequestRefused if it has more than `most` bytes, before more are yielded."""
+    left = most
     async for chunk in request.stream():
-        most -= len(chunk)
-        if most < 0:
-            raise body_too_large(will_end=False)
+        left -= len(chunk)
+        if left < 0:
+            raise body_too_large(most, will_end=False)
         yield chunk
 
 

@@ -15,9 +15,25 @@ from lanebus.handlers.ui.uploads.errors import UploadPlaceBusy
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ("PrivateFolder", "try_lock")
+__all__ = ("PrivateFolder", "check_folder", "try_lock")
 
 _WHAT = "upload directory"
+
+
+def check_folder(path: Path) -> None:
+    """Create a directory for uploads, or check the existing one. Otherwise the first upload would meet the fault.
+
+    Raises:
+        SetupError: the directory cannot be created or written, or another user may enter it.
+    """
+    try:
+        with PrivateFolder(path, lock_seconds=0.0).locked():
+            return
+    except UploadPlaceBusy:
+        return  # another server uses it
+    except OSError as error:
+        fault = f"{_WHAT} {path} cannot be written: {error.strerror or type(error).__name__}"
+        raise SetupError(fault, "choose another one with --uploads") from None
 
 
 class PrivateFolder:

@@ -58,6 +58,18 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "publish s hi --json": (USAGE, "--json reads messages from stdin", "leave out TEXT"),
     "demo --json": (USAGE, "--json needs --once", "add --once"),
     "serve --token a --reader-token a": (USAGE, "--reader-token and --token are the same", "use two different tokens"),
+    "serve --port 0 --allow-host http://x": (USAGE, "'http://x' is no host", "leave out the scheme and the path: x"),
+    "serve --port 0 --trusted-proxy 0.0.0.0/0": (USAGE, "'0.0.0.0/0' is no address of a proxy", "name your proxies"),
+    "serve --port 0 --uploads /dev/null/u": (
+        USAGE,
+        "upload directory /dev/null/u cannot be created: Not a directory",
+        "choose another directory",
+    ),
+    "serve --port 0 --data-dir /dev/null/d": (
+        USAGE,
+        "data directory /dev/null/d cannot be created",
+        "choose another directory",
+    ),
     "replay s --projection usge": (USAGE, "'usge' is no projection", "did you mean usage?"),
     "projections remove s usage": (USAGE, "'usage' is not a projection", "write NAME@VERSION"),
     "context s --at 1 --turn main.1#0": (USAGE, "--at and --turn exclude each other", "give one of them"),

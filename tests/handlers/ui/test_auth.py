@@ -11,8 +11,9 @@ from lanebus.handlers.access.access import Access
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.credentials import Credentials
 from lanebus.handlers.access.rate_limit import RateLimit
-from lanebus.handlers.ui.auth import Guard, local_hosts
+from lanebus.handlers.ui.auth import Guard, local_hosts, parse_host
 from lanebus.handlers.ui.cross_origin import CrossOrigin
+from lanebus.handlers.ui.errors import InvalidHost
 
 HOST = "127.0.0.1:8420"
 TOKEN = "start-token"
@@ -73,6 +74,46 @@ async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
             await client.post("/api/sessions/s1/messages", json={"text": "hi"}),
         ]
         assert [(reply.status_code, reply.json()["error"]) for reply in replies] == [(403, "origin_refused")] * 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "origin"),
+    [
+        ({"Origin": "https://evil.example"}, "https://evil.example"),
+        ({"Origin": "https://" + "x" * 300}, "unprintable"),
+        ({"Origin": "https://evil.example\t\xe9"}, "unprintable"),
+        ({"Sec-Fetch-Site": "cross-site"}, ""),
+        ({"Host": "evil.example", "Origin": "https://evil.example"}, ""),
+    ],
+)
+async def test_the_audit_line_of_a_refused_origin_names_it(
+    headers: dict[str, str], origin: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    async with visitor(None, **BEARER) as client:
+        assert (await client.get("/api/sessions", headers=sent)).status_code == 403
+    (line,) = [vars(record) for record in caplog.records if record.name == "lanebus.audit"]
+    assert (line["event"], line["origin"]) == ("access.refused", origin)
+
+
+@pytest.mark.parametrize("host", ["bus.example.com", "BUS.example.com:8420", "127.0.0.1:80", "[::1]:8420", "a_b"])
+def test_a_host_is_read_as_clients_name_it(host: str) -> None:
+    assert parse_host(host) == host.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("http://bus.example.com", "leave out the scheme and the path: bus.example.com"),
+        ("https://bus.example.com:8420/page", "leave out the scheme and the path: bus.example.com:8420"),
+        *((text, "name each host") for text in ("*", "*.example.com")),
+        *((text, "write HOST:PORT") for text in ("", "a b", "a@b", "a:b", "bus.example.com/", "http://", "::1", "a\n")),
+    ],
+)
+def test_what_is_no_host_is_refused_with_a_remedy(text: str, remedy: str) -> None:
+    with pytest.raises(InvalidHost, match=remedy) as caught:
+        parse_host(text)
+    assert caught.value.host == text
 
 
 @pytest.mark.parametrize(

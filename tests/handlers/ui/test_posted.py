@@ -1,9 +1,12 @@
 """Commands that clients post, and the agent's status."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import httpx2
 import pytest
 
-from lanebus import ExtensionMessage, Lane, Session, UserMessage
+from lanebus import Bus, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.bus.messages.control import CONTROLS, Approve, Control, Steer, parse_control
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.usage import Usage
@@ -36,6 +39,14 @@ async def controls(session: Session) -> list[Control]:
     return [c for message in found if isinstance(message, ExtensionMessage) and (c := parse_control(message))]
 
 
+@asynccontextmanager
+async def begun() -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+    """Serve a bus whose session has one message."""
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(UserMessage.text("hi"))
+        yield bus, client
+
+
 async def wait_at(session: Session) -> None:
     """Publish a loop in which a tool call waits for a person."""
     await session.publish(
@@ -48,9 +59,9 @@ async def wait_at(session: Session) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 async def test_each_command_is_published_with_its_fields_and_sender(name: str) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (bus, client):
         reply = await client.post(f"{PATH}/commands", json={"command": name, **COMMANDS[name]})
-        assert (reply.status_code, reply.json()) == (201, {"positions": [1], "duplicate": False})
+        assert (reply.status_code, reply.json()) == (201, {"positions": [2], "duplicate": False})
         forged = await client.post(f"{PATH}/commands", json={"command": name, "by": "Ada", **COMMANDS[name]})
         assert (forged.status_code, forged.json()["error"]) == (400, "decode_error")
         (first,) = [control.as_extension() for control in await controls(bus.session("s1"))]
@@ -62,7 +73,7 @@ def _defaults(name: str) -> dict[str, object]:
 
 
 async def test_an_approval_with_a_text_that_is_no_hash_is_answered_with_400_and_one_with_null_is_published() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (bus, client):
         for wrong in ("", "short"):
             body = {"command": "approve", **ABOUT, "callHash": wrong}
             reply = await client.post(f"{PATH}/commands", json=body)
@@ -113,7 +124,7 @@ async def test_an_unknown_command_is_answered_with_the_commands() -> None:
 
 
 async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (bus, client):
         for turn in ("s1.main.1#2", "main.1#2"):
             reply = await client.post(
                 f"{PATH}/commands", json={"command": "approve", "turnId": turn, "toolCallId": "c1"}
@@ -130,19 +141,19 @@ async def test_a_turn_may_be_posted_as_its_text_and_a_wrong_text_names_the_field
             body = {"command": "approve", "turnId": given, "toolCallId": "c1"}
             reply = await client.post(f"{PATH}/commands", json=body)
             assert (reply.status_code, reply.json()["detail"][: len(fault)]) == (400, fault)
-        assert (await bus.session("s1").head()).position == 2
+        assert (await bus.session("s1").head()).position == 3
 
 
 async def test_steer_publishes_the_message_and_a_command_that_names_its_position() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (bus, client):
         body = {"command": "steer", "text": "Shorter, please", "when": "now", "key": "k"}
         reply = await client.post(f"{PATH}/commands", json=body)
-        assert (reply.status_code, reply.json()["positions"]) == (201, [1, 2])
+        assert (reply.status_code, reply.json()["positions"]) == (201, [2, 3])
         again = await client.post(f"{PATH}/commands", json=body)
-        assert (again.status_code, again.json()) == (200, {"positions": [1, 2], "duplicate": True})
-        assert await controls(bus.session("s1")) == [Steer(position=1, when="now", by="page")]
+        assert (again.status_code, again.json()) == (200, {"positions": [2, 3], "duplicate": True})
+        assert await controls(bus.session("s1")) == [Steer(position=2, when="now", by="page")]
         said = [e.message async for e in bus.session("s1").read(lanes={Lane.LLM})]
-        assert [m.text_content() for m in said if isinstance(m, UserMessage)] == ["Shorter, please"]
+        assert [m.text_content() for m in said if isinstance(m, UserMessage)] == ["hi", "Shorter, please"]
 
 
 async def test_a_follow_up_is_marked_as_one() -> None:
@@ -156,9 +167,9 @@ async def test_a_follow_up_is_marked_as_one() -> None:
 
 
 async def test_a_command_posted_twice_with_its_key_is_published_once() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (_, client):
         replies = [await client.post(f"{PATH}/commands", json={"command": "pause", "key": "k"}) for _ in range(2)]
-        assert [(reply.status_code, reply.json()["positions"]) for reply in replies] == [(201, [1]), (200, [1])]
+        assert [(reply.status_code, reply.json()["positions"]) for reply in replies] == [(201, [2]), (200, [2])]
 
 
 NO_COMMANDS: list[object] = [
@@ -187,6 +198,23 @@ async def test_a_body_that_is_no_command_is_refused_and_nothing_is_published() -
         ):
             assert (await client.post(f"{PATH}/messages", json=body)).status_code == 400
         assert (await bus.session("s1").head()).position == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("commands", {"command": "abort"}),
+        ("commands", {"command": "steer", "text": "hi"}),
+        ("agent", {"agent": "billing"}),
+        ("close", {}),
+    ],
+)
+async def test_a_session_that_does_not_exist_takes_no_command_and_is_not_created(path: str, body: object) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        reply = await client.post(f"{PATH}/{path}", json=body)
+        assert (reply.status_code, reply.json()["error"]) == (404, "session_missing")
+        assert "'s1' has no entries" in reply.json()["detail"]
+        assert await bus.sessions() == []
 
 
 async def test_a_command_to_a_closed_session_is_refused() -> None:
@@ -298,8 +326,8 @@ async def test_clients_without_a_token_or_from_another_site_cannot_send_commands
 @pytest.mark.parametrize("path", ["messages", "commands"])
 async def test_a_reserved_key_is_refused_over_http(path: str) -> None:
     body = {"text": "hi"} if path == "messages" else {"command": "abort"}
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+    async with begun() as (bus, client):
         reply = await client.post(f"{PATH}/{path}", json={**body, "key": "lanebus:s1.main.1#0.answer"})
         assert (reply.status_code, reply.json()["error"]) == (400, "key_reserved")
         assert "use a key that does not begin with 'lanebus:'" in reply.json()["detail"]
-        assert (await bus.session("s1").head()).position == 0
+        assert (await bus.session("s1").head()).position == 1

@@ -1,5 +1,6 @@
 """Agents over HTTP: a message to an agent's session, and a handover."""
 
+from lanebus import UserMessage
 from tests.support.page.serving import client_of, serving, temporary_bus
 
 __all__ = ()
@@ -27,10 +28,28 @@ async def test_a_handover_is_answered_with_its_position_and_a_repeat_with_the_sa
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post(f"{PATH}/messages", json={"text": "hi"})
         done = await client.post(f"{PATH}/agent", json={"agent": "billing"})
-        assert (done.status_code, done.json()) == (201, {"positions": [2], "duplicate": False})
+        assert (done.status_code, done.json()) == (201, {"positions": [2], "duplicate": False, "hasWorker": False})
         again = await client.post(f"{PATH}/agent", json={"agent": "billing"})
-        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True})
+        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True, "hasWorker": False})
         assert (await bus.session("s1").head()).agent == "billing"
         wrong: list[dict[str, object]] = [{}, {"agent": ""}, {"agent": "x", "other": 1}, {"agent": "x", "by": "anna"}]
         for body in wrong:
             assert (await client.post(f"{PATH}/agent", json=body)).status_code == 400
+
+
+async def test_a_request_that_names_an_agent_is_answered_with_whether_a_worker_serves_it() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        async with bus.consumer("blue", "w1", agents=("support",)) as consumer:
+            await bus.session("s2", agent="support").publish(UserMessage.text("work"))
+            await consumer.fetch(1)
+            bodies: list[dict[str, object]] = [
+                {"text": "hi", "agent": "support"},
+                {"text": "hi"},
+                {"agent": "suport"},
+                {"agent": "support"},
+            ]
+            replies = [
+                (await client.post(f"{PATH}/{'messages' if 'text' in body else 'agent'}", json=body)).json()
+                for body in bodies
+            ]
+        assert [reply.get("hasWorker") for reply in replies] == [True, None, False, True]

@@ -75,6 +75,7 @@ async def visitor(
         *((text, "such as 10.0.0.4") for text in ("", "*", "proxy.internal", "10.0.0", "10.0.0.4:80", "10.0.0.0/33")),
         ("10.0.0.4/24", "write the network as 10.0.0.0/24"),
         ("10.0.0.4, 10.0.0.5", "such as 10.0.0.4"),
+        *((text, "name your proxies") for text in ("0.0.0.0/0", "::/0")),
     ],
 )
 def test_what_is_no_address_is_refused_with_a_remedy(text: str, remedy: str) -> None:

@@ -58,6 +58,30 @@ async def test_a_thread_without_a_session_is_an_empty_conversation() -> None:
         assert (await bus.session("t1").head()).position == 0
 
 
+async def test_a_message_to_an_agent_without_a_worker_is_accepted_and_the_client_is_told_that_it_waits() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        async with client.stream("POST", "/agui/nobody", json=asked()) as reply:
+            pieces = reply.aiter_raw()
+            received = await read_until(pieces, b"lanebus.noWorker")
+            received += b"" if received.endswith(b"\n\n") else await read_until(pieces, b"\n\n")
+        events = read_events(received.decode())
+        told = events[-1]
+        assert types_of(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM"]
+        assert (dig(told, "value", "agent"), (await bus.session("t1").head()).agent) == ("nobody", "nobody")
+
+
+async def test_an_answer_to_an_interrupt_of_a_session_that_does_not_exist_is_refused() -> None:
+    given: dict[str, JsonValue] = {
+        "interruptId": f"t1.main.1#0/c1/{'0' * 64}",
+        "status": "resolved",
+        "payload": {"approved": True},
+    }
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        reply = await client.post("/agui/agent", json=asked(None, resume=[given]))
+        assert (reply.status_code, reply.json()["error"]) == (404, "session_missing")
+        assert await bus.sessions() == []
+
+
 async def test_a_client_that_disconnects_does_not_stop_the_agent() -> None:
     pause = Pause()
     model = ScriptedModel([Piece("text", "Once "), pause, *answer("Once upon a time.")[1:]])

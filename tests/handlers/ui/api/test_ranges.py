@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from lanebus import Bus, Delta, ExtensionMessage, UserMessage
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.ui.api.table import endpoints
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from tests.support.page.serving import client_of, serving, temporary_bus
 
 __all__ = ()
@@ -48,6 +49,30 @@ async def test_entries_are_chosen_by_position_lane_and_kind() -> None:
         assert await positions(client, "kinds=tick.a,user&after=6") == [7, 9, 11, 12]
         assert await positions(client, "kinds=tick.*&lanes=extension&until=4") == [1, 2, 4]
         assert await positions(client, "kinds=of_no_message") == []
+
+
+@pytest.mark.parametrize("query", ["after=13", "after=9999&limit=5", "after=13&lanes=llm"])
+async def test_entries_after_the_end_are_refused_with_the_last_position(query: str) -> None:
+    async with opened() as (_, client):
+        reply = await client.get(f"{ENTRIES}?{query}")
+        assert (reply.status_code, reply.json()["error"]) == (409, "log_rolled_back")
+        assert "unchanged up to 12" in reply.json()["detail"]
+        end = (await client.get(f"{ENTRIES}?after=12")).json()
+        assert (end["entries"], end["more"]) == ([], False)
+        assert (await client.get(f"{ENTRIES}?after={end['cursor']}")).status_code == 200
+
+
+async def test_entries_after_a_cursor_of_another_log_are_refused() -> None:
+    async with opened() as (_, client):
+        for position in (5, 12):
+            reply = await client.get(f"{ENTRIES}?after={position}-0.0_other")
+            assert (reply.status_code, reply.json()["error"]) == (409, "log_rolled_back"), position
+
+
+async def test_a_page_backwards_without_a_selected_entry_names_the_previous_one() -> None:
+    async with opened() as (_, client):
+        page = (await client.get(f"{ENTRIES}?before=12&limit=2&kinds=user")).json()
+        assert (page["entries"], page["previous"]) == ([], 10)
 
 
 async def test_pages_backwards_return_every_entry_once() -> None:
@@ -165,3 +190,24 @@ async def test_live_deltas_are_sent_unless_the_client_wants_none(live: str, even
         query = f"lanes=all&after=12&live={live}"
         found = await frames(client, query, until="over", caught_up=publish)
         assert {name for name, _ in found[1:]} - {"caughtup"} == events
+
+
+async def test_a_limit_over_the_maximum_counts_as_the_maximum() -> None:
+    async with opened(UiBounds(page_entries=3, sessions=1)) as (bus, client):
+        await bus.session("s2").publish(UserMessage.text("hi"))
+        page = (await client.get(f"{ENTRIES}?limit=9999")).json()
+        assert ([entry["position"] for entry in page["entries"]], page["more"]) == ([1, 2, 3], True)
+        listed = (await client.get("/api/sessions?limit=9999")).json()
+        assert (listed["count"], len(listed["sessions"]), listed["cursor"] is None) == (2, 1, False)
+
+
+def test_each_limit_says_its_maximum() -> None:
+    limits = {
+        each.path: parameter for each in endpoints() for parameter in each.parameters if parameter.name == "limit"
+    }
+    maximum = {"entries": DEFAULT_UI_BOUNDS.page_entries, "turns": DEFAULT_UI_BOUNDS.turns}
+    maximum |= {"sessions": DEFAULT_UI_BOUNDS.sessions, "waiting": DEFAULT_UI_BOUNDS.sessions}
+    maximum["timeline"] = DEFAULT_UI_BOUNDS.turns
+    assert {path.rpartition("/")[2] for path in limits} == maximum.keys()
+    for path, parameter in limits.items():
+        assert f"counts as {maximum[path.rpartition('/')[2]]:,}" in parameter.description
