@@ -89,11 +89,14 @@ async def _fill(session: Session, entries: int = ROWS) -> None:
 
 
 async def _scroll(page: "Page") -> None:
-    """Scroll down by some seventy screens, a frame at a time."""
+    """Scroll up by some seventy screens, a frame at a time.
+
+    Down, they may reach the end and so follow it: rows that are not loaded yet have estimated heights.
+    """
     await page.evaluate("""async () => {
       const box = document.querySelector(".scroll");
       for (let step = 0; step < 200; step += 1) {
-        box.scrollTop += step % 2 ? 120 : 600;
+        box.scrollTop -= step % 2 ? 120 : 600;
         await new Promise((go) => requestAnimationFrame(go));
       }
     }""")

@@ -88,7 +88,7 @@ async def attacked(send_seconds: float = 30.0) -> AsyncGenerator[Attacked]:
             Bus.open(data_dir=folder) as bus,
         ):
             assert process.stdout is not None
-            with anyio.fail_after(120):
+            with anyio.fail_after(280):
                 base = (await process.stdout.receive()).decode().partition("/#")[0]
             big, small = bus.session("big"), bus.session("small")
             for _ in range(24):

@@ -59,7 +59,7 @@ QUERIES = {
     "PATCH /api/sessions/{session}/uploads/{sha256}": {"offset": "0"},
 }
 """query parameters that only some values satisfy"""
-EXAMPLES = 120 if SCALE >= 1 else 5
+EXAMPLES = 40 if SCALE >= 1 else 5
 """requests of each kind for each operation; below the full count fewer than its share, as there are a hundred kinds"""
 
 
