@@ -73,6 +73,8 @@ class SessionTask:
         self._is_stopping = False
         self.is_waiting = False
         """whether it waits until a fault of the server is over"""
+        self.is_refused = False
+        """whether the server refused its last attempt. An attempt under way has not shown yet that the fault is over"""
 
     def add(self, work: Work) -> None:
         """Replace the session's work by newer work."""
@@ -147,6 +149,7 @@ class SessionTask:
         try:
             with self._services.cache.held(self.session, self._assignment.agent or None) as cache:
                 outcome = await self._try_with(cache)
+            self.is_refused = False
             if not isinstance(outcome, Later):
                 self._note_work()
             return outcome
@@ -160,6 +163,7 @@ class SessionTask:
         except Unavailable as error:
             if isinstance(error, Refused) and error.is_of_server:
                 self._services.health.note(WORK, error)
+                self.is_refused = True
             self.is_waiting = True
             later = self._assignment.later()
             self._assignment.log_retry(error, later.seconds)
@@ -242,6 +246,7 @@ class SessionTask:
         return outcome or assignment.later()  # another worker has the lease, or may have the lease
 
     def _note_work(self) -> None:
+        self.is_refused = False
         self._services.health.note(WORK, None)
 
     def _lose_lease(self) -> None:

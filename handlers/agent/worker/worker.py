@@ -288,11 +288,11 @@ class Worker:
             if probed is not None and not probed.is_waiting and self._tasks.get(probed.session) is probed:
                 continue  # its attempt is under way
             probed = next((task for task in self._tasks.values() if task.is_waiting), None)
-            if probed is None:  # the next session shows whether the server still refuses
-                self.health.note(WORK, None)
-            else:
+            if probed is not None:
                 self._tasks[probed.session] = self._tasks.pop(probed.session)  # the next beat retries another one
                 probed.retry()
+            elif not any(task.is_refused for task in self._tasks.values()):
+                self.health.note(WORK, None)  # the next session shows whether the server still refuses
 
     async def _keep_warm(self) -> None:
         """While idle, read the entries that the last sessions appended, so their next turn starts sooner."""

@@ -14,7 +14,7 @@ from lanebus.errors import BusError, MediaRefused
 from tests.support.suite.scale import SCALE
 
 OWN, FOREIGN = b"own", b"foreign"
-ROUNDS = 100_000 if SCALE >= 1 else 5_000
+ROUNDS = 40_000 if SCALE >= 1 else 5_000
 """accesses while the folder is swapped; below the full count fewer than its share, as the swaps take the other core"""
 
 _SWAPPER = """

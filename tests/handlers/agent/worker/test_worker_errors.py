@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
+from lanebus.bus.errors import Refused
 from lanebus.bus.groups.consumer import Consumer, Work
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.bus.messages.control import Pause as PauseCommand
@@ -19,6 +20,7 @@ from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.monitoring.server_health import WORK
 from tests.support.agent.agents import Pause, ScriptedModel, answer, events, fresh_bus, messages, said, until, wait_for
 from tests.support.servers.real import AnyServer, eventually
 
@@ -253,3 +255,38 @@ async def test_a_lost_lease_is_logged_with_its_session_and_worker_and_counted(
         await eventually(lambda: worker.counts.leases_lost > 0)
     lost = [vars(each) for each in caplog.records if vars(each).get("event") == "lease.lost"]
     assert {(each["session"], each["worker"]) for each in lost} == {("s", "w1")}
+
+
+async def test_a_fault_is_not_over_while_a_retry_is_under_way(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a user lacks a right. The worker retries on its own before the beat at which it would try a session."""
+    pause, beats = Pause(), 0
+
+    class RefusedOnce:
+        calls = 0
+
+        async def __call__(self, run: Run) -> None:
+            self.calls += 1
+            if self.calls == 1:
+                raise Refused("NOPERM", "xrange")
+            await pause.over.wait()
+            await AgentLoop(ScriptedModel(answer("Yes.")))(run)
+
+    agent = RefusedOnce()
+    async with server.bus() as bus, working(bus, agent, heartbeat=5) as worker:
+        note = worker.health.note
+
+        def counted(what: str, error: Exception | None) -> None:
+            nonlocal beats
+            beats += what == "fetch"
+            note(what, error)
+
+        monkeypatch.setattr(worker.health, "note", counted)
+        await bus.session("s").publish(UserMessage.text("Well?"), wake=True)
+        await eventually(lambda: agent.calls == 2)
+        before = beats
+        await eventually(lambda: beats >= before + 2)
+        assert worker.health.faults == {WORK: "NOPERM"}
+        pause.over.set()
+        await eventually(lambda: worker.health.faults == {})
