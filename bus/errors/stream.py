@@ -194,8 +194,8 @@ class LogRolledBack(StreamError):
         super().__init__(
             f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}",
             (
-                "read again from there, or publish the lost messages again; a position beyond the end, and a cursor of "
-                "another server or session, look the same"
+                "read again from there, or publish the lost messages again; a cursor past the end, or of another log, "
+                "looks the same"
             ),
         )
         self.session, self.seen, self.found = session, seen, found
@@ -244,6 +244,15 @@ class ParentErased(CursorTrimmed):
         self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent
 
 
+_RELEASES = {
+    "a": "archive the entries",
+    "p": "remove the stored projection",
+    "g": "remove the group",
+    "f": "erase the fork",
+}
+"""what releases the entries of a holder, by the letter with which the holder's name begins"""
+
+
 class TrimRefused(StreamError):
     """A trim was refused, because holders still need some of the entries. Nothing was trimmed.
 
@@ -261,9 +270,11 @@ class TrimRefused(StreamError):
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
         needed_by = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
+        kinds = sorted({name.partition(":")[0] for name in holders} & _RELEASES.keys())
+        releases = "".join(f"{_RELEASES[kind]}, " for kind in kinds)
         super().__init__(
             f"entries of session {session!r} before position {before} are still needed by {needed_by}",
-            "trim less, remove the holders that no longer exist, or trim by force",
+            f"trim less, {releases}or trim by force",
         )
         self.session, self.before, self.holders = session, before, holders
 

@@ -53,6 +53,11 @@ def test_an_error_without_a_remedy_of_its_own_has_a_next_step(kind: type[BusErro
     assert next_step(kind("it does not work", "do this")) == "do this"
 
 
+def test_the_next_step_after_a_refused_trim_names_the_commands_that_release_the_entries() -> None:
+    step = next_step(errors.TrimRefused("s", 9, {"p:usage@4": 1, "g:agents": 3}))
+    assert "`lanebus groups remove GROUP` or `lanebus projections remove SESSION NAME@VERSION`" in step
+
+
 def test_the_text_of_an_error_is_its_fault_and_its_remedy() -> None:
     error = errors.SessionClosed("s")
     assert (error.fault, str(error)) == ("session 's' is closed", f"{error.fault}: {error.remedy}")

@@ -36,7 +36,7 @@ CASES = [
     Case(f"{S}/projections/none", 404, "no_such_projection", "GET /api/projections lists"),
     Case("/agui/support", 409, "wrong_agent", "belongs to the agent 'agent', not to 'support': name its agent or", RUN),
     Case("/agui/agent", 400, "decode_error", "messages: must be a valid list", {**RUN, "messages": 7}),
-    Case(f"{S}/trim", 409, "trim_refused", "trim less, remove the holders that no longer exist", {"before": 2}),
+    Case(f"{S}/trim", 409, "trim_refused", "or trim by force", {"before": 2}),
     Case(f"{S}/messages", 400, "decode_error", "texts: is unknown: the fields are text, content,", {"texts": "x"}),
     Case(f"{S}/messages", 400, "decode_error", "text: must be a text that is not empty", {}),
     Case(
