@@ -53,6 +53,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.drawn("ini", "mark", "words")
 @pytest.mark.parametrize(
     ("ini", "mark", "words"),
     [
