@@ -23,6 +23,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
 
@@ -33,7 +34,8 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     """Publish the new message of the AI SDK's `useChat`, or its answers to approval requests, and stream the answer as
     UI message chunks.
 
-    A repeated message or answer is not published again; its stream is. If the client disconnects, the agent goes on.
+    A repeated message or answer is not published again; its stream is. 409 if the message's id belongs to a message of
+    other content. If the client disconnects, the agent goes on.
     """
     asked = read_chat_request(await api.body(request))
     version = read_version(request.headers.get(VERSION_HEADER))
@@ -48,7 +50,9 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     if asked.message is not None:
         message = asked.message.model_copy(update={"metadata": {BY: by}})
         key = f"ai-sdk.{asked.message_id}"
-        position = (await session.publish(message, key=key, wake=True, agent=asked.agent)).position
+        receipt = await session.publish(message, key=key, wake=True, agent=asked.agent)
+        await check_repeat(session, receipt, asked.message_id, message)
+        position = receipt.position
     if asked.message is None and continued is not None:
         shown = max(each.approval.position for each in asked.answers)
         return await _stream(api, request, session, continued, MessageStream(continued, position, version, shown=shown))
@@ -98,7 +102,11 @@ async def _continued(api: ApiContext, session: Session, answers: Sequence[Approv
 
 
 async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
-    """Publish the command for an answer, once. Return its position."""
+    """Publish the command for an answer, once. Return its position.
+
+    The first answer of its kind counts. Another reason is no error: clients send an answer again with each message that
+    follows it, so a chat that got an error here could never go on.
+    """
     approval = answer.approval
     key = f"ai-sdk.{sha256(str(approval).encode()).hexdigest()}"
     about = {"by": by, "turn_id": approval.turn_id, "tool_call_id": approval.tool_call_id}
