@@ -16,7 +16,7 @@ from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.protocols.agui.interrupts import read_answer
 from lanebus.handlers.protocols.agui.messages import as_shown
 from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
-from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run, unserved_frame
+from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
 from lanebus.handlers.protocols.agui.view import AguiView
 from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
@@ -56,26 +56,23 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         await api.require_entries(session)
     began = await _publish(session, agent, asked, identified(request.scope).principal.name)
     head = await session.head()
-    is_served = not began or agent in await api.bus.live_workers()
+    is_unserved = bool(began) and await api.has_worker(agent) is False
     bounds = api.bounds
     run = AguiRun(
         asked,
         lambda: AguiView(messages=bounds.run_messages, size=bounds.run_bytes),
         counted_after=began or head.position,
+        unserved=agent if is_unserved else None,
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
 
     async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
         del outlet
         yield run.started
-        is_told = is_served
         async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
             async for frame in rest:
                 yield frame
                 del frame
-                if not is_told and not run.is_done:  # the first frame is the conversation so far
-                    is_told = True
-                    yield unserved_frame(agent)
 
     return EventStream(
         frames,

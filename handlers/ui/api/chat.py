@@ -35,7 +35,8 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     UI message chunks.
 
     A repeated message or answer is not published again; its stream is. 409 if the message's id belongs to a message of
-    other content. If the client disconnects, the agent goes on.
+    other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
+    `data-no-worker` says so, and the answer waits for a worker.
     """
     asked = read_chat_request(await api.body(request))
     version = read_version(request.headers.get(VERSION_HEADER))
@@ -55,10 +56,13 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
         position = receipt.position
     if asked.message is None and continued is not None:
         shown = max(each.approval.position for each in asked.answers)
-        return await _stream(api, request, session, continued, MessageStream(continued, position, version, shown=shown))
+        unserved = await _unserved(api, session, asked.agent)
+        stream = MessageStream(continued, position, version, shown=shown, unserved=unserved)
+        return await _stream(api, request, session, continued, stream)
     turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
     place = run_of_message(turns, position)
-    return await _stream(api, request, session, place, MessageStream(place, position, version))
+    stream = MessageStream(place, position, version, unserved=await _unserved(api, session, asked.agent))
+    return await _stream(api, request, session, place, stream)
 
 
 async def resume_chat(api: ApiContext, request: Request) -> Response:
@@ -72,12 +76,16 @@ async def resume_chat(api: ApiContext, request: Request) -> Response:
     version = read_version(request.headers.get(VERSION_HEADER))
     await _require_reading(api, request, session)
     now = await api.folded(lambda: api.views.look(session, TURNS))
-    if after is not None and after < now.position and (place := run_at(now.state, after)) is not None:
-        return await _stream(api, request, session, place, MessageStream(place, after + 1, version))
-    place = open_run(now.state)
+    until = now.position
+    place = None if after is None or after >= until else run_at(now.state, after)
+    if place is not None and after is not None:
+        until = after + 1
+    else:
+        place = open_run(now.state)
     if place is None:
         return Response(status_code=204)
-    return await _stream(api, request, session, place, MessageStream(place, now.position, version))
+    stream = MessageStream(place, until, version, unserved=await _unserved(api, session))
+    return await _stream(api, request, session, place, stream)
 
 
 async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest) -> None:
@@ -90,6 +98,12 @@ async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest
 async def _require_reading(api: ApiContext, request: Request, session: Session) -> None:
     """The stream has content of both lanes, so it needs the right to both."""
     await api.gate.require(request, "read.events", session=session.id, lanes=Lane)
+
+
+async def _unserved(api: ApiContext, session: Session, agent: str | None = None) -> str | None:
+    """Return the session's agent if no worker serves it; None if one does, or if this cannot be read."""
+    agent = agent or (await session.head()).agent
+    return agent if await api.has_worker(agent) is False else None
 
 
 async def _continued(api: ApiContext, session: Session, answers: Sequence[ApprovalAnswer]) -> RunPlace:

@@ -18,7 +18,7 @@ from lanebus.handlers.providers.common.answer import Piece
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
-from tests.support.agent.served_agent import served_agent
+from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
 __all__ = ()
@@ -237,6 +237,19 @@ async def test_a_server_that_ends_never_makes_an_answer_look_complete(version: s
     assert b"bye" not in rest
     assert is_cut == (version == "7")
     assert (b"The connection ended. Resume the answer." in rest) == (version == "5")
+
+
+async def test_no_client_is_told_of_a_missing_worker_while_one_serves_the_agent_or_a_person_has_to_act() -> None:
+    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        async with Worker(bus, AgentLoop(ScriptedModel(calls(call)), [pay]), name="w1"):
+            await wait_for_worker(bus)
+            streams = [await client.post("/chat", json=said("hi", "m1"))]
+        assert await bus.live_workers() == {}
+        streams += [await client.post("/chat", json=said("hi", "m1")), await client.get("/chat/c1/stream")]
+        for each in streams:
+            found = [str(chunk["type"]) for chunk in chunks(each.content)]
+            assert ("data-approval" in found, "data-no-worker" in found) == (True, False)
 
 
 async def test_a_session_that_rests_only_for_a_worker_can_be_resumed_before_one_takes_it() -> None:
