@@ -300,12 +300,17 @@ async def test_an_application_is_told_that_no_worker_serves_the_agent_and_no_mes
 
         tasks.start_soon(answer_later)
         seen = await chat(referees, served, version, "c1", HI, told, *reload, signal(tmp_path / "told"), SETTLE)
+        assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Hello."])
+        text = "No worker serves the agent 'agent' now: the answer waits until one does."
+        notice = {
+            "type": "data-no-worker",
+            "id": "no-worker",
+            "data": {"agent": "agent", "text": text},
+            "transient": True,
+        }
+        assert [part for part in seen.data if part["type"] == "data-no-worker"] == [notice, notice]
+        assert "no-worker" not in str(seen.messages)
         tasks.cancel_scope.cancel()
-    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Hello."])
-    text = "No worker serves the agent 'agent' now: the answer waits until one does."
-    notice = {"type": "data-no-worker", "id": "no-worker", "data": {"agent": "agent", "text": text}, "transient": True}
-    assert [part for part in seen.data if part["type"] == "data-no-worker"] == [notice, notice]
-    assert "no-worker" not in str(seen.messages)
 
 
 @VERSIONS
