@@ -118,8 +118,8 @@ async def _continued(api: ApiContext, session: Session, answers: Sequence[Approv
 async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
     """Publish the command for an answer, once. Return its position.
 
-    The first answer of its kind counts. Another reason is no error: clients send an answer again with each message that
-    follows it, so a chat that got an error here could never go on.
+    The first answer of its kind counts. Another reason is no error: a client without the result sends its answer again
+    with each later message, so a chat that got an error here, such as a second tab, could never go on.
     """
     approval = answer.approval
     key = f"ai-sdk.{sha256(str(approval).encode()).hexdigest()}"
