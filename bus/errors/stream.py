@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lanebus.bus.errors.base import BusError
+from lanebus.bus.errors.release import releases_of
 
 __all__ = (
     "ArchiveDamaged",
@@ -244,15 +245,6 @@ class ParentErased(CursorTrimmed):
         self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent
 
 
-_RELEASES = {
-    "a": "archive the entries",
-    "p": "remove the stored projection",
-    "g": "remove the group",
-    "f": "erase the fork",
-}
-"""what releases the entries of a holder, by the letter with which the holder's name begins"""
-
-
 class TrimRefused(StreamError):
     """A trim was refused, because holders still need some of the entries. Nothing was trimmed.
 
@@ -270,8 +262,7 @@ class TrimRefused(StreamError):
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
         needed_by = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
-        kinds = sorted({name.partition(":")[0] for name in holders} & _RELEASES.keys())
-        releases = "".join(f"{_RELEASES[kind]}, " for kind in kinds)
+        releases = "".join(f"{each.words}, " for each in releases_of(holders))
         super().__init__(
             f"entries of session {session!r} before position {before} are still needed by {needed_by}",
             f"trim less, {releases}or trim by force",

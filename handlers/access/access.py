@@ -29,7 +29,10 @@ Identify = Callable[[Mapping[str, str], str], Awaitable[Principal | None]]
 connection, which is a proxy's if the client comes through one. None means that the hook does not know it; then the
 tokens of the server are tried. Raising an error refuses the request."""
 
-_MISSING = "the token is missing: open the URL that the server printed, or send its token as a bearer token"
+_MISSING = (
+    "the token is missing: open the URL that the server printed, or send what follows #token= there in the header "
+    "Authorization: Bearer TOKEN"
+)
 _UNKNOWN = (
     "the token is unknown: it is wrong, revoked, replaced or expired, or the server was restarted. "
     "Open the URL that the server printed, or get a new token"

@@ -2,20 +2,13 @@
 
 from lanebus.bus import errors
 from lanebus.bus.errors import BusError
+from lanebus.bus.errors.release import releases_of
 from lanebus.handlers.agent.errors import RequestUnknown
 from lanebus.handlers.codecs.codec import Unsayable
 from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
 from lanebus.handlers.transcripts.format import UnknownFormat
 
 __all__ = ("next_step",)
-
-_RELEASES = {
-    "a": "archive SESSION",
-    "p": "projections remove SESSION NAME@VERSION",
-    "g": "groups remove GROUP",
-    "f": "erase FORK",
-}
-"""the command that removes a holder of entries, by the letter with which the holder's name begins"""
 
 
 def next_step(error: BusError) -> str:
@@ -39,8 +32,7 @@ def _own_words(error: BusError) -> str:
         case RequestUnknown(session=session):
             return f"`lanebus turns {session}` lists the turns"
         case errors.TrimRefused(holders=holders):
-            kinds = sorted({name.partition(":")[0] for name in holders} & _RELEASES.keys())
-            commands = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in kinds)
+            commands = " or ".join(f"`lanebus {each.command}`" for each in releases_of(holders))
             return f"trim less, {f'release them with {commands}, ' if commands else ''}or repeat with --force"
         case errors.NoArchive():
             return "give one with --archive or LANEBUS_ARCHIVE"

@@ -86,16 +86,16 @@ class SessionMissing(StreamError):
 
 
 class KeyReused(StreamError):
-    """A key was used before, for a message or command of other content. Nothing was published.
+    """A key, or a client's id of a message, was used before for other content. This content was not published.
 
-    Fields: `session`; `key`; `positions`, those of the first message or command.
+    Fields: `session`; `key`, the key or the id; `positions`, those of the first message or command.
     """
 
     def __init__(self, session: str, key: str, positions: Sequence[int]) -> None:
         places = ", ".join(map(str, positions))
         super().__init__(
-            f"session {session!r}: the key {key!r} belongs to other content, at position {places}",
-            "use a key of its own for each message and command",
+            f"session {session!r}: the key or id {key!r} belongs to other content, at position {places}",
+            "use a new key or id for each message and command",
         )
         self.session, self.key, self.positions = session, key, tuple(positions)
 

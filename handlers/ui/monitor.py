@@ -19,6 +19,7 @@ from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS, MonitorBounds
 from lanebus.handlers.monitoring.log_events import MonitorBegun, write_event
 from lanebus.handlers.monitoring.metrics import MetricsCollector, Observed
+from lanebus.handlers.ui.auth import parse_host
 from lanebus.handlers.ui.http_server import listen, serve_app, shown_host
 from lanebus.handlers.ui.replies import answer, refuse
 
@@ -38,9 +39,9 @@ class HostRule:
     def __init__(self, app: ASGIApp, *, allowed: Iterable[str]) -> None:
         """
         Args:
-            allowed: more names to accept, without a port.
+            allowed: more hosts to accept, as `parse_host` returns them. Their ports are ignored.
         """
-        self._app, self._allowed = app, frozenset(name.lower() for name in ("localhost", *allowed))
+        self._app, self._allowed = app, frozenset(map(_name_of, ("localhost", *allowed)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI connection."""
@@ -54,7 +55,7 @@ class HostRule:
         await self._app(scope, receive, send)
 
     def _is_known(self, host: str) -> bool:
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
+        name = _name_of(host)
         if name in self._allowed:
             return True
         try:
@@ -62,6 +63,11 @@ class HostRule:
         except ValueError:
             return False
         return True
+
+
+def _name_of(host: str) -> str:
+    """Return the name or the address of a `Host` header, without the port."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
 
 
 def create_monitor(
@@ -109,16 +115,19 @@ async def monitored(
     Args:
         host: address to listen on; also accepted as a host name.
         port: port to listen on; 0 takes a free port.
-        observe, not_ready, allowed: see `create_monitor`.
+        observe, not_ready: see `create_monitor`.
+        allowed: more hosts to accept, as clients name them in the header `Host`. Their ports are ignored.
         bounds: periods and limits.
 
     Raises:
         PortInUse: another program listens on this port.
         AddressRefused: the operating system refused to listen on this address.
+        InvalidHost: an allowed host is no host.
     """
+    hosts = [shown_host(host), *map(parse_host, allowed)]
     with listen(host, port) as listener:
         address = f"http://{shown_host(host)}:{listener.getsockname()[1]}"
-        app = create_monitor(observe, not_ready, (host, *allowed))
+        app = create_monitor(observe, not_ready, hosts)
 
         def on_started() -> None:
             write_event(_log, MonitorBegun(address=address))

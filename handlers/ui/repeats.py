@@ -4,7 +4,7 @@ The log compares keys and not contents. Without this check, a client that uses a
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from hashlib import sha256
 
@@ -25,7 +25,11 @@ _BY_SERVER = frozenset({"by", "position"})
 
 
 async def check_repeat(
-    session: Session, receipt: Receipt, key: str | None, *posted: UserMessage | ExtensionMessage
+    session: Session,
+    receipt: Receipt,
+    key: str | None,
+    *posted: UserMessage | ExtensionMessage,
+    shown: Callable[[UserMessage], UserMessage] | None = None,
 ) -> None:
     """Check that a receipt is of the posted messages. Read the log only if the receipt is of a repeat.
 
@@ -34,8 +38,10 @@ async def check_repeat(
     Args:
         session: the session.
         receipt: what the publish returned.
-        key: the key of the publish.
+        key: the key of the publish, or the client's id that the key was made of. The error names it.
         posted: the messages that were to be published, in order.
+        shown: returns a stored user message as clients of a protocol get it. Such a client may send it back in this
+            form, which is a repeat too. None means that clients get messages as they are stored.
 
     Raises:
         KeyReused: the messages that the first publish with this key has stored are others.
@@ -51,16 +57,21 @@ async def check_repeat(
                 stored[entry.position] = entry.message
     except CursorTrimmed:
         return
-    redacted = [session.resources.redaction.message(each) for each in posted]
-    if not _are_same([stored.get(position) for position in receipt.positions], redacted):
+    redact = session.resources.redaction.message
+    if len(posted) != len(receipt.positions) or not all(
+        _are_same(stored.get(position), redact(each))
+        or (shown is not None and _is_shown(stored[position], each, shown))
+        for position, each in zip(receipt.positions, posted, strict=True)
+    ):
         raise KeyReused(session.id, key, receipt.positions)
 
 
-def _are_same(stored: Sequence[object], posted: Sequence[UserMessage | ExtensionMessage]) -> bool:
-    return len(stored) == len(posted) and all(
-        found is None or isinstance(found, DecodeFailure) or _content_of(found) == _content_of(each)
-        for found, each in zip(stored, posted, strict=True)
-    )
+def _are_same(found: object, posted: object) -> bool:
+    return found is None or isinstance(found, DecodeFailure) or _content_of(found) == _content_of(posted)
+
+
+def _is_shown(found: object, posted: object, shown: Callable[[UserMessage], UserMessage]) -> bool:
+    return isinstance(found, UserMessage) and _content_of(shown(found)) == _content_of(posted)
 
 
 def _content_of(message: object) -> object:
@@ -75,10 +86,11 @@ def _content_of(message: object) -> object:
 
 
 def _without_place(block: Block) -> object:
-    """Return a block, with the SHA-256 of its media: the bus moves large inline media to the media store."""
+    """Return a block, with the SHA-256 or the address of its media: the bus moves large inline media to the media
+    store."""
     match block:
         case ImageBlock(media=media) | AudioBlock(media=media) | VideoBlock(media=media) | DocumentBlock(media=media):
-            return block.type, media.sha256 or _digest(media)
+            return block.type, media.sha256 or _digest(media) or media.url
         case _:
             return block
 

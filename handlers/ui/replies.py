@@ -99,7 +99,6 @@ def refuse(status: int, error: str, message: str) -> Response:
 
 def answer_error(request: Request, error: Exception) -> Response:
     """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
-    del request
     if isinstance(error, BusError):
         reply = refuse(status_of(error), name_of(error), without_secrets(str(error)))
         if isinstance(error, TooManyStreams):
@@ -109,11 +108,23 @@ def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestRefused):
             name, text = error.error, error.message
         else:
-            name, text = error.detail.lower().replace(" ", "_"), error.detail
+            name, text = error.detail.lower().replace(" ", "_"), _router_text(request, error)
         reply = refuse(error.status_code, name, text)
         reply.headers.update(error.headers or {})
         return reply
     raise error
+
+
+def _router_text(request: Request, error: HTTPException) -> str:
+    """Return the text of an error of the router, whose own names no remedy."""
+    headers = error.headers or {}
+    match error.status_code:
+        case 404:
+            return "there is no such address: /api/openapi.json lists those that exist"
+        case 405 if "Allow" in headers:
+            return f"this address takes no {request.method}: send {headers['Allow']}"
+        case _:
+            return error.detail
 
 
 def status_of(error: BusError) -> int:

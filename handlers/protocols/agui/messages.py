@@ -2,11 +2,12 @@
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, VideoBlock
-from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
 from lanebus.bus.messages.message import ToolResultMessage, UserMessage
 
-__all__ = ("result_content", "user_content")
+__all__ = ("as_shown", "result_content", "user_content")
+
+_Media = ImageBlock | AudioBlock | VideoBlock | DocumentBlock
 
 
 def user_content(message: UserMessage) -> JsonValue:
@@ -16,18 +17,16 @@ def user_content(message: UserMessage) -> JsonValue:
     """
     if all(isinstance(block, TextBlock) for block in message.content):
         return message.text_content()
-    parts: list[JsonValue] = []
-    for block in message.content:
-        match block:
-            case TextBlock(text=text):
-                parts.append({"type": "text", "text": text})
-            case ImageBlock(media=media) | AudioBlock(media=media) | VideoBlock(media=media):
-                parts.append(_media_part(block.type, media))
-            case DocumentBlock(media=media):
-                parts.append(_media_part("document", media))
-            case _:
-                pass
-    return parts
+    return [_part(block) for block in as_shown(message).content]
+
+
+def as_shown(message: UserMessage) -> UserMessage:
+    """Return a user's message as a client reads it from `user_content`, and may send it back with the same id."""
+    if all(isinstance(block, TextBlock) for block in message.content):
+        blocks: tuple[Block, ...] = (TextBlock(text=message.text_content()),)
+    else:
+        blocks = tuple(_shown_block(block) for block in message.content if isinstance(block, TextBlock | _Media))
+    return message.model_copy(update={"content": blocks})
 
 
 def result_content(message: ToolResultMessage) -> str:
@@ -35,10 +34,18 @@ def result_content(message: ToolResultMessage) -> str:
     return message.text_with_results()
 
 
-def _media_part(kind: str, media: MediaRef) -> JsonValue:
-    if media.kind == "url" and media.url is not None:
-        named: dict[str, JsonValue] = {} if media.mime_type is None else {"mimeType": media.mime_type}
-        return {"type": kind, "source": {"type": "url", "value": media.url, **named}}
-    if media.kind == "data" and media.data is not None and media.mime_type is not None:
-        return {"type": kind, "source": {"type": "data", "value": media.data, "mimeType": media.mime_type}}
-    return {"type": "text", "text": f"[{kind}: {media.mime_type or 'stored media'}]"}
+def _shown_block(block: TextBlock | _Media) -> Block:
+    if isinstance(block, TextBlock):
+        return block
+    media = block.media
+    if media.kind == "url" or (media.kind == "data" and media.mime_type is not None):
+        return block
+    return TextBlock(text=f"[{block.type}: {media.mime_type or 'stored media'}]")
+
+
+def _part(block: Block) -> JsonValue:
+    if not isinstance(block, _Media):
+        return {"type": "text", "text": block.text if isinstance(block, TextBlock) else ""}
+    media = block.media
+    named: dict[str, JsonValue] = {} if media.mime_type is None else {"mimeType": media.mime_type}
+    return {"type": block.type, "source": {"type": media.kind, "value": media.url or media.data, **named}}

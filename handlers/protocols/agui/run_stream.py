@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lanebus.bus.messages.delta import Delta
 from lanebus.handlers.protocols.agui.encoder import AguiEncoder, AguiEvent
+from lanebus.handlers.protocols.no_worker import no_worker
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import RunRested
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lanebus.handlers.protocols.agui.run_input import RunInput
     from lanebus.handlers.protocols.agui.view import AguiView
 
-__all__ = ("AguiRun", "error_frame", "refused_run", "unserved_frame")
+__all__ = ("AguiRun", "error_frame", "refused_run")
 
 
 def refused_run(asked: RunInput, message: str, code: str) -> bytes:
@@ -30,12 +31,6 @@ def error_frame(message: str, code: str) -> bytes:
     return _frame({"type": "RUN_ERROR", "message": message, "code": code})
 
 
-def unserved_frame(agent: str) -> bytes:
-    """Return the frame which tells a client that its message waits, because no worker serves the agent."""
-    text = f"No worker serves the agent {agent!r} now: the message waits until one does."
-    return _frame({"type": "CUSTOM", "name": "lanebus.noWorker", "value": {"agent": agent, "text": text}})
-
-
 class AguiRun:
     """The frames of one run: its start, the conversation so far, and then what happens until the agent rests.
 
@@ -43,15 +38,19 @@ class AguiRun:
     `correction` returns what the entries are to be read into again.
     """
 
-    def __init__(self, asked: RunInput, view: Callable[[], AguiView], *, counted_after: int) -> None:
+    def __init__(
+        self, asked: RunInput, view: Callable[[], AguiView], *, counted_after: int, unserved: str | None = None
+    ) -> None:
         """
         Args:
             asked: the request.
             view: makes the empty view of a conversation.
             counted_after: position after which the usage of answers counts.
+            unserved: the agent, if no worker serves it. The client is told so, unless the agent rests. None means that
+                a worker serves it.
         """
         self._encoder = AguiEncoder(asked.thread_id, asked.run_id, is_current=asked.is_current)
-        self._known, self._make_view = asked.known, view
+        self._known, self._make_view, self._unserved = asked.known, view, unserved
         self._fold = RunFold(counted_after=counted_after)
         self._view: AguiView | None = view()
         self._rested: RunRested | None = None
@@ -91,6 +90,8 @@ class AguiRun:
             # Clients append what is new to what they show. Empty them first, for the order of the log.
             events.insert(0, {"type": "MESSAGES_SNAPSHOT", "messages": []})
         self._rested = self._fold.begin(position)
+        if self._unserved is not None and self._rested is None:
+            events.append({"type": "CUSTOM", "name": "lanebus.noWorker", "value": no_worker(self._unserved)})
         return self._frames(events) + self._finished()
 
     def correction(self) -> _Correction | None:

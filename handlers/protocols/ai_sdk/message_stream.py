@@ -7,6 +7,7 @@ from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.protocols.ai_sdk.chunk import DONE, Chunk, encode_chunk, error_chunk
 from lanebus.handlers.protocols.ai_sdk.encoder import ChatEncoder
 from lanebus.handlers.protocols.ai_sdk.version import Version
+from lanebus.handlers.protocols.no_worker import no_worker
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import RunEvent, RunRested, StepBegun
 from lanebus.handlers.protocols.run_place import RunPlace
@@ -17,7 +18,9 @@ __all__ = ("MessageStream",)
 class MessageStream:
     """The frames of the run that answers a message or a command."""
 
-    def __init__(self, place: RunPlace, until: int, version: Version = 5, *, shown: int = 0) -> None:
+    def __init__(
+        self, place: RunPlace, until: int, version: Version = 5, *, shown: int = 0, unserved: str | None = None
+    ) -> None:
         """
         Args:
             place: the beginning of the run. Add the entries from there on.
@@ -25,11 +28,13 @@ class MessageStream:
                 agent rests before it, the stream goes on.
             version: the client's version.
             shown: position up to which the client has the message. 0 repeats it from its beginning.
+            unserved: the session's agent, if no worker serves it. The client is told so once, unless the agent rests.
+                None means that a worker serves it.
         """
         self._fold = RunFold(until, counted_after=place.first - 1)
         self._encoder = ChatEncoder(version, message_id=place.loop_id)
         self._loop_id, self._shown, self._version = place.loop_id, shown, version
-        self._is_reached = place.loop_id is None
+        self._is_reached, self._unserved = place.loop_id is None, unserved
         self._last: tuple[str, bytes] = ("", b"")
         self.is_done = False
         """whether all frames were returned"""
@@ -59,10 +64,20 @@ class MessageStream:
         return self._encode(self._fold.add(envelope), is_shown=envelope.position > self._shown)
 
     def caught_up(self, position: int) -> bytes:
-        """Return the last frames, if the agent rests as of the last stored entry."""
-        if self.is_done or (rested := self._fold.rest(position)) is None:
+        """Return the last frames if the agent rests as of the last stored entry, else a notice that no worker serves
+        it, if so.
+
+        Clients pass the notice to the application and keep it in no message. Its id is always the same, so a notice of
+        a resumed stream replaces the previous one.
+        """
+        if self.is_done:
             return b""
-        return self._encode([rested], is_shown=True)
+        if (rested := self._fold.rest(position)) is not None:
+            return self._encode([rested], is_shown=True)
+        agent, self._unserved = self._unserved, None
+        if agent is None:
+            return b""
+        return encode_chunk({"type": "data-no-worker", "id": "no-worker", "data": no_worker(agent), "transient": True})
 
     def correction(self) -> None:
         """Return None: a UI message is never taken back."""

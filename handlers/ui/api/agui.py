@@ -14,8 +14,9 @@ from lanebus.handlers.access.request import AccessRequest
 from lanebus.handlers.agent.commands import send
 from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.protocols.agui.interrupts import read_answer
+from lanebus.handlers.protocols.agui.messages import as_shown
 from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
-from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run, unserved_frame
+from lanebus.handlers.protocols.agui.run_stream import AguiRun, error_frame, refused_run
 from lanebus.handlers.protocols.agui.view import AguiView
 from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
@@ -23,6 +24,7 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.frames import Outlet
+from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
 
@@ -37,8 +39,9 @@ async def post_run(api: ApiContext, request: Request) -> Response:
 
     The stream begins with the conversation so far, and ends when the agent rests. A client that lost it sends the same
     request again: nothing is published twice, and the stream goes on where the agent is. The agent goes on without a
-    client. Approvals are interrupts, which `resume` answers. Tools of the client are refused with a `RUN_ERROR`. If no
-    worker serves the agent, a `CUSTOM` event `lanebus.noWorker` says so, and the run waits for a worker.
+    client. 409 if the id of a message belongs to a message of other content. Approvals are interrupts, which `resume`
+    answers. Tools of the client are refused with a `RUN_ERROR`. If no worker serves the agent, a `CUSTOM` event
+    `lanebus.noWorker` says so, and the run waits for a worker.
     """
     agent = check_agent(str(request.path_params["agent"]))
     asked = read_run_input(await api.body(request))
@@ -53,26 +56,23 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         await api.require_entries(session)
     began = await _publish(session, agent, asked, identified(request.scope).principal.name)
     head = await session.head()
-    is_served = not began or agent in await api.bus.live_workers()
+    is_unserved = bool(began) and await api.has_worker(agent) is False
     bounds = api.bounds
     run = AguiRun(
         asked,
         lambda: AguiView(messages=bounds.run_messages, size=bounds.run_bytes),
         counted_after=began or head.position,
+        unserved=agent if is_unserved else None,
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
 
     async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
         del outlet
         yield run.started
-        is_told = is_served
         async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
             async for frame in rest:
                 yield frame
                 del frame
-                if not is_told and not run.is_done:  # the first frame is the conversation so far
-                    is_told = True
-                    yield unserved_frame(agent)
 
     return EventStream(
         frames,
@@ -112,13 +112,16 @@ async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> in
     for answer in asked.answers:
         control = read_answer(answer.interrupt_id, answer.status, answer.payload, by)
         if control is not None:
-            began = (await send(session, control, key=answer.key)).position
+            receipt = await send(session, control, key=answer.key)
+            await check_repeat(session, receipt, answer.interrupt_id, control.as_extension())
+            began = receipt.position
     for prompt in asked.prompts:
         message = prompt.message.model_copy(update={"metadata": {BY: by}})
         try:
             receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
         except UnicodeEncodeError:
             raise DecodeError("messages.content", "must be text that UTF-8 can hold") from None
+        await check_repeat(session, receipt, prompt.message.id, message, shown=as_shown)
         began = max(began, receipt.position)
     return began
 

@@ -23,6 +23,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
 
@@ -33,7 +34,9 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     """Publish the new message of the AI SDK's `useChat`, or its answers to approval requests, and stream the answer as
     UI message chunks.
 
-    A repeated message or answer is not published again; its stream is. If the client disconnects, the agent goes on.
+    A repeated message or answer is not published again; its stream is. 409 if the message's id belongs to a message of
+    other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
+    `data-no-worker` says so, and the answer waits for a worker.
     """
     asked = read_chat_request(await api.body(request))
     version = read_version(request.headers.get(VERSION_HEADER))
@@ -48,13 +51,18 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     if asked.message is not None:
         message = asked.message.model_copy(update={"metadata": {BY: by}})
         key = f"ai-sdk.{asked.message_id}"
-        position = (await session.publish(message, key=key, wake=True, agent=asked.agent)).position
+        receipt = await session.publish(message, key=key, wake=True, agent=asked.agent)
+        await check_repeat(session, receipt, asked.message_id, message)
+        position = receipt.position
     if asked.message is None and continued is not None:
         shown = max(each.approval.position for each in asked.answers)
-        return await _stream(api, request, session, continued, MessageStream(continued, position, version, shown=shown))
+        unserved = await _unserved(api, session, asked.agent)
+        stream = MessageStream(continued, position, version, shown=shown, unserved=unserved)
+        return await _stream(api, request, session, continued, stream)
     turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
     place = run_of_message(turns, position)
-    return await _stream(api, request, session, place, MessageStream(place, position, version))
+    stream = MessageStream(place, position, version, unserved=await _unserved(api, session, asked.agent))
+    return await _stream(api, request, session, place, stream)
 
 
 async def resume_chat(api: ApiContext, request: Request) -> Response:
@@ -68,12 +76,16 @@ async def resume_chat(api: ApiContext, request: Request) -> Response:
     version = read_version(request.headers.get(VERSION_HEADER))
     await _require_reading(api, request, session)
     now = await api.folded(lambda: api.views.look(session, TURNS))
-    if after is not None and after < now.position and (place := run_at(now.state, after)) is not None:
-        return await _stream(api, request, session, place, MessageStream(place, after + 1, version))
-    place = open_run(now.state)
+    until = now.position
+    place = None if after is None or after >= until else run_at(now.state, after)
+    if place is not None and after is not None:
+        until = after + 1
+    else:
+        place = open_run(now.state)
     if place is None:
         return Response(status_code=204)
-    return await _stream(api, request, session, place, MessageStream(place, now.position, version))
+    stream = MessageStream(place, until, version, unserved=await _unserved(api, session))
+    return await _stream(api, request, session, place, stream)
 
 
 async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest) -> None:
@@ -88,6 +100,12 @@ async def _require_reading(api: ApiContext, request: Request, session: Session) 
     await api.gate.require(request, "read.events", session=session.id, lanes=Lane)
 
 
+async def _unserved(api: ApiContext, session: Session, agent: str | None = None) -> str | None:
+    """Return the session's agent if no worker serves it; None if one does, or if this cannot be read."""
+    agent = agent or (await session.head()).agent
+    return agent if await api.has_worker(agent) is False else None
+
+
 async def _continued(api: ApiContext, session: Session, answers: Sequence[ApprovalAnswer]) -> RunPlace:
     """Return the run whose calls were answered. Raises DecodeError if the session has no such run."""
     turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
@@ -98,7 +116,11 @@ async def _continued(api: ApiContext, session: Session, answers: Sequence[Approv
 
 
 async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
-    """Publish the command for an answer, once. Return its position."""
+    """Publish the command for an answer, once. Return its position.
+
+    The first answer of its kind counts. Another reason is no error: a client without the result sends its answer again
+    with each later message, so a chat that got an error here, such as a second tab, could never go on.
+    """
     approval = answer.approval
     key = f"ai-sdk.{sha256(str(approval).encode()).hexdigest()}"
     about = {"by": by, "turn_id": approval.turn_id, "tool_call_id": approval.tool_call_id}

@@ -6,7 +6,6 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lanebus.bus.errors import BusError
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.receipt import Receipt
@@ -96,12 +95,8 @@ async def _service_of(api: ApiContext, agent: str | None) -> dict[str, JsonValue
 
     The server cannot know an agent before a worker of it has run, so it accepts every name.
     """
-    if agent is None:
-        return {}
-    try:
-        return {"hasWorker": agent in await api.bus.live_workers()}
-    except BusError:  # it is published: an error would make the client send it again
-        return {}
+    has_worker = None if agent is None else await api.has_worker(agent)
+    return {} if has_worker is None else {"hasWorker": has_worker}
 
 
 def _published(receipt: Receipt, **more: JsonValue) -> Response:

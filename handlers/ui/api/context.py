@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import BusError, SessionErased
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.context.past import PastContexts
@@ -99,6 +99,16 @@ class ApiContext:
             raise SessionErased(session.id)
         if not head.position:
             raise SessionMissing(session.id)
+
+    async def has_worker(self, agent: str) -> bool | None:
+        """Return whether a live worker serves an agent; None if this cannot be read.
+
+        No error is raised, because callers ask after a publish: an error would make the client send it again.
+        """
+        try:
+            return agent in await self.bus.live_workers()
+        except BusError:
+            return None
 
     async def body(self, request: Request) -> JsonValue:
         """Read a request's body; see `read_json`. A principal may have a smaller limit than the server."""

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.errors import SessionClosed, SessionErased
+from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.projections.retention import trim_session
 from lanebus.handlers.ui.api.answers import Published
@@ -27,6 +29,7 @@ from lanebus.handlers.ui.api.upkeep_answers import (
     TrimBody,
 )
 from lanebus.handlers.ui.posted_upkeep import read_empty, read_fork, read_reason, read_trim
+from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.replies import answer
 
 __all__ = ("ENDPOINTS",)
@@ -151,28 +154,35 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
 async def post_close(api: ApiContext, request: Request) -> Response:
     """Close a session with `{"reason"?: …, "key"?: …}`: it takes no more messages. 201 with the event's position.
 
-    If the session is closed already, nothing is published, and the status is 200. 404 if it has no entries.
+    If the session is closed already, nothing is published, and the status is 200. 404 if it has no entries, 409 if the
+    key belongs to other content.
     """
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "close", session=session.id, lanes=(Lane.EXTENSION,))
     await api.require_entries(session)
     try:
-        return _published(await session.close(reason=posted.reason, key=posted.key))
+        receipt = await session.close(reason=posted.reason, key=posted.key)
     except SessionClosed:
         return _published(None)
+    await check_repeat(session, receipt, posted.key, ExtensionMessage.of(CLOSED, {"reason": posted.reason}))
+    return _published(receipt)
 
 
 async def post_reopen(api: ApiContext, request: Request) -> Response:
     """Reopen a closed session with `{"reason"?: …, "key"?: …}`. 201 with the event's position.
 
-    If the session is open, nothing is published, and the status is 200.
+    If the session is open, nothing is published, and the status is 200. 409 if the key belongs to other content.
     """
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "reopen", session=session.id, lanes=(Lane.EXTENSION,))
     head = await session.head()
     if head.is_erased:
         raise SessionErased(session.id)
-    return _published(await session.reopen(reason=posted.reason, key=posted.key) if head.is_closed else None)
+    if not head.is_closed:
+        return _published(None)
+    receipt = await session.reopen(reason=posted.reason, key=posted.key)
+    await check_repeat(session, receipt, posted.key, ExtensionMessage.of(REOPENED, {"reason": posted.reason}))
+    return _published(receipt)
 
 
 def _published(receipt: Receipt | None) -> Response:

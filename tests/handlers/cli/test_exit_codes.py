@@ -10,6 +10,7 @@ import pytest
 from docs.site.tables import fill_in
 from lanebus.bus import errors
 from lanebus.bus.errors import BusError
+from lanebus.bus.errors.release import releases_of
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.exits import ExitCode, code_of, exit_code
 from lanebus.handlers.cli.next_step import next_step
@@ -56,6 +57,20 @@ def test_an_error_without_a_remedy_of_its_own_has_a_next_step(kind: type[BusErro
 def test_the_next_step_after_a_refused_trim_names_the_commands_that_release_the_entries() -> None:
     step = next_step(errors.TrimRefused("s", 9, {"p:usage@4": 1, "g:agents": 3}))
     assert "`lanebus groups remove GROUP` or `lanebus projections remove SESSION NAME@VERSION`" in step
+
+
+@pytest.mark.parametrize("holder", ["a:agent", "f:fork", "g:agents", "p:usage@4"])
+def test_the_error_and_the_command_line_say_the_same_release_and_the_command_exists(
+    lanebus: CommandLine, holder: str
+) -> None:
+    (release,) = releases_of([holder, "r:reader"])
+    error = errors.TrimRefused("s", 9, {holder: 1, "r:reader": 1})
+    assert f"trim less, {release.words}, or trim by force" in error.remedy
+    assert f"release them with `lanebus {release.command}`" in next_step(error)
+    words = release.command.split()
+    asked = next(at for at, word in enumerate(words) if word.isupper())
+    shown = " ".join(lanebus(*words[:asked], "--help").out.split())
+    assert all(word.split("@")[0] in shown for word in words[asked:] if word != "FORK")
 
 
 def test_the_text_of_an_error_is_its_fault_and_its_remedy() -> None:

@@ -59,6 +59,16 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "demo --json": (USAGE, "--json needs --once", "add --once"),
     "serve --token a --reader-token a": (USAGE, "--reader-token and --token are the same", "use two different tokens"),
     "serve --port 0 --allow-host http://x": (USAGE, "'http://x' is no host", "leave out the scheme and the path: x"),
+    "serve --port 0 --monitor 127.0.0.1:0 --monitor-allow-host http://x": (
+        USAGE,
+        "'http://x' is no host",
+        "leave out the scheme and the path: x",
+    ),
+    "worker lanebus.handlers.agent.demo:agent --monitor 127.0.0.1:0 --monitor-allow-host *.x": (
+        USAGE,
+        "'*.x' is no host",
+        "name each host; several are allowed by several options",
+    ),
     "serve --port 0 --trusted-proxy 0.0.0.0/0": (USAGE, "'0.0.0.0/0' is no address of a proxy", "name your proxies"),
     "serve --port 0 --uploads /dev/null/u": (
         USAGE,

@@ -285,7 +285,7 @@ async def test_a_worker_that_drains_is_not_ready_until_its_sessions_are_finished
     "host", ["evil.example.com", "evil.example.com:80", "localhost.evil.com", "127.0.0.1.evil.com"]
 )
 async def test_a_monitor_refuses_a_foreign_host_name(valkey: RealServer, lanebus: CommandLine, host: str) -> None:
-    async with monitored_command(lanebus, *worker(valkey.url), "--monitor-allow-host", "worker.local") as process:
+    async with monitored_command(lanebus, *worker(valkey.url), "--monitor-allow-host", "Worker.local:9464") as process:
         for path in ("/metrics", "/readyz", "/healthz"):
             assert (await process.get(path, host=host)).status_code == 403
         for known in ("localhost:1", "10.1.2.3:9464", "[::1]:9464", "worker.local", "WORKER.local:80"):

@@ -45,6 +45,7 @@ async def begun() -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
             {"command": "steer", "key": "k", "text": "one"},
             {"command": "steer", "key": "k", "text": "two"},
         ),
+        ("close", {"reason": "solved", "key": "k"}, {"reason": "not solved", "key": "k"}),
     ],
 )
 async def test_a_key_with_other_content_is_refused_and_with_the_same_is_a_repeat(
@@ -60,6 +61,21 @@ async def test_a_key_with_other_content_is_refused_and_with_the_same_is_a_repeat
         assert (refused.status_code, refused.json()["error"]) == (409, "key_reused")
         assert f"at position {', '.join(map(str, positions))}" in refused.json()["detail"]
         assert (await bus.session("s1").head()).position == positions[-1]
+
+
+async def test_a_key_of_other_content_does_not_reopen_a_session_and_is_refused() -> None:
+    async with begun() as (bus, client):
+        await client.post(f"{PATH}/messages", json={"text": "one", "key": "k1"})
+        for key, reason, status in (
+            ("k1", "again", 409),
+            ("k2", "again", 201),
+            ("k2", "again", 200),
+            ("k2", "other", 409),
+        ):
+            await client.post(f"{PATH}/close", json={})
+            reply = await client.post(f"{PATH}/reopen", json={"reason": reason, "key": key})
+            assert (reply.status_code, reply.json().get("error")) == (status, "key_reused" if status == 409 else None)
+            assert (await bus.session("s1").head()).is_closed == (status != 201)
 
 
 async def test_a_repeat_of_a_message_that_was_trimmed_is_answered_as_a_repeat() -> None:

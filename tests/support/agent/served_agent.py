@@ -3,15 +3,26 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import anyio
+
+from lanebus import Bus
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.page.serving import Served, serving, temporary_bus
 
-__all__ = ("served_agent",)
+__all__ = ("served_agent", "wait_for_worker")
 
 
 @asynccontextmanager
 async def served_agent(agent: Agent, *, name: str = "w1") -> AsyncGenerator[Served]:
     """Serve a bus whose sessions one worker answers."""
     async with temporary_bus() as bus, serving(bus) as served, Worker(bus, agent, name=name):
+        await wait_for_worker(bus)
         yield served
+
+
+async def wait_for_worker(bus: Bus) -> None:
+    """Wait until a worker is known to the bus: before, clients are told that no worker serves the agent."""
+    with anyio.fail_after(120):
+        while not await bus.live_workers():  # noqa: ASYNC110  the worker tells it to the server alone
+            await anyio.sleep(0.01)

@@ -1,5 +1,6 @@
 """`@ag-ui/client` 1.0.0 and 0.0.59, unmodified, on a real server and a real worker."""
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -213,6 +214,27 @@ async def test_a_repeated_request_publishes_nothing_twice(referees: Path) -> Non
     assert len(users) == 1
     assert seen.texts == ["hi", "Hello, you."]
     assert types_of(seen.events()) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
+@VERSIONS
+async def test_a_page_that_got_a_picture_as_a_text_in_brackets_may_send_the_run_again(
+    referees: Path, version: int, tmp_path: Path
+) -> None:
+    paused, file = Pause(), tmp_path / "reloaded"
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60_000)).decode()
+    picture = {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}}
+    say = {"do": "say", "id": "m1", "content": [{"type": "text", "text": "see"}, picture]}
+    model = ScriptedModel([paused, *answer("A white cat.")])
+    async with served_agent(AgentLoop(model)) as served, told(file, paused):
+        seen = await agui(
+            *(referees, served, version, "t13", say, {"do": "gets", "type": "MESSAGES_SNAPSHOT"}, {"do": "reload"}),
+            *({"do": "run", "runId": "run-2"}, {"do": "gets", "type": "MESSAGES_SNAPSHOT"}),
+            *({"do": "signal", "path": str(file)}, SETTLE),
+        )
+        users = [each async for each in served.bus.session("t13").read(kinds={"user"})]
+    assert (seen.statuses, len(users)) == ([200, 200], 1)
+    assert "[image: image/png]" in str(seen.messages[0]["content"])
+    assert seen.texts[-1] == "A white cat."
 
 
 @VERSIONS

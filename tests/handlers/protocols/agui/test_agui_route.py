@@ -1,5 +1,6 @@
 """The route of AG-UI without its clients: refusals, disconnects, and streams that the server ends."""
 
+import base64
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -7,12 +8,13 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus import ExtensionMessage, UserMessage
+from lanebus import ExtensionMessage, ToolCallBlock, UserMessage
+from lanebus.agent import tool
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
-from tests.support.agent.agents import Pause, ScriptedModel, answer, wait_for
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent
 from tests.support.node.agui import dig, read_events, types_of
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
@@ -20,7 +22,7 @@ from tests.support.page.serving import Served, client_of, serving, temporary_bus
 __all__ = ()
 
 
-def asked(content: str | None = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
+def asked(content: JsonValue = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
     said: list[JsonValue] = [] if content is None else [{"id": "m1", "role": "user", "content": content}]
     return {"threadId": thread, "runId": "r1", "messages": said, **fields}
 
@@ -80,6 +82,56 @@ async def test_an_answer_to_an_interrupt_of_a_session_that_does_not_exist_is_ref
         reply = await client.post("/agui/agent", json=asked(None, resume=[given]))
         assert (reply.status_code, reply.json()["error"]) == (404, "session_missing")
         assert await bus.sessions() == []
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
+"""larger than what stays in the message"""
+
+
+def with_picture(data: bytes) -> list[JsonValue]:
+    source: JsonValue = {"type": "data", "value": base64.b64encode(data).decode(), "mimeType": "image/png"}
+    return [{"type": "text", "text": "see"}, {"type": "image", "source": source}]
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [("hi", "bye"), (with_picture(PICTURE), with_picture(PICTURE + b"\0")), (with_picture(PICTURE), "see")],
+)
+async def test_an_id_of_a_message_with_other_content_is_refused_and_what_a_snapshot_showed_is_a_repeat(
+    first: JsonValue, other: JsonValue
+) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served, client_of(served) as client:
+        assert (await client.post("/agui/agent", json=asked(first))).status_code == 200
+        shown = dig(
+            read_events((await client.post("/agui/agent", json=asked(first))).text)[1], "messages", 0, "content"
+        )
+        assert (shown == first) == isinstance(first, str)
+        before = (await served.bus.session("t1").head()).position
+        refused = await client.post("/agui/agent", json=asked(other))
+        assert (refused.status_code, refused.json()["error"]) == (409, "key_reused")
+        assert "'m1' belongs to other content, at position 1: use a new key or id" in refused.json()["detail"]
+        assert (await client.post("/agui/agent", json=asked(shown))).status_code == 200
+        assert (await served.bus.session("t1").head()).position == before
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def test_an_answer_to_an_interrupt_that_is_repeated_with_another_reason_in_the_same_run_is_refused() -> None:
+    model = ScriptedModel(calls(ToolCallBlock(id="c1", name="pay", arguments={"amount": 3})), answer("A pity."))
+    async with served_agent(AgentLoop(model, [pay])) as served, client_of(served) as client:
+        waits = read_events((await client.post("/agui/agent", json=asked())).text)[-1]
+        interrupt = dig(waits, "outcome", "interrupts", 0, "id")
+        statuses = list[int]()
+        for reason in ("too much", "never", "too much"):
+            payload: JsonValue = {"approved": False, "reason": reason}
+            given: JsonValue = {"interruptId": interrupt, "status": "resolved", "payload": payload}
+            body = asked(None, runId="r2", resume=[given])
+            statuses.append((await client.post("/agui/agent", json=body)).status_code)
+        assert statuses == [200, 409, 200]
 
 
 async def test_a_client_that_disconnects_does_not_stop_the_agent() -> None:

@@ -72,6 +72,7 @@ const doing = {
   settle: async () => { await running; await until(idle, 'idle'); },
   replied: ({ count }) => until(() => seen.replies.length >= count, `${count} responses`),
   shows: ({ text }) => until(() => JSON.stringify(chat.messages).includes(text), text),
+  gets: ({ type, count = 1 }) => until(() => seen.data.filter(part => part.type === type).length >= count, type),
   answer: async ({ approved, reason }) => {
     await until(() => waiting() && idle(), 'an approval request');
     const before = seen.finishes.length;

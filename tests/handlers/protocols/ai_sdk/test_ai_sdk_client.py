@@ -14,7 +14,7 @@ from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.providers.common.answer import Piece
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, wait_for
-from tests.support.agent.served_agent import served_agent
+from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.node.chat import Seen, chat, texts
 from tests.support.node.running import referees
 from tests.support.page.serving import serving, temporary_bus
@@ -123,6 +123,7 @@ async def test_reasoning_tools_their_progress_and_notes_of_the_extension_lane_ar
         ]
         model = ScriptedModel(first, answer("Done."))
         async with serving(bus) as served, Worker(bus, AgentLoop(model, [looking, failing]), name="w1"):
+            await wait_for_worker(bus)
             seen = await chat(referees, served, version, "c1", HI, SETTLE)
     assert (seen.status, seen.errors) == ("ready", [])
     assert [part["type"] for part in seen.parts] == [
@@ -281,6 +282,35 @@ async def test_a_page_that_is_reloaded_in_mid_answer_goes_on_with_the_same_messa
         assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
         assert [each["id"] for each in seen.messages if each["role"] == "assistant"] == ["c1.main.1"]
         assert states(seen) == ["output-available"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("keep", ["none", "user"])
+async def test_an_application_is_told_that_no_worker_serves_the_agent_and_no_message_keeps_it(
+    referees: Path, version: int, keep: str, tmp_path: Path
+) -> None:
+    told: dict[str, JsonValue] = {"do": "gets", "type": "data-no-worker"}
+    reload: list[dict[str, JsonValue]] = [{"do": "reload", "keep": keep}, {"do": "resume"}, {**told, "count": 2}]
+    async with temporary_bus() as bus, serving(bus) as served, anyio.create_task_group() as tasks:
+
+        async def answer_later() -> None:
+            await eventually((tmp_path / "told").exists)
+            async with Worker(bus, AgentLoop(ScriptedModel(answer("Hello."))), name="w1"):
+                await anyio.sleep_forever()
+
+        tasks.start_soon(answer_later)
+        seen = await chat(referees, served, version, "c1", HI, told, *reload, signal(tmp_path / "told"), SETTLE)
+        assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Hello."])
+        text = "No worker serves the agent 'agent' now: the answer waits until one does."
+        notice = {
+            "type": "data-no-worker",
+            "id": "no-worker",
+            "data": {"agent": "agent", "text": text},
+            "transient": True,
+        }
+        assert [part for part in seen.data if part["type"] == "data-no-worker"] == [notice, notice]
+        assert "no-worker" not in str(seen.messages)
+        tasks.cancel_scope.cancel()
 
 
 @VERSIONS

@@ -18,7 +18,7 @@ from lanebus.handlers.providers.common.answer import Piece
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
-from tests.support.agent.served_agent import served_agent
+from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
 __all__ = ()
@@ -58,6 +58,52 @@ async def test_a_repeated_message_is_published_once_and_its_own_answer_is_repeat
         assert first.headers["content-type"].startswith("text/event-stream")
         assert (await client.get("/chat/c1/stream")).status_code == 204
         assert (await client.get("/chat/none/stream")).status_code == 204
+
+
+def picture(url: str) -> dict[str, JsonValue]:
+    part: JsonValue = {"type": "file", "url": url, "mediaType": "image/png"}
+    return {"id": "c1", "messages": [{"id": "m1", "role": "user", "parts": [part]}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (said("hi", "m1"), said("bye", "m1")),
+        (said("hi", "m1"), picture("https://example.com/a.png")),
+        (picture("https://example.com/a.png"), picture("https://example.com/b.png")),
+    ],
+)
+async def test_an_id_of_a_message_with_other_content_is_refused(
+    first: dict[str, JsonValue], other: dict[str, JsonValue]
+) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("First.")))) as served, client_of(served) as client:
+        assert text((await client.post("/chat", json=first)).content) == "First."
+        before = await positions(served)
+        refused = await client.post("/chat", json=other)
+        assert (refused.status_code, refused.json()["error"]) == (409, "key_reused")
+        assert "'m1' belongs to other content, at position 1: use a new key or id" in refused.json()["detail"]
+        assert text((await client.post("/chat", json=first)).content) == "First."
+        assert await positions(served) == before
+
+
+async def test_a_denial_that_is_repeated_with_another_reason_is_a_repeat_so_that_the_chat_goes_on() -> None:
+    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+    async with (
+        served_agent(AgentLoop(ScriptedModel(calls(call), answer("A pity."), answer("Hello.")), [pay])) as served,
+        client_of(served) as client,
+    ):
+        client.headers["AI-SDK-Version"] = "6"
+        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
+        asked = next(each for each in waits if each["type"] == "tool-approval-request")["approvalId"]
+
+        def denied(reason: str, *more: JsonValue) -> dict[str, JsonValue]:
+            approval: JsonValue = {"id": asked, "approved": False, "reason": reason}
+            part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": approval}
+            return {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}, *more]}
+
+        assert text((await client.post("/chat", json=denied("too much"))).content) == "A pity."
+        next_one: JsonValue = {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
+        assert text((await client.post("/chat", json=denied("no", next_one))).content) == "Hello."
 
 
 @tool(approval=True)
@@ -191,6 +237,19 @@ async def test_a_server_that_ends_never_makes_an_answer_look_complete(version: s
     assert b"bye" not in rest
     assert is_cut == (version == "7")
     assert (b"The connection ended. Resume the answer." in rest) == (version == "5")
+
+
+async def test_no_client_is_told_of_a_missing_worker_while_one_serves_the_agent_or_a_person_has_to_act() -> None:
+    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        async with Worker(bus, AgentLoop(ScriptedModel(calls(call)), [pay]), name="w1"):
+            await wait_for_worker(bus)
+            streams = [await client.post("/chat", json=said("hi", "m1"))]
+        assert await bus.live_workers() == {}
+        streams += [await client.post("/chat", json=said("hi", "m1")), await client.get("/chat/c1/stream")]
+        for each in streams:
+            found = [str(chunk["type"]) for chunk in chunks(each.content)]
+            assert ("data-approval" in found, "data-no-worker" in found) == (True, False)
 
 
 async def test_a_session_that_rests_only_for_a_worker_can_be_resumed_before_one_takes_it() -> None:

@@ -49,6 +49,8 @@ CASES = [
     Case(f"{S}/commands", 400, "decode_error", "turnId: must be an object", {"command": "approve", "turnId": 3}),
     Case(f"{S}/commands", 400, "decode_error", "loopId: must be a string", {"command": "abort", "loopId": 7}),
     Case(f"{S}/commands", 400, "decode_error", "when: must be 'now' or 'turn'", {"command": "abort", "when": "later"}),
+    Case("/api/chat", 404, "not_found", "there is no such address: /api/openapi.json lists", {}),
+    Case("/chat", 405, "method_not_allowed", "this address takes no GET: send POST"),
     Case(f"{S}/messages", 415, "json_only", "Content-Type: application/json", {"text": "x"}, "text/plain"),
 ]
 
