@@ -33,8 +33,9 @@ CASES = """\
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Return a directory of tests for several kinds of servers."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     plugins = ("suite.needs", "suite.drawn", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
     pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n    browser: x\n")
@@ -47,9 +48,7 @@ def run(project: pytest.Pytester, *arguments: str, scale: float = 0.2, seed: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.suite.drawn.SCALE", scale)
         patch.setattr("tests.support.suite.scale.SEED", seed)
-        result = project.runpytest_inprocess(
-            *("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers", "--collect-only", "-q"), *arguments
-        )
+        result = project.runpytest_inprocess("--strict-markers", "--collect-only", "-q", *arguments)
     return [line.rpartition("::test_")[2] for line in result.outlines if "::test_" in line]
 
 

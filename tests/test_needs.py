@@ -31,6 +31,7 @@ def write(pytester: pytest.Pytester, source: str) -> None:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Return a directory of tests on a machine without programs and data."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CI", "")
     monkeypatch.setattr("tests.support.suite.needs.SHARED", pytester.path / "absent")
@@ -41,7 +42,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 def run(project: pytest.Pytester) -> pytest.RunResult:
     """Run the directory's tests in this process."""
-    return project.runpytest_inprocess("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers")
+    return project.runpytest_inprocess("--strict-markers")
 
 
 def test_the_summary_names_what_was_skipped_and_how_to_get_it(project: pytest.Pytester) -> None:

@@ -155,6 +155,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     run(sys.executable, "-m", "lanebus", "worker", "--help", cwd=project, path=installed)
 
 
+@pytest.mark.full
 def test_editable_install_works_in_a_project_with_a_bus_of_its_own(project: Path) -> None:
     run(sys.executable, "test_check.py", cwd=project)
     run(sys.executable, "-m", "test_check", cwd=project)

@@ -45,6 +45,7 @@ def environment(directory: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "LANEBUS_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.drawn("page")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=name_of(page), marks=MARKS[page]) for page, parts in PARTS.items() if parts]
 )
@@ -70,6 +71,7 @@ def test_a_part_of_the_readme_makes_an_agent(monkeypatch: pytest.MonkeyPatch) ->
     assert [type(each) for each in seen] == [AgentLoop]
 
 
+@pytest.mark.drawn("page", "program")
 @pytest.mark.parametrize(
     ("page", "program"), [pytest.param(*each, marks=MARKS[each[0]]) for each in PROGRAMS], ids=name_of
 )

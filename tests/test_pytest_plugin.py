@@ -38,8 +38,9 @@ test_again = test_the_bus_is_new
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a user's project, with the plugin as its entry point would load it."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:lanebus"]
-    # Plugins of frameworks import what they need when they are loaded.
-    command += ["-p", "no:langsmith_plugin", "-p", "no:inline_snapshot"]
+    # Plugins of other packages import what they need when they are loaded, which takes seconds.
+    others = ("langsmith_plugin", "inline_snapshot", "schemathesis", "ag_ui_validate")
+    command += [part for name in others for part in ("-p", f"no:{name}")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "LANEBUS"))}
     return subprocess.run(
         [*command, "-p", "lanebus.pytest_plugin", *words],
@@ -52,6 +53,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.drawn("ini", "mark", "words")
 @pytest.mark.parametrize(
     ("ini", "mark", "words"),
     [

@@ -25,8 +25,9 @@ CASES = """\
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Return a directory of tests for several kinds of servers."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     plugins = ("suite.needs", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
     pytester.makeini("[pytest]\nmarkers =\n    cluster(reason): x\n    sentinel(reason): x\n")
@@ -36,9 +37,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def collected(project: pytest.Pytester, *arguments: str) -> list[str]:
     """Return the tests that a run with these arguments selects, each named from its function on."""
-    result = project.runpytest_inprocess(
-        *("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers", "--collect-only", "-q"), *arguments
-    )
+    result = project.runpytest_inprocess("--strict-markers", "--collect-only", "-q", *arguments)
     return [line.rpartition("::test_")[2] for line in result.outlines if "::test_" in line]
 
 
@@ -64,6 +63,6 @@ def test_a_mark_of_a_module_is_one_of_each_of_its_tests(project: pytest.Pytester
 @pytest.mark.parametrize("mark", ["cluster", "cluster()", 'cluster("")', "sentinel(1)", 'sentinel("a", "b")'])
 def test_a_mark_without_a_reason_is_an_error(project: pytest.Pytester, mark: str) -> None:
     project.makepyfile(f"import pytest\n@pytest.mark.{mark}\ndef test_x(server): pass")
-    result = project.runpytest_inprocess("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers")
+    result = project.runpytest_inprocess("--strict-markers")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*::test_x: the mark * needs a reason: *"])

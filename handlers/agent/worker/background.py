@@ -18,14 +18,23 @@ async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> Asy
     cancels the block. If both fail, the block's error is raised.
     """
     failure: BaseException | None = None
+    # A scope within the function's task, not that of the task group, which would also cancel the task of the block: if
+    # this task is cancelled from outside in the same step of the event loop, anyio 4.16 can take one for the other, and
+    # the block goes on. That happens if the function has cancelled task groups of its own.
+    running = anyio.CancelScope()
+
+    async def run_in_scope() -> None:
+        with running:
+            await run()
+
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
+            tasks.start_soon(run_in_scope, name=run)
             try:
                 yield
             except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised below,
                 failure = error  # outside of the task group, which would wrap it in an exception group
-            tasks.cancel_scope.cancel()
+            running.cancel()
     except BaseExceptionGroup as group:
         failure = failure or first_error(group)
     if failure is not None:

@@ -101,7 +101,6 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
 
 
 @pytest.mark.drawn("name")
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_path: Path, name: str) -> None:
     assert lanebus("publish", "s", "hi").code == 0

@@ -20,6 +20,7 @@ __all__ = ()
 both_eras = pytest.mark.parametrize("era", ["auto", "legacy"])
 
 
+@pytest.mark.drawn("era")
 @both_eras
 async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServer, era: Era) -> None:
     async with shared_valkey.bus() as bus:
@@ -161,6 +162,7 @@ async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: Real
         assert '"position":1600' in contents.text
 
 
+@pytest.mark.drawn("era")
 @both_eras
 async def test_resources_list_the_sessions_and_show_their_views(shared_valkey: RealServer, era: Era) -> None:
     async with shared_valkey.bus() as bus:
@@ -181,6 +183,7 @@ async def test_resources_list_the_sessions_and_show_their_views(shared_valkey: R
         assert len((await client.list_resource_templates()).resource_templates) == 5
 
 
+@pytest.mark.drawn("end")
 @pytest.mark.parametrize("end", ["close", "SIGTERM"])
 async def test_the_command_ends_with_its_client_and_prints_only_the_protocol(
     shared_valkey: RealServer, end: str

@@ -6,7 +6,7 @@ import pytest
 
 __all__ = ("IMPORTED", "SDKS")
 
-SDKS = ("anthropic", "openai", "google.genai", "mcp", "moto", "obstore", "playwright")
+SDKS = ("anthropic", "openai", "google.genai", "mcp", "moto", "obstore", "playwright", "schemathesis")
 
 IMPORTED = pytest.StashKey[list[str]]()
 """stash key of the configuration: the `SDKS` that were imported when all tests had been collected"""

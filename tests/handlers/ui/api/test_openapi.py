@@ -8,24 +8,14 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 import httpx2
 import pytest
-import schemathesis
 from hypothesis import assume, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
-from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    negative_data_rejection,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
@@ -37,6 +27,9 @@ from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 from tests.support.paths import ROOT
 from tests.support.suite.scale import SCALE
+
+if TYPE_CHECKING:
+    from schemathesis import GenerationMode
 
 __all__ = ()
 
@@ -136,12 +129,15 @@ class Operation(Protocol):
     @property
     def path_parameters(self) -> Iterable[Named]: ...
 
-    def as_strategy(self, mode: GenerationMode = ..., /, **fixed: object) -> SearchStrategy[Case]:
+    def as_strategy(self, mode: "GenerationMode" = ..., /, **fixed: object) -> SearchStrategy[Case]:
         """Return a strategy for requests."""
         ...
 
 
 def operations(served: Served) -> Iterator[Operation]:
+    import schemathesis  # loaded only by the test that needs it: it takes a second of CPU
+    from schemathesis.core.result import Ok
+
     document = json.loads(document_text(endpoints()))
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -181,6 +177,8 @@ class Visit:
 
     def invalid(self) -> None:
         """Send requests that the document does not allow. All are refused."""
+        from schemathesis import GenerationMode
+        from schemathesis.specs.openapi.checks import negative_data_rejection
 
         @settings(max_examples=EXAMPLES)
         @given(case=self.operation.as_strategy(GenerationMode.NEGATIVE))
@@ -191,12 +189,15 @@ class Visit:
         run()
 
     def _check(self, case: Case, *more: object) -> None:
-        checks: list[object] = [not_a_server_error, status_code_conformance, content_type_conformance]
+        from schemathesis.checks import not_a_server_error
+        from schemathesis.specs.openapi import checks as known
+
+        checks: list[object] = [not_a_server_error, known.status_code_conformance, known.content_type_conformance]
         if self.operation.path in STREAMS:
             reply = head_of(case)
         else:
             reply = case.call(headers=BEARER, timeout=60)
-            checks.append(response_schema_conformance)
+            checks.append(known.response_schema_conformance)
         self.statuses[reply.status_code] += 1
         case.validate_response(reply, checks=[*checks, *more])
 
