@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.turn_json import timeline_view
@@ -26,7 +27,7 @@ async def test_a_timeline_at_a_past_position_has_the_rows_of_a_log_that_ends_the
         await record_loops(whole, loops=2, turns=3, approved=0, failed=1, child="s1-child")
         timelines = list[object]()
         async for envelope in whole.read():
-            assert not isinstance(envelope.message, DecodeFailure)
+            assert not isinstance(envelope.message, DecodeFailure | Delta)
             await session.publish(envelope.message)
             timelines.append(await timeline_view(views, session))
     found = tmp_path / "timelines.json"
