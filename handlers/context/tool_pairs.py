@@ -6,7 +6,7 @@ results arrived does not matter. A call without a result has a placeholder until
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lanebus.bus.messages.content import TextBlock, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
@@ -27,6 +27,8 @@ class Pairing:
     """Call id → indexes in `messages` of the placeholders for calls with this id. There are several only if one message
     repeats the id.
     """
+    placeholders: frozenset[int] = frozenset()
+    """Indexes in `messages` of all placeholders, also for calls whose results are no longer accepted."""
 
     def joined_by(self, message: LlmMessage) -> "Pairing":
         """Return the pairing with `message` added.
@@ -64,17 +66,19 @@ class Pairing:
             call: tuple(place if place < start else places[id(self.messages[place])] for place in old)
             for call, old in self.waiting.items()
         }
-        return Pairing(self.messages.beginning(start).appended(*reversed(kept)), waiting)
+        placeholders = (place if place < start else places[id(self.messages[place])] for place in self.placeholders)
+        return Pairing(self.messages.beginning(start).appended(*reversed(kept)), waiting, frozenset(placeholders))
 
     def _appended(self, message: LlmMessage) -> "Pairing":
         calls = tuple(message.tool_calls()) if isinstance(message, AssistantMessage) else ()
         if not calls:
-            return Pairing(self.messages.appended(message), self.waiting)
+            return replace(self, messages=self.messages.appended(message))
         first = len(self.messages) + 1
         waiting = {**self._without({call.id for call in calls}).waiting}
         for place, call in enumerate(calls, first):
             waiting[call.id] = (*waiting.get(call.id, ()), place)
-        return Pairing(self.messages.appended(message, *map(_no_result, calls)), waiting)
+        placeholders = self.placeholders.union(range(first, first + len(calls)))
+        return Pairing(self.messages.appended(message, *map(_no_result, calls)), waiting, placeholders)
 
     def _answered(self, result: ToolResultMessage) -> "Pairing":
         places = self.waiting.get(result.tool_call_id)
@@ -83,12 +87,12 @@ class Pairing:
         waiting = {**self.waiting, result.tool_call_id: places[1:]}
         if not places[1:]:
             del waiting[result.tool_call_id]
-        return Pairing(self.messages.replaced(places[0], result), waiting)
+        return Pairing(self.messages.replaced(places[0], result), waiting, self.placeholders - {places[0]})
 
     def _without(self, ids: set[str]) -> "Pairing":
         if ids.isdisjoint(self.waiting):
             return self
-        return Pairing(self.messages, {call: places for call, places in self.waiting.items() if call not in ids})
+        return replace(self, waiting={call: places for call, places in self.waiting.items() if call not in ids})
 
 
 def _no_result(call: ToolCallBlock) -> LlmMessage:

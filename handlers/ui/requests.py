@@ -113,7 +113,7 @@ async def context_json(
         "position": until,
         "provider": name,
         "model": model or context.model or (defined and defined.model),
-        "system": [_part(index, each, {}) for index, each in enumerate(context.system)],
+        "system": _system(context),
         "messages": _parts(context),
     }
     return _rendered(place, form, context.messages, most_bytes)
@@ -157,7 +157,7 @@ async def turn_request_json(session: Session, turn: str, *, provider: str | None
         "position": request.context.position,
         "provider": name,
         "model": model,
-        "system": [_part(index, each, {}) for index, each in enumerate(request.context.system)],
+        "system": _system(request.context),
         "messages": _parts(request.context),
     }
     return _rendered(place, form, request.context.messages, most_bytes)
@@ -169,18 +169,28 @@ async def _definition(views: Views, session: Session, until: int) -> RequestDefi
     return next((each.event for each in reversed(known) if each.position <= until), None)
 
 
+def _system(context: Context) -> list[Mapping[str, object]]:
+    return [_part(index, each) for index, each in enumerate(context.system)]
+
+
 def _parts(context: Context) -> list[Mapping[str, object]]:
     """Return the messages of a context, each with the position of its entry; null if it was made of several."""
     positions = {id(entry.message): entry.position for entry in context.path}
     summary = context.path[0] if context.path and isinstance(context.path[0].message, Compaction) else None
-    parts = [_part(index, message, positions) for index, message in enumerate(context.messages)]
+    made_up = context.pairing.placeholders
+    parts = [
+        _part(index, message, positions.get(id(message)), is_made_up=index in made_up)
+        for index, message in enumerate(context.messages)
+    ]
     if summary is not None and parts and parts[0]["position"] is None:
         parts[0] = {**parts[0], "position": summary.position}
     return parts
 
 
-def _part(index: int, message: LlmMessage, positions: Mapping[int, int]) -> Mapping[str, object]:
-    return {"index": index, "role": getattr(message, "role", ""), "position": positions.get(id(message))}
+def _part(
+    index: int, message: LlmMessage, position: int | None = None, *, is_made_up: bool = False
+) -> Mapping[str, object]:
+    return {"index": index, "role": getattr(message, "role", ""), "position": position, "isMadeUp": is_made_up}
 
 
 async def _resolve_placeholders(messages: Sequence[LlmMessage], store: MediaStore) -> Mapping[str, MediaRef]:

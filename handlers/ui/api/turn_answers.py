@@ -143,6 +143,8 @@ class RequestPart(TypedDict):
     role: str
     position: int | None
     """position of its entry; null if it was made of several"""
+    isMadeUp: bool
+    """whether the log has no result of this tool call, and the model gets a placeholder"""
 
 
 class ContextAnswer(TypedDict):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import Envelope, UserMessage
-from lanebus.bus.messages.content import ToolResultBlock
+from lanebus.bus.messages.content import TextBlock, ToolResultBlock
 from lanebus.bus.messages.context_entry import Compaction, LeafMove
 from lanebus.bus.messages.json_reader import LlmLaneMessage, Publishable
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
@@ -16,7 +16,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.context import Context, evolve
 from lanebus.handlers.agent.turn.visible_context import visible_context
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO, read_position
-from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.handlers.context.tool_pairs import NO_RESULT, Pairing
 from lanebus.handlers.providers.registry import PROVIDERS
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
 from tests.support.messages.lane_logs import lane_logs
@@ -174,6 +174,11 @@ def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -
     for envelope in plain(entries):
         context = evolve(context, envelope)
         assert [*context.messages] == in_order(context)
+        assert context.pairing.placeholders == {
+            index
+            for index, each in enumerate(context.messages)
+            if isinstance(each, ToolResultMessage) and each.content == (TextBlock(text=NO_RESULT),)
+        }
 
 
 @examples(200)
@@ -186,6 +191,7 @@ def test_the_order_is_the_same_after_deriving_the_context_again(entries: list[En
     derived = evolve(context, entry(last + 1, LeafMove(to=last)))  # which moves nothing, and derives all
     assert [*derived.messages] == [*context.messages]
     assert derived.pairing.waiting == context.pairing.waiting
+    assert derived.pairing.placeholders == context.pairing.placeholders
 
 
 RULES = {

@@ -2,17 +2,19 @@
 
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from lanebus import UserMessage
 from lanebus.bus.messages.control import Approve, Deny
+from lanebus.bus.messages.events import ControlAnswered
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control
 from tests.support.page.samples import answered, waiting_for_approval
 from tests.support.page.serving import Served, serving, temporary_bus
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 __all__ = ()
 
@@ -113,6 +115,45 @@ async def test_a_message_after_the_loop_and_a_steer_are_told_apart_from_a_skip(b
         await box.press("Enter")
         await expect(page.locator(f".row[data-position='{before + 2}']")).to_contain_text("Later")
         await expect(page.locator(".ask")).to_have_count(2)
+
+
+async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_to_the_region(
+    browser: SharedBrowser,
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await waiting_for_approval(session, "Clean up", "rm-one", "rm-two", "rm-three")
+        await opened(page, served, "#/s/s1")
+        asks, region = page.locator(".ask"), page.get_by_role("region", name="The agent")
+        await expect(asks.locator(".whole")).to_have_count(3)
+        sent = list[ControlAnswered]()
+        for name, answer, next_one in (("two", "Approve", "three"), ("three", "Deny", "one")):  # both are still shown
+            before = (await session.head()).position
+            await asks.filter(has_text=f"rm-{name}").get_by_role("button", name=answer).press("Enter")
+            position, _ = await next_control(session, before)
+            sent.append(ControlAnswered(control=position, outcome="applied"))
+            await expect(asks.filter(has_text=f"rm-{next_one}")).to_be_focused()
+        await session.publish(*(each.as_extension() for each in sent))
+        await expect(asks).to_have_count(1)
+        await expect(asks).to_be_focused()
+        is_gone = anyio.Event()
+
+        async def hold(route: "Route") -> None:
+            response = await route.fetch()
+            await is_gone.wait()
+            await route.fulfill(response=response)
+
+        before = (await session.head()).position
+        await page.route("**/commands", hold)  # the worker is quicker than the response
+        await asks.get_by_role("button", name="Approve").press("Enter")
+        position, _ = await next_control(session, before)
+        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+        await expect(asks).to_have_count(0)
+        await expect(region).to_be_focused()
+        is_gone.set()
+        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: applied")
+        await expect(region).to_be_focused()
+        assert seen.errors == []
 
 
 # --- the inbox ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.messages.events import AgentStarted, RequestDefined, TurnStarted
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
@@ -144,6 +144,15 @@ async def test_the_context_of_a_position_and_the_bar_agree_and_what_was_made_up_
         await live.click()
         await expect(bar).to_have_value(str(last))
         await expect(page.locator(".cx-facts")).to_contain_text(f"after entry #{last}")
+        await expect(page.locator(".cx-made")).to_have_count(0)
+        call = ToolCallBlock(id="c9", name="search", arguments={})
+        said = ToolResultMessage.of(call, "No result provided")
+        await bus.session("s1").publish(AssistantMessage(content=(call,)), said.model_copy(update={"is_error": True}))
+        await expect(page.locator(".cx-facts")).to_contain_text(f"after entry #{last + 2}")
+        for provider in ("anthropic", "openai-chat", "openai-responses", "gemini"):  # the log has this result
+            await page.get_by_label("Provider").select_option(provider)
+            await expect(page.locator(".cx-facts")).to_contain_text(f"{provider} · model-1")
+            await expect(page.locator(".cx-result", has_text="No result provided")).to_have_count(1)
         await expect(page.locator(".cx-made")).to_have_count(0)
         assert seen.errors == []
 

@@ -226,12 +226,18 @@ async def test_the_scrub_bar_takes_every_panel_to_a_position_and_live_returns(br
         await page.get_by_role("tab", name="Timeline").click()
         await expect(page.locator(".tl-row.later").first).to_be_attached()
         await expect(bar).to_have_value("5")
+        loop = page.locator(".tl-row.k-loop").first
+        await expect(loop.locator(".tl-cost")).to_have_text("$0.0100")  # without the second turn
+        await expect(page.locator(".tl-row:not(.later) .tl-bar.open")).to_have_count(2)  # the loop and its first turn
+        await loop.click()
+        await expect(page.get_by_role("complementary", name="The selected row")).to_contain_text("still ran at #5")
         await bar.press("ArrowRight")
         await expect(bar).to_have_value("6")
         await bar.press("PageUp")
         await expect(page.locator(".tm-then")).to_contain_text("turn 1")
         await page.get_by_role("button", name="Live", exact=True).click()
-        await expect(page.locator(".tl-row.later")).to_have_count(0)
+        await expect(page.locator(".tl-row.later, .tl-bar.open")).to_have_count(0)
+        await expect(loop.locator(".tl-cost")).to_have_text("$0.0200")
         await expect(bar).to_have_value(str(last))
         await page.get_by_role("tab", name="Log").click()
         await expect(page.locator(".sums dd").first).to_have_text("$0.0400")

@@ -38,7 +38,11 @@ async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(browse
         assert seen.errors == []
 
 
-async def test_a_phone_shows_the_cost_in_the_timeline_and_a_toolbar_of_one_line(browser: SharedBrowser) -> None:
+TARGETS = """() => [...document.querySelectorAll(".lanebar :is(button, label, input[type='search'])")]
+  .map((one) => one.getBoundingClientRect()).map(({ width, height }) => Math.min(width, height))"""
+
+
+async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_of_one_line(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
         await record_loops(bus.session("s1"), loops=2, turns=3)
         await page.goto(served.url)
@@ -52,6 +56,19 @@ async def test_a_phone_shows_the_cost_in_the_timeline_and_a_toolbar_of_one_line(
         await page.get_by_role("button", name="Charts").click()  # it scrolls to what is out of view
         await expect(page.locator(".tl-chart").first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        await page.get_by_role("tab", name="Log").click()
+        for width in (390, 320):
+            await page.set_viewport_size({"width": width, "height": 844})
+            assert (await box_of(page.locator(".lanebar")))["height"] <= 44
+            assert min(await page.evaluate(TARGETS)) >= 24
+            await expect(page.get_by_label("Find in the session")).to_be_in_viewport(ratio=1)
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        await expect(page.get_by_role("button", name="Both lanes", exact=True)).to_be_visible()
+        for name in ("Plain text", "All events"):  # their words are for screen readers here
+            await page.get_by_label(name, exact=True).check()
+        await page.get_by_label("Find in the session").fill("answer")
+        await expect(page.get_by_role("button", name="Next match")).to_be_in_viewport(ratio=1)
+        assert (await box_of(page.locator(".lanebar")))["height"] <= 44
 
 
 async def test_a_phone_has_room_to_write_while_a_call_waits(browser: SharedBrowser) -> None:

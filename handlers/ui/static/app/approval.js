@@ -65,7 +65,8 @@ export function useCommandSender(session) {
   return { send, sent, isSending, fault };
 }
 
-export function Approval({ session, call, access, commandSender, isOpen = true }) {
+/** `send` sends the answer. `row` has more attributes of the element. */
+export function Approval({ session, call, access, isSending, send, isOpen = true, row = null }) {
   const [reason, setReason] = useState("");
   const canApprove = isOpen && may(access, "command.approve");
   const canDeny = isOpen && may(access, "command.deny");
@@ -73,11 +74,11 @@ export function Approval({ session, call, access, commandSender, isOpen = true }
   const found = useCall(session, call, canSee);
   const whole = found?.answer ?? null;
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
-  const approve = () => commandSender.send({ command: "approve", ...about, callHash: whole.callHash });
-  const deny = () => commandSender.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
+  const approve = () => send({ command: "approve", ...about, callHash: whole.callHash });
+  const deny = () => send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
   // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
-  return html`<li class="ask">
+  return html`<li class="ask" ...${row}>
     <p><code class="tool">${name}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p>
     <div>
       ${!canSee
@@ -88,9 +89,9 @@ export function Approval({ session, call, access, commandSender, isOpen = true }
     </div>
     ${canApprove || canDeny
       ? html`<div class="answers">
-          ${canApprove ? html`<button type="button" class="yes" disabled=${commandSender.isSending || whole === null} onClick=${approve}>Approve</button>` : null}
+          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${approve}>Approve</button>` : null}
           ${canDeny
-            ? html`<button type="button" class="no" disabled=${commandSender.isSending} onClick=${deny}>Deny</button>
+            ? html`<button type="button" class="no" disabled=${isSending} onClick=${deny}>Deny</button>
                 <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
             : null}
         </div>`

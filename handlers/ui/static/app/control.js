@@ -2,6 +2,7 @@
 import { html } from "./html.js";
 import { Approval } from "./approval.js";
 import { cut } from "./format.js";
+import { usePassedFocus } from "./pass_focus.js";
 import { may } from "./rights.js";
 
 const ACTIVITIES = {
@@ -28,6 +29,13 @@ function Sent({ feed, sent }) {
   return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${cut(String(answer.reason), 200)})` : ""}</span>`;
 }
 
+/** A call that waits. After its answer, the focus goes to the next one, or to all that is shown of the agent. */
+function Ask({ call, session, access, commandSender, isOpen }) {
+  const { row, answer } = usePassedFocus(".control");
+  const send = (command) => answer(commandSender.send(command));
+  return html`<${Approval} row=${row} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} />`;
+}
+
 /** `isOpen` is false while the session is closed: it takes no commands then. */
 export function Control({ feed, status, commandSender, access, isOpen }) {
   // Hidden until the entries are loaded: a user must see a call before approving it.
@@ -41,7 +49,7 @@ export function Control({ feed, status, commandSender, access, isOpen }) {
       : null;
   // Commands of other users without an answer yet.
   const others = commands.filter((one) => one.position !== commandSender.sent?.position);
-  return html`<section class="control" aria-label="The agent">
+  return html`<section class="control" aria-label="The agent" tabindex="-1">
     <div class="state">
       <span class=${`doing ${doing}`} data-doing=${doing}><i></i>${ACTIVITIES[doing] ?? doing}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
       <span class="news" role="status">
@@ -56,7 +64,7 @@ export function Control({ feed, status, commandSender, access, isOpen }) {
     ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
       ? html`<ul class="asks" aria-label="Tool calls that wait for you">
-          ${waiting.map((call) => html`<${Approval} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} />`)}
+          ${waiting.map((call) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} />`)}
         </ul>`
       : null}
   </section>`;

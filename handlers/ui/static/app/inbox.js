@@ -1,9 +1,10 @@
 // What waits for a person, across all sessions.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { listWaiting } from "./api.js";
 import { Approval, useCommandSender } from "./approval.js";
 import { ago, count, dateTime } from "./format.js";
+import { usePassedFocus } from "./pass_focus.js";
 import { usePolled } from "./polled.js";
 import { sessionLink } from "./route.js";
 
@@ -28,33 +29,21 @@ export function useWaiting(changes, isHeld) {
 
 const DONE = { approve: "Approved", deny: "Denied" };
 
-/** Move the focus from an answered call to the next that has no answer yet, or to the heading: its buttons are gone. */
-function passFocus(card) {
-  const focused = document.activeElement;
-  if (focused !== document.body && !card.contains(focused)) return;
-  const cards = [...card.parentElement.children];
-  const at = cards.indexOf(card);
-  const next = [...cards.slice(at + 1), ...cards.slice(0, at)].find((one) => one.querySelector(".ask"));
-  (next ?? document.getElementById("inbox-title")).focus();
-}
-
 function WaitingCall({ call, access, now, onAnswered }) {
   const sender = useCommandSender(call.session);
   const { sent } = sender;
-  const card = useRef(null);
-  useEffect(() => {
-    if (!sent) return;
-    passFocus(card.current);
-    onAnswered();
-  }, [sent]);
-  return html`<li class="waitingcall" ref=${card} tabindex="-1">
+  const { row, answer } = usePassedFocus("#inbox-title");
+  const send = async (command) => {
+    if (await answer(sender.send(command))) onAnswered();
+  };
+  return html`<li class="waitingcall" ...${row}>
     <header>
       <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
       <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
     </header>
     ${sent
       ? html`<p class="sent" role="status">${DONE[sent.name] ?? sent.name}, as entry <a href=${sessionLink(call.session, "log", sent.position)}>#${sent.position}</a>. The worker has not answered yet.</p>`
-      : html`<ul><${Approval} session=${call.session} call=${call} access=${access} commandSender=${sender} /></ul>`}
+      : html`<ul><${Approval} session=${call.session} call=${call} access=${access} isSending=${sender.isSending} send=${send} /></ul>`}
     ${sender.fault ? html`<p class="fault" role="alert">${sender.fault}</p>` : null}
   </li>`;
 }

@@ -114,7 +114,7 @@ export class Lanes extends Component {
       ({ rows } = rowsOf(feed.pages, feed.floor, this.state, past));
       this.#made = [feed.version, this.state.lane, isAll, this.state.open, this.#target, past];
     }
-    this.layout.set(feed.floor, feed.end, rows);
+    this.layout.set(feed.floor, feed.end, rows, (page) => feed.pages.until(page));
   }
 
   /** Choose the rows to draw: those in view first. */

@@ -2,6 +2,8 @@
 import { PAGE, pageOf, startOf } from "./pages.js";
 
 const FIRST_GUESS = { llm: 90, extension: 28, fold: 30 };
+const ENOUGH = 8; // rows whose average is better than the first guess
+const MOST = 0.75; // share of the rows with known heights from which the height of a position is learned for good
 
 export class Layout {
   /** Unloaded pages are drawn smaller than they are if the area would be higher than `most` pixels: browsers have limits. */
@@ -15,7 +17,7 @@ export class Layout {
   #isKnown = false; // whether the height of a position was learned from drawn rows
   #first = 0;
   #count = 0; // pages
-  #pages = new Map(); // loaded ones, by number: {rows, tops, height}
+  #pages = new Map(); // loaded ones, by number: {rows, until, tops, height}
   #remembered = new Map(); // heights of pages that were loaded once
   #measured = new Map(); // heights of rows, by position
   #sums = { llm: [0, 0], extension: [0, 0], fold: [0, 0] }; // number and height of the measured rows of each kind
@@ -27,8 +29,11 @@ export class Layout {
     return this.#tops[this.#count];
   }
 
-  /** Set the rows. `rows` maps numbers of loaded pages to `{position, kind}` objects, in order. */
-  set(floor, head, rows) {
+  /**
+   * Set the rows. `rows` maps numbers of loaded pages to `{position, kind}` objects, in order. `untilOf` returns the last
+   * position of a page that is loaded: the newest page arrives in parts.
+   */
+  set(floor, head, rows, untilOf) {
     this.#floor = floor;
     this.#head = head;
     this.#first = pageOf(floor + 1);
@@ -40,7 +45,7 @@ export class Layout {
       this.#pages.delete(page);
     }
     for (const [page, list] of rows) {
-      this.#pages.set(page, { rows: list, tops: new Float64Array(list.length + 1), height: 0 });
+      this.#pages.set(page, { rows: list, until: untilOf(page), tops: new Float64Array(list.length + 1), height: 0 });
       this.#stack(page);
     }
     this.#learn();
@@ -136,7 +141,11 @@ export class Layout {
 
   #guess(kind) {
     const [count, height] = this.#sums[kind];
-    return count >= 8 ? height / count : FIRST_GUESS[kind];
+    return this.#isSure(kind) ? height / count : FIRST_GUESS[kind];
+  }
+
+  #isSure(kind) {
+    return this.#sums[kind][0] >= ENOUGH;
   }
 
   #stack(page) {
@@ -156,17 +165,24 @@ export class Layout {
     return [from, Math.max(Math.min(startOf(page + 1), this.#head) - from, 0)];
   }
 
+  /** Learn the height of a position: most have no row of their own, as a turn is one row. */
   #learn() {
     if (this.#isKnown) return;
     let height = 0;
     let positions = 0;
+    let rows = 0;
+    let sure = 0;
     for (const [page, loaded] of this.#pages) {
+      const [from, size] = this.#span(page);
       height += loaded.height;
-      positions += this.#span(page)[1];
+      positions += Math.min(Math.max(loaded.until - from, 0), size); // what is not loaded yet has no height here
+      rows += loaded.rows.length;
+      for (const row of loaded.rows) if (this.#measured.has(row.position) || this.#isSure(row.kind)) sure += 1;
     }
+    // Within one long turn, there are next to no rows: that says nothing of the other positions.
+    if (positions >= PAGE / 2 && rows >= ENOUGH) this.#perPosition = Math.max(height / positions, 1);
     // Learned once: if it followed each drawn row, the scrollbar would move under the user's hand.
-    if (positions >= PAGE / 2) this.#perPosition = Math.max(height / positions, 1);
-    this.#isKnown = positions >= PAGE && this.#measured.size >= 8;
+    this.#isKnown = positions >= PAGE && rows >= ENOUGH && sure >= rows * MOST;
   }
 
   #heightOf(page) {

@@ -33,6 +33,11 @@ export class Pages {
     return this.#pages.get(page)?.entries;
   }
 
+  /** Return the last position of a loaded page up to which its entries are here. */
+  until(page) {
+    return this.#pages.get(page).until;
+  }
+
   /** Return the entry at a position, if it is loaded. */
   at(position) {
     return this.entries(pageOf(position))?.find((entry) => entry.position === position);

@@ -7,10 +7,11 @@ import anyio
 import httpx2
 from pydantic import JsonValue
 
-from lanebus import Bus
+from lanebus import Bus, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted
 from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.handlers.agent.turn.request_definition import definition_hash
+from lanebus.handlers.context.tool_pairs import NO_RESULT
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId
 from tests.support.agent.agents import SECONDS, fresh_bus
@@ -75,7 +76,7 @@ async def test_the_request_of_a_turn_is_the_body_that_was_sent_with_a_text_in_pl
         (message,) = answer["request"]["messages"]
         (block,) = message["content"]
         assert block["source"]["data"].startswith("stored media ")
-        assert answer["messages"] == [{"index": 0, "role": "user", "position": 1}]
+        assert answer["messages"] == [{"index": 0, "role": "user", "position": 1, "isMadeUp": False}]
         other = (await client.get("/api/sessions/s1/turns/main.1%230/request?provider=openai-chat")).json()
         assert (other["isExact"], other["provider"]) == (False, "openai-chat")
 
@@ -94,6 +95,21 @@ async def test_the_context_of_a_position_has_the_messages_up_to_it_and_the_tools
         assert (beyond.status_code, beyond.json()["error"]) == (409, "no_such_position")
         assert (await client.get("/api/sessions/s1/context?position=1&model=")).status_code == 400  # names no model yet
         assert (await client.get("/api/sessions/s1/context?provider=acme")).status_code == 400
+
+
+async def test_a_result_is_made_up_only_if_the_log_has_none_whatever_a_real_one_says() -> None:
+    calls = tuple(ToolCallBlock(id=name, name="search") for name in ("silent", "rude"))
+    said = ToolResultMessage.of(calls[1], NO_RESULT).model_copy(update={"is_error": True})
+    async with opened() as (bus, client):
+        answer = AssistantMessage(content=calls, provider="anthropic", model="claude-x")
+        await bus.session("s1").publish(UserMessage.text("hi"), answer, said)
+        found = (await client.get("/api/sessions/s1/context")).json()
+        assert [(each["role"], each["position"], each["isMadeUp"]) for each in found["messages"]] == [
+            ("user", 1, False),
+            ("assistant", 2, False),
+            ("toolResult", None, True),
+            ("toolResult", 3, False),
+        ]
 
 
 async def test_a_request_over_the_bound_is_refused() -> None:

@@ -6,12 +6,11 @@ import { ticks } from "./scale.js";
 
 const percent = (place, [from, to]) => (100 * (place - from)) / Math.max(to - from, 1e-9);
 
-/** The bar of one row. It has a text for screen readers. */
-export function Bar({ row, window, axis, now }) {
-  const end = row.end ?? now;
+/** The bar of one row, up to the time `until`. It has a text for screen readers. */
+export function Bar({ row, window, axis, until }) {
   const left = percent(axis.place(row.start), window);
-  const right = percent(axis.place(end), window);
-  const label = row.isUntimed ? "without times" : `begins at ${onAxis(axis.place(row.start), 0.01)}, takes ${duration(end - row.start)}`;
+  const right = percent(axis.place(until), window);
+  const label = row.isUntimed ? "without times" : `begins at ${onAxis(axis.place(row.start), 0.01)}, takes ${duration(until - row.start)}`;
   const isOut = right < 0 || left > 100 || row.isUntimed;
   return html`<span class="hidden">${KINDS[row.kind]} ${label}</span>${isOut
     ? html`<i class=${`tl-out ${right < 0 ? "before" : "after"}`} aria-hidden="true">${row.isUntimed ? "" : right < 0 ? "‹" : "›"}</i>`

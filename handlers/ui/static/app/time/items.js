@@ -5,7 +5,6 @@ import { Arguments, ResultText, Text } from "../blocks.js";
 import { Diff } from "../diff.js";
 import { JsonTree } from "../json_tree.js";
 import { bytes, count, cut, pretty, visible } from "../format.js";
-import { isMadeUp } from "./requests.js";
 
 const CHUNK = 40; // items drawn at once
 const MOST_LINES = 400; // longer texts are shown whole, before and after, and not line by line
@@ -22,7 +21,7 @@ function Part({ part }) {
       return html`<div class="cx-call"><span class="label">calls</span> <code class="tool">${visible(part.name ?? "tool")}</code><${Arguments} block=${{ arguments: part.value }} /></div>`;
     case "result":
     case "failure":
-      return html`<div class=${`cx-result ${part.kind}`}><span class="label">${part.kind === "failure" ? "failed result" : "result"}</span> ${part.name ? html`<code>${visible(part.name)}</code>` : null}${isMadeUp(part) ? html` <span class="cx-made">made up for the model: the log has no result of this call here</span>` : null}
+      return html`<div class=${`cx-result ${part.kind}`}><span class="label">${part.kind === "failure" ? "failed result" : "result"}</span> ${part.name ? html`<code>${visible(part.name)}</code>` : null}${part.isMadeUp ? html` <span class="cx-made">made up for the model: the log has no result of this call here</span>` : null}
         ${part.parts ? part.parts.map((one, index) => (one.kind === "text" ? html`<${ResultText} key=${index} text=${String(one.text)} />` : html`<${Part} key=${index} part=${one} />`)) : html`<${JsonTree} value=${part.value ?? null} isOpen />`}</div>`;
     case "media":
       return html`<div class="cx-media"><span class="label">${part.name}</span> ${part.value ? html`<code>${cut(pretty(part.value), 300)}</code>` : bytes(part.size)}</div>`;

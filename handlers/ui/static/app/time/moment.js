@@ -17,7 +17,15 @@ function toolAt(tool, position) {
   const waits = (tool.waits ?? [])
     .filter((wait) => isBy(wait.position, position))
     .map((wait) => (isBy(wait.command ?? (isLater(wait) ? tool.startedPosition : tool.endedPosition), position) ? wait : { ...wait, until: null, decision: null, command: null, by: null }));
-  return isBy(tool.endedPosition ?? tool.result, position) ? { ...tool, waits } : { ...tool, waits, isError: null, outcome: null, ended: null };
+  if (isBy(tool.endedPosition ?? tool.result, position)) return { ...tool, waits };
+  const notStarted = isBy(tool.startedPosition, position) ? null : { started: null, startedPosition: null };
+  return { ...tool, ...notStarted, waits, isError: null, outcome: null, ended: null, endedPosition: null, result: null };
+}
+
+/** Return a call of the model as it was at a position. A call whose answer was lost ends with its turn, or with the next call. */
+function callAt(call, index, turn, position) {
+  const over = call.message ?? turn.calls[index + 1]?.position ?? turn.endedPosition;
+  return isBy(over, position) ? call : { ...call, message: null, stopReason: null, ended: null };
 }
 
 /** Return a turn as it was at a position; null if it had not begun. */
@@ -29,10 +37,44 @@ export function turnAt(turn, position) {
   return {
     ...turn,
     status: isOver ? turn.status : "running",
+    model: isAnswered || isOver ? turn.model : null, // its answer names it
     message: isAnswered ? turn.message : null,
     usage: isAnswered ? turn.usage : null,
     ended: isOver ? turn.ended : null,
+    endedPosition: isOver ? turn.endedPosition : null,
+    lastPosition: isOver ? turn.lastPosition : Math.min(turn.lastPosition, position),
+    calls: turn.calls.filter((call) => isBy(call.position ?? turn.startedPosition, position)).map((call, index) => callAt(call, index, turn, position)),
     tools,
+  };
+}
+
+/** Return the parts of a turn that a waterfall shows: those that had begun as they were then, and later ones whole. */
+function partsAt(turn, position) {
+  const then = turnAt(turn, position);
+  if (then === null) return { ...turn, isLater: true };
+  const isTimed = (tool) => Number.isFinite(tool.started) || Boolean(tool.waits?.length); // others are imported
+  const waitsAt = (tool) => {
+    const known = toolAt(tool, position);
+    return { ...known, waits: [...known.waits, ...(tool.waits ?? []).slice(known.waits.length).map((wait) => ({ ...wait, isLater: true }))] };
+  };
+  return {
+    ...then,
+    calls: [...then.calls, ...turn.calls.slice(then.calls.length)],
+    tools: turn.tools.map((tool) => (!isTimed(tool) ? tool : isBy(beganAt(tool, turn), position) ? waitsAt(tool) : { ...tool, isLater: true })),
+  };
+}
+
+/**
+ * Return loops, turns and compactions for a waterfall at a position. What ran then has no end and no later usage; what
+ * began later is whole, and `isLater`.
+ */
+export function timelineAt({ loops, turns, compactions }, position) {
+  const runningAt = (one) => (isBy(one.endedPosition, position) ? one : { ...one, status: "running", ended: null, endedPosition: null });
+  const at = (one) => (one.startedPosition > position ? { ...one, isLater: true } : runningAt(one));
+  return {
+    loops: loops.map(at),
+    turns: turns.map((turn) => partsAt(turn, position)),
+    compactions: compactions.map(at).map((one) => (one.endedPosition === null ? { ...one, tokensAfter: null } : one)),
   };
 }
 

@@ -43,14 +43,8 @@ function readPart(part) {
   return { kind: "other", value: part };
 }
 
-const NO_RESULT = "No result provided"; // as in handlers/context/tool_pairs.py
-
-/** Whether a part is the result that a model gets of a call whose result is not in the log. */
-export function isMadeUp(part) {
-  if (part.kind !== "result" && part.kind !== "failure") return false;
-  const said = part.parts ? part.parts.map((one) => one.text).join("") : Object.values(isObject(part.value) ? part.value : { said: part.value }).join("");
-  return said.endsWith(NO_RESULT) && said.length < NO_RESULT.length + 24; // some APIs have no field for a failure, and get a word before the text
-}
+/** Whether a part is the result of a tool call. */
+export const isResult = (part) => part.kind === "result" || part.kind === "failure";
 
 const readParts = (content) => list(content).map(readPart);
 

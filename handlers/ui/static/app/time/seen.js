@@ -1,7 +1,7 @@
 // Loads what a model saw, and keeps the newest answers: a past position always has the same context.
 import { getContext, getTurnRequest } from "../api.js";
 import { compareItems, tally } from "./diff.js";
-import { readRequest } from "./requests.js";
+import { isResult, readRequest } from "./requests.js";
 
 const MOST_KEPT = 4;
 const kept = new Map();
@@ -26,7 +26,7 @@ export const seenAt = (session, position, provider, model, signal) =>
 
 export const sentIn = (session, turn, signal) => cached(`${session} turn ${turn}`, () => getTurnRequest(session, turn, signal));
 
-/** Name the entry of each message, where the provider has as many messages as the log, joined or not. */
+/** Name the entry of each message, where the provider has as many messages as the log, joined or not, and mark what was made up. */
 function placed(found, answer) {
   const talk = found.items.filter((item) => item.section === "message");
   const from = answer.messages ?? [];
@@ -34,6 +34,10 @@ function placed(found, answer) {
   const joined = from.filter((one, index) => index === 0 || side(one.role) !== side(from[index - 1].role) || side(one.role) === "assistant");
   const origin = [from, joined].find((list) => list.length === talk.length);
   if (origin) talk.forEach((item, index) => (item.entry = origin[index].position));
+  // Each provider gets one part for each result, in the order of the log.
+  const results = talk.flatMap((item) => item.parts.filter(isResult));
+  const answers = from.filter((one) => one.role === "toolResult");
+  if (results.length === answers.length) results.forEach((part, index) => (part.isMadeUp = answers[index].isMadeUp));
   return found;
 }
 

@@ -18,7 +18,7 @@ const BAD = new Set(["failed", "aborted", "rejected", "denied", "timedOut", "err
 const isOpenWait = (wait) => wait !== undefined && wait.until === null;
 
 /** Whether a tool call waits for a person. */
-export const isWaiting = (tool) => tool.ended === null && isOpenWait(tool.waits?.at(-1));
+export const isWaiting = (tool) => !tool.isLater && tool.ended === null && isOpenWait(tool.waits?.findLast((wait) => !wait.isLater));
 
 /** The status of a turn; "waiting" while one of its calls waits for a person. */
 export const statusOf = (turn) => (turn.status === "running" && turn.tools.some(isWaiting) ? "waiting" : turn.status);
@@ -53,8 +53,9 @@ export function allRows({ loops, turns, compactions }) {
 }
 
 function ofLoop(loop, loopId, turns) {
-  const last = turns.at(-1);
-  const costs = turns.map((turn) => dollars(turn.usage)).filter((cost) => cost !== null);
+  const counted = (loop ?? turns[0]).isLater ? turns : turns.filter((turn) => !turn.isLater);
+  const last = counted.at(-1);
+  const costs = counted.map((turn) => dollars(turn.usage)).filter((cost) => cost !== null);
   return {
     key: `loop ${loopId}`,
     parent: null,
@@ -70,7 +71,7 @@ function ofLoop(loop, loopId, turns) {
     cost: costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : null,
     usage: null,
     turn: null,
-    count: turns.length,
+    count: counted.length,
     hasChildren: turns.length > 0,
   };
 }

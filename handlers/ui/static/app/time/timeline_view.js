@@ -7,6 +7,7 @@ import { STATES } from "../states.js";
 import { Axis, Bar, Idle } from "./bars.js";
 import { Charts } from "./charts.js";
 import { duration } from "./duration.js";
+import { timelineAt } from "./moment.js";
 import { makeAxis, panned, zoomed } from "./scale.js";
 import { KINDS, allRows, busy, isBad, openRows, rowAt } from "./spans.js";
 
@@ -22,9 +23,12 @@ export function View({ session, feed, timeline, position, route, setPosition, sh
   const [hasCharts, setCharts] = useState(false);
   const rows = useMemo(() => (timeline ? allRows(timeline) : []), [timeline?.turns, timeline?.loops, timeline?.compactions]);
   const shut = useMemo(() => closed ?? closedAtFirst(rows), [closed, rows]);
-  const shown = useMemo(() => openRows(rows, shut), [rows, shut]);
+  const then = useMemo(() => (position === null || !timeline ? rows : allRows(timelineAt(timeline, position))), [rows, position]);
+  const shown = useMemo(() => openRows(then, shut), [then, shut]);
+  const whole = useMemo(() => (then === rows ? shown : openRows(rows, shut)), [rows, shown, shut]); // the same rows, as they are now
   const now = useNow(rows.some((row) => row.end === null), feed);
   const axis = useMemo(() => makeAxis(busy(rows, now), isWhole), [rows, isWhole, now]);
+  const moment = useMemo(() => (position === null ? now : momentOf(then, position)), [then, position, now]); // ends what ran
   const [chosen, choose] = useState(null);
 
   useEffect(() => {
@@ -47,8 +51,8 @@ export function View({ session, feed, timeline, position, route, setPosition, sh
   return html`<div class="timeline">
     <${Head} timeline=${timeline} axis=${axis} rows=${rows} now=${now} shut=${shut} onAll=${all} isWhole=${isWhole} setWhole=${setWhole} hasCharts=${hasCharts} setCharts=${setCharts} />
     ${hasCharts ? html`<${Charts} turns=${turns} timeline=${timeline} position=${position} onTurn=${(turn) => showEntry(turn.message ?? turn.startedPosition)} />` : null}
-    <${Waterfall} rows=${shown} axis=${axis} now=${now} shut=${shut} chosen=${chosen} choose=${choose} toggle=${toggle} position=${position} showEntry=${showEntry} timeline=${timeline} />
-    ${row ? html`<${Details} row=${row} session=${session} showEntry=${showEntry} setPosition=${setPosition} onClose=${() => choose(null)} />` : null}
+    <${Waterfall} rows=${shown} whole=${whole} axis=${axis} now=${now} moment=${moment} shut=${shut} chosen=${chosen} choose=${choose} toggle=${toggle} position=${position} showEntry=${showEntry} timeline=${timeline} />
+    ${row ? html`<${Details} row=${row} position=${position} session=${session} showEntry=${showEntry} setPosition=${setPosition} onClose=${() => choose(null)} />` : null}
   </div>`;
 }
 
@@ -105,14 +109,14 @@ function Head({ timeline, axis, rows, now, shut, onAll, isWhole, setWhole, hasCh
   </div>`;
 }
 
-function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, showEntry, timeline }) {
+function Waterfall({ rows, whole, axis, now, moment, shut, chosen, choose, toggle, position, showEntry, timeline }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600, width: 800 });
   const [span, setSpan] = useState(ZOOMED_ALL);
   const first = Math.max(0, Math.floor(view.top / ROW) - SPARE);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + SPARE);
   const drawn = rows.slice(first, last);
-  const window = span ?? fitted(rows.slice(Math.floor(view.top / ROW), Math.ceil((view.top + view.height) / ROW)), axis, now);
+  const window = span ?? fitted(whole.slice(Math.floor(view.top / ROW), Math.ceil((view.top + view.height) / ROW)), axis, now);
   const chosenAt = rows.findIndex((row) => row.key === chosen);
 
   useLayoutEffect(() => {
@@ -153,9 +157,11 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     keep();
   }, [chosen, chosenAt, moves]);
 
+  const isLater = (row) => position !== null && row.from > position;
+  const endOf = (row) => row.end ?? (isLater(row) ? now : moment);
   const zoom = (factor, around = (window[0] + window[1]) / 2) => setSpan(zoomed(window, around, factor, axis.length));
   const pan = (share) => setSpan(panned(window, share * (window[1] - window[0]), axis.length));
-  const fit = (row) => setSpan(padded([axis.place(row.start), axis.place(row.end ?? now)], axis.length));
+  const fit = (row) => setSpan(padded([axis.place(row.start), axis.place(endOf(row))], axis.length));
 
   const onKeyDown = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -205,7 +211,6 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
     return () => box.current?.removeEventListener("wheel", onWheel);
   }, []);
 
-  const later = position === null ? null : momentOf(rows, position, axis, now);
   return html`<div class="tl-main">
     <div class="tl-zoom" role="group" aria-label="Zoom">
       <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick=${() => zoom(1 / ZOOM)}>+</button>
@@ -222,8 +227,8 @@ function Waterfall({ rows, axis, now, shut, chosen, choose, toggle, position, sh
         <span role="columnheader" class="tl-lane"><span class="hidden">When</span><${Axis} window=${window} width=${view.width} axis=${axis} /></span>
       </div>
       <div class="tl-rows" role="rowgroup" style=${{ height: `${rows.length * ROW}px` }}>
-        ${drawn.map((row, index) => html`<${Row} key=${row.key} row=${row} at=${first + index} window=${window} axis=${axis} now=${now} isClosed=${shut.has(row.key)} isChosen=${row.key === chosen} isLater=${position !== null && row.from > position} choose=${choose} toggle=${toggle} showEntry=${showEntry} />`)}
-        <div class="tl-over" aria-hidden="true"><div class="tl-lane"><${Idle} window=${window} axis=${axis} />${later === null ? null : html`<i class="tl-moment" style=${placed(later, window)}></i>`}</div></div>
+        ${drawn.map((row, index) => html`<${Row} key=${row.key} row=${row} at=${first + index} window=${window} axis=${axis} until=${endOf(row)} isClosed=${shut.has(row.key)} isChosen=${row.key === chosen} isLater=${isLater(row)} choose=${choose} toggle=${toggle} showEntry=${showEntry} />`)}
+        <div class="tl-over" aria-hidden="true"><div class="tl-lane"><${Idle} window=${window} axis=${axis} />${position === null ? null : html`<i class="tl-moment" style=${placed(Math.max(0, axis.place(moment)), window)}></i>`}</div></div>
       </div>
     </div>
     ${timeline.fault ? html`<p class="trouble" role="alert">${timeline.fault.message}</p>` : null}
@@ -257,20 +262,17 @@ function padded([from, to], length) {
   return [Math.max(0, from - room), Math.max(Math.min(length, to + room), from + room)];
 }
 
-/** The place of a position on the axis: the last time that is known at it. */
-function momentOf(rows, position, axis, now) {
-  let time = null;
-  for (const row of rows) {
-    if (row.from <= position) time = Math.max(time ?? 0, row.start);
-    if (row.to !== null && row.to <= position && row.end !== null) time = Math.max(time ?? 0, row.end);
-  }
-  return time === null ? 0 : axis.place(Math.min(time, now || time));
+/** The time of a past position, in Unix seconds: the last that is known of the rows at it. 0 if none has begun. */
+function momentOf(rows, position) {
+  let time = 0;
+  for (const row of rows) if (row.from <= position) time = Math.max(time, row.end ?? row.start);
+  return time;
 }
 
 const statusName = (row) => (row.status === "waiting" ? STATES.waiting : row.status);
 
-function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
-  const took = row.isUntimed ? null : (row.end ?? now) - row.start;
+function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
+  const took = row.isUntimed ? null : until - row.start;
   const onTwist = (event) => {
     event.stopPropagation();
     toggle(row);
@@ -291,16 +293,16 @@ function Row({ row, at, window, axis, now, isClosed, isChosen, isLater, choose, 
     </span>
     <span role="gridcell" class="tl-took">${row.end === null ? html`<em>${duration(took)}</em>` : duration(took)}</span>
     <span role="gridcell" class="tl-cost">${row.cost === null ? "" : money({ total: row.cost })}</span>
-    <span role="gridcell" class="tl-lane"><${Bar} row=${row} window=${window} axis=${axis} now=${now} /></span>
+    <span role="gridcell" class="tl-lane"><${Bar} row=${row} window=${window} axis=${axis} until=${until} /></span>
   </div>`;
 }
 
-function Details({ row, session, showEntry, setPosition, onClose }) {
+function Details({ row, position, session, showEntry, setPosition, onClose }) {
   const { usage, turn } = row;
   const facts = [
     ["status", statusName(row)],
     ["began", dateTime(row.start)],
-    ["took", row.isUntimed ? null : row.end === null ? "still runs" : duration(row.end - row.start)],
+    ["took", row.isUntimed ? null : row.end === null ? (position === null ? "still runs" : `still ran at #${position}`) : duration(row.end - row.start)],
     ["cost", row.cost === null ? null : money({ total: row.cost })],
     ["input", usage ? tokens(usage.input) : null],
     ["cached", usage?.cache_read ? tokens(usage.cache_read) : null],
