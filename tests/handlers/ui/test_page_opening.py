@@ -1,8 +1,15 @@
 """What the page asks for first, in Chromium."""
 
+from typing import TYPE_CHECKING
+
+import anyio
+
 from lanebus import UserMessage
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Route
 
 __all__ = ()
 
@@ -23,6 +30,32 @@ async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(b
         assert asked.index("sessions/s1/entries") < asked.index("sessions")
         assert asked.index("sessions/s1/entries") < asked.index("waiting")
         assert seen.errors == []
+
+
+async def test_the_head_comes_before_the_rights_and_the_page_in_view_alone(browser: SharedBrowser) -> None:
+    held = anyio.Event()
+
+    async def hold(route: "Route") -> None:
+        await held.wait()
+        await route.continue_()
+
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(1000)))
+        await page.goto(served.url)
+        await expect(page.locator(".session")).to_be_visible()
+        await page.goto(f"{served.base}/#/s/s1?at=500")
+        await page.route("**/entries?*", hold)
+        seen.requests.clear()
+        async with page.expect_request("**/entries?*"):
+            await page.reload()
+        await page.evaluate("() => new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")
+        asked = [url.partition("/api/")[2] for url in seen.requests if "/api/" in url]
+        assert asked.index("sessions/s1") < asked.index("access")
+        assert asked.count("sessions/s1") == 1
+        assert [each for each in asked if "/entries" in each] == ["sessions/s1/entries?after=400&until=600"]
+        held.set()
+        await expect(page.locator(".row[data-position='500']")).to_be_visible()
+        await page.unroute_all()
 
 
 async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(browser: SharedBrowser) -> None:

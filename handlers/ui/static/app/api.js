@@ -89,7 +89,25 @@ export const listSessions = (query) => request(`/api/sessions${asked(query)}`);
 
 /** The calls of all sessions that wait for a person: `{count, waiting, isComplete}`. */
 export const listWaiting = () => request("/api/waiting");
-export const getHead = (session) => request(path(session));
+
+let early = null; // the head that was requested before it is needed: {session, found}
+
+/** The head of a session. */
+export function getHead(session) {
+  if (early?.session !== session) return request(path(session));
+  const { found } = early;
+  early = null;
+  return found;
+}
+
+/** Request the head of the session that the page opens with, while the rights are not known yet. */
+export function expectHead(session) {
+  early = { session, found: request(path(session)) };
+  early.found.catch(() => {
+    early = null; // the next attempt requests it again
+  });
+}
+
 export const getTurns = (session) => requestView(1, path(session, "/turns"));
 export const getStatus = (session) => requestView(0, path(session, "/status"));
 export const getAccess = () => request("/api/access");

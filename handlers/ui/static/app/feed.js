@@ -6,7 +6,7 @@ import { PAGE, Pages, pageOf, startOf } from "./pages.js";
 import { Previews } from "./previews.js";
 
 const FEW = 60; // if the newest page has fewer entries, the page before it is loaded too
-const REQUESTS = 3; // pages requested at the same time
+const REQUESTS = 3; // pages requested at the same time, once the first one is there
 const RETRY_MS = 2000;
 const HIDDEN_MS = 20_000; // after this time, a hidden tab closes its stream: a browser allows six streams to one server
 
@@ -47,6 +47,7 @@ export class Feed {
   #from = 0; // position after which the stream began
   #wanted = []; // pages to have, the most urgent first
   #requests = new Map(); // by page: the AbortController of its request
+  #hasLoaded = false; // whether a page was loaded: side by side, the most urgent one would come three times as late
   #tail = { version: -1, entries: [] };
 
   get position() {
@@ -91,7 +92,7 @@ export class Feed {
   #loadWanted() {
     if (this.#isOver || this.#cursor === null) return;
     for (const page of this.#wanted) {
-      if (this.#requests.size >= REQUESTS) return;
+      if (this.#requests.size >= (this.#hasLoaded ? REQUESTS : 1)) return;
       if (!this.has(page) && !this.#requests.has(page)) this.#load(page);
     }
   }
@@ -113,6 +114,7 @@ export class Feed {
       }
       if (!isCurrent()) return;
       this.#requests.delete(page);
+      this.#hasLoaded = true;
       this.pages.put(page, found, until, bytes);
       this.#keep();
       if (this.state === "live") this.error = null;

@@ -50,7 +50,7 @@ export function Shell({ access }) {
   const waiting = useWaiting(changes, isHeld);
   const position = feed?.position ?? 0;
   const listed = list.rows?.find((one) => one.id === selected);
-  const asked = useView(listed ? null : selected, position, getHead, HEAD_MS);
+  const asked = useView(listed || isHeld ? null : selected, position, getHead, HEAD_MS);
   const viewed = feed?.isReady && seesBothLanes(access) ? selected : null; // a long session's views take the server seconds
   const { count: turnCount, turns, usage } = useView(viewed, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const timeline = useTimeline(viewed, position);
