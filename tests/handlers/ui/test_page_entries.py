@@ -4,6 +4,7 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
+import anyio
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
@@ -13,11 +14,14 @@ from tests.support.page.log import HARMFUL, walk
 from tests.support.page.serving import serving, temporary_bus
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
     from tests.support.page.serving import Served
 
 __all__ = ()
+
+SECONDS = 120.0
+"""seconds to wait for an event that must happen"""
 
 pytestmark = ON_A_BROWSER
 
@@ -50,10 +54,52 @@ def claim(self) -> None:
 <b onclick=alert(1)>bold</b>
 """
 
+DRAW_ONE = """async () => {
+  const { h, render } = await import("preact");
+  const { Markdown } = await import("/static/app/markdown.js");
+  window.draw = (id, text) => {
+    const place = document.body.appendChild(document.createElement("div"));
+    place.id = id;
+    render(h(Markdown, { text }), place);
+  };
+  draw("one", "**one**");
+}"""
+DRAW_ANOTHER = """() => {
+  const { requestAnimationFrame, setTimeout } = window;
+  const held = [];
+  window.requestAnimationFrame = window.setTimeout = (call) => held.push(call);  // Preact runs effects with these
+  draw("other", "**other**");
+  Object.assign(window, { requestAnimationFrame, setTimeout, go: () => held.forEach((call) => call()) });
+}"""
+
 
 async def open_log(page: "Page", served: "Served") -> None:
     await page.goto(served.url)
     await page.goto(f"{served.base}/#/s/s1")
+
+
+async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_its_effect(
+    browser: SharedBrowser,
+) -> None:
+    asked, sent = anyio.Event(), anyio.Event()
+
+    async def hold(route: "Route") -> None:
+        asked.set()
+        await sent.wait()
+        await route.continue_()
+
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await page.goto(served.url)
+        await page.route("**/marked.esm.js", hold)
+        await page.evaluate(DRAW_ONE)
+        with anyio.fail_after(SECONDS):
+            await asked.wait()
+        await page.evaluate(DRAW_ANOTHER)
+        sent.set()
+        await expect(page.locator("#one strong")).to_have_text("one")
+        await page.evaluate("go()")
+        await expect(page.locator("#other strong")).to_have_text("other")
+        await page.unroute_all()
 
 
 async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_hosts(browser: SharedBrowser) -> None:

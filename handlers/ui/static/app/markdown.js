@@ -131,8 +131,9 @@ export function Markdown({ text }) {
   const { isPlain } = useContext(OfEntry);
   const [, draw] = useReducer((number) => number + 1, 0);
   const isWanted = !isPlain && text.length <= MOST && SYNTAX.test(text) && text.split("\n", MOST_LINES + 1).length <= MOST_LINES && !DEEP.test(text);
+  const isLoaded = Lexer !== null; // for this drawing; the library may arrive before the effect runs
   useEffect(() => {
-    if (!isWanted || Lexer !== null) return undefined;
+    if (!isWanted || isLoaded) return undefined;
     let isOver = false;
     load().then(
       () => isOver || draw(),
@@ -142,7 +143,7 @@ export function Markdown({ text }) {
       isOver = true;
     };
   }, [isWanted]);
-  if (!isWanted || Lexer === null) return text;
+  if (!isWanted || !isLoaded) return text;
   let tokens;
   try {
     tokens = tokensOf(text);
