@@ -18,9 +18,9 @@ async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> Asy
     cancels the block. If both fail, the block's error is raised.
     """
     failure: BaseException | None = None
-    # A scope within the function's task, not that of the task group, which would also cancel the task of the block: if
-    # this task is cancelled from outside in the same step of the event loop, anyio 4.16 can take one for the other, and
-    # the block goes on. That happens if the function has cancelled task groups of its own.
+    # Not the scope of the task group, which would cancel the task of the block too. If that task is cancelled from
+    # outside in the same step of the event loop, anyio 4.16 can take one cancellation for the other and drop both, so
+    # the block would go on. It does so if the function has task groups of its own.
     running = anyio.CancelScope()
 
     async def run_in_scope() -> None:
@@ -29,7 +29,7 @@ async def in_background(run: Callable[[], Coroutine[object, None, None]]) -> Asy
 
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_in_scope, name=run)
+            tasks.start_soon(run_in_scope, name=getattr(run, "__qualname__", None))
             try:
                 yield
             except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised below,

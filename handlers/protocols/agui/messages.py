@@ -1,8 +1,11 @@
 """Contents of messages in the form of AG-UI. Pure."""
 
+from collections.abc import Iterator
+
 from pydantic import JsonValue
 
 from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
+from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import ToolResultMessage, UserMessage
 
 __all__ = ("as_shown", "result_content", "user_content")
@@ -17,7 +20,7 @@ def user_content(message: UserMessage) -> JsonValue:
     """
     if all(isinstance(block, TextBlock) for block in message.content):
         return message.text_content()
-    return [_part(block) for block in as_shown(message).content]
+    return [_part(block) for block in _shown_blocks(message)]
 
 
 def as_shown(message: UserMessage) -> UserMessage:
@@ -25,7 +28,7 @@ def as_shown(message: UserMessage) -> UserMessage:
     if all(isinstance(block, TextBlock) for block in message.content):
         blocks: tuple[Block, ...] = (TextBlock(text=message.text_content()),)
     else:
-        blocks = tuple(_shown_block(block) for block in message.content if isinstance(block, TextBlock | _Media))
+        blocks = tuple(_shown_blocks(message))
     return message.model_copy(update={"content": blocks})
 
 
@@ -34,18 +37,22 @@ def result_content(message: ToolResultMessage) -> str:
     return message.text_with_results()
 
 
-def _shown_block(block: TextBlock | _Media) -> Block:
+def _shown_blocks(message: UserMessage) -> Iterator[TextBlock | _Media]:
+    """Yield the texts and media of a message. Media that the bus has stored become texts: clients cannot load them."""
+    for block in message.content:
+        if isinstance(block, _Media) and not _is_sent(block.media):
+            yield TextBlock(text=f"[{block.type}: {block.media.mime_type or 'stored media'}]")
+        elif isinstance(block, TextBlock | _Media):
+            yield block
+
+
+def _is_sent(media: MediaRef) -> bool:
+    return media.kind == "url" or (media.kind == "data" and media.mime_type is not None)
+
+
+def _part(block: TextBlock | _Media) -> JsonValue:
     if isinstance(block, TextBlock):
-        return block
-    media = block.media
-    if media.kind == "url" or (media.kind == "data" and media.mime_type is not None):
-        return block
-    return TextBlock(text=f"[{block.type}: {media.mime_type or 'stored media'}]")
-
-
-def _part(block: Block) -> JsonValue:
-    if not isinstance(block, _Media):
-        return {"type": "text", "text": block.text if isinstance(block, TextBlock) else ""}
+        return {"type": "text", "text": block.text}
     media = block.media
     named: dict[str, JsonValue] = {} if media.mime_type is None else {"mimeType": media.mime_type}
     return {"type": block.type, "source": {"type": media.kind, "value": media.url or media.data, **named}}

@@ -46,8 +46,8 @@ class AguiRun:
             asked: the request.
             view: makes the empty view of a conversation.
             counted_after: position after which the usage of answers counts.
-            unserved: the agent, if no worker serves it. The client is told so, unless the agent rests. None means that
-                a worker serves it.
+            unserved: the agent, if no worker serves it; None if one does. The client gets a notice of it, unless the
+                agent rests.
         """
         self._encoder = AguiEncoder(asked.thread_id, asked.run_id, is_current=asked.is_current)
         self._known, self._make_view, self._unserved = asked.known, view, unserved

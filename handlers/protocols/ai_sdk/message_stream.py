@@ -28,8 +28,8 @@ class MessageStream:
                 agent rests before it, the stream goes on.
             version: the client's version.
             shown: position up to which the client has the message. 0 repeats it from its beginning.
-            unserved: the session's agent, if no worker serves it. The client is told so once, unless the agent rests.
-                None means that a worker serves it.
+            unserved: the session's agent, if no worker serves it; None if one does. The client gets one notice of it,
+                unless the agent rests.
         """
         self._fold = RunFold(until, counted_after=place.first - 1)
         self._encoder = ChatEncoder(version, message_id=place.loop_id)
@@ -64,8 +64,8 @@ class MessageStream:
         return self._encode(self._fold.add(envelope), is_shown=envelope.position > self._shown)
 
     def caught_up(self, position: int) -> bytes:
-        """Return the last frames if the agent rests as of the last stored entry, else a notice that no worker serves
-        it, if so.
+        """Return the last frames if the agent rests as of the last stored entry. Otherwise, return the notice of a
+        missing worker, the first time.
 
         Clients pass the notice to the application and keep it in no message. Its id is always the same, so a notice of
         a resumed stream replaces the previous one.

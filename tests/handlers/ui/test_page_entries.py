@@ -99,7 +99,6 @@ async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_it
         await expect(page.locator("#one strong")).to_have_text("one")
         await page.evaluate("go()")
         await expect(page.locator("#other strong")).to_have_text("other")
-        await page.unroute_all()
 
 
 async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_hosts(browser: SharedBrowser) -> None:

@@ -55,7 +55,6 @@ async def test_the_head_comes_before_the_rights_and_the_page_in_view_alone(brows
         assert [each for each in asked if "/entries" in each] == ["sessions/s1/entries?after=400&until=600"]
         held.set()
         await expect(page.locator(".row[data-position='500']")).to_be_visible()
-        await page.unroute_all()
 
 
 async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(browser: SharedBrowser) -> None:

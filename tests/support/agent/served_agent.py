@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import anyio
-
 from lanebus import Bus
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import until
 from tests.support.page.serving import Served, serving, temporary_bus
 
 __all__ = ("served_agent", "wait_for_worker")
@@ -22,7 +21,9 @@ async def served_agent(agent: Agent, *, name: str = "w1") -> AsyncGenerator[Serv
 
 
 async def wait_for_worker(bus: Bus) -> None:
-    """Wait until a worker is known to the bus: before, clients are told that no worker serves the agent."""
-    with anyio.fail_after(120):
-        while not await bus.live_workers():  # noqa: ASYNC110  the worker tells it to the server alone
-            await anyio.sleep(0.01)
+    """Wait until the bus knows a worker. Clients that ask earlier get a notice that no worker serves the agent."""
+
+    async def is_known() -> bool:
+        return bool(await bus.live_workers())
+
+    await until(is_known)

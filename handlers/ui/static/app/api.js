@@ -94,10 +94,9 @@ let early = null; // the head that was requested before it is needed: {session, 
 
 /** The head of a session. */
 export function getHead(session) {
-  if (early?.session !== session) return request(path(session));
-  const { found } = early;
-  early = null;
-  return found;
+  const expected = early;
+  early = null; // it is not needed later: by then it would be old
+  return expected?.session === session ? expected.found : request(path(session));
 }
 
 /** Request the head of the session that the page opens with, while the rights are not known yet. */

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, cast
 
 import anyio
 import httpx2
@@ -102,6 +102,16 @@ def has_letters_of_no_pattern(body: object) -> bool:
     return any(isinstance(each, str) and each.isprintable() and not each.isascii() for each in values)
 
 
+class Asked(TypedDict):
+    """What a request sends."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    params: NotRequired[Mapping[str, str] | None]
+    json: NotRequired[object]
+
+
 class Case(Protocol):
     """A request."""
 
@@ -111,7 +121,7 @@ class Case(Protocol):
         """Send it."""
         ...
 
-    def as_transport_kwargs(self) -> dict[str, Any]:
+    def as_transport_kwargs(self) -> Asked:
         """Return the arguments of the call."""
         ...
 
@@ -205,11 +215,10 @@ class Visit:
 def head_of(case: Case) -> httpx2.Response:
     """Return the answer to a request without the body, which has no end."""
     asked = case.as_transport_kwargs()
-    about = {name: asked[name] for name in ("params", "json") if asked.get(name) is not None}
-    headers = {**asked["headers"], **BEARER}
-    with httpx2.stream(asked["method"], asked["url"], headers=headers, timeout=60, **about) as reply:
-        body = b"" if reply.status_code == 200 else reply.read()
-        made = httpx2.Response(reply.status_code, headers=reply.headers, content=body, request=reply.request)
+    headers, params, body = {**asked["headers"], **BEARER}, asked.get("params"), asked.get("json")
+    with httpx2.stream(asked["method"], asked["url"], params=params, json=body, headers=headers, timeout=60) as reply:
+        content = b"" if reply.status_code == 200 else reply.read()
+        made = httpx2.Response(reply.status_code, headers=reply.headers, content=content, request=reply.request)
         made.elapsed = timedelta()
         return made
 
