@@ -188,17 +188,11 @@ class Worker:
         begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
         write_event(_log, begun, self._context)
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._heartbeat.run)
-                tasks.start_soon(self._acks.run)
-                tasks.start_soon(self._keep_warm)
-                tasks.start_soon(self._drain)
-                tasks.start_soon(self._probe)
+            async with in_background(self._heartbeat.run, self._acks.run, self._keep_warm, self._drain, self._probe):
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
                 await self._acks.flush()
                 self._note_drained()
-                tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise first_error(group) from None
         finally:

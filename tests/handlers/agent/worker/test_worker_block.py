@@ -106,3 +106,23 @@ async def test_a_block_can_be_cancelled_at_any_await_and_the_worker_has_then_end
                 break
             cuts += 1
     assert cuts > 5
+
+
+@pytest.mark.parametrize("moment", Moment)
+async def test_a_stopped_run_that_is_cancelled_at_any_await_is_left_by_the_cancellation(moment: Moment) -> None:
+    async def run() -> str:
+        worker = Worker(bus, AgentLoop(ScriptedModel()), heartbeat=PATIENT)
+        worker.stop()
+        await worker.run()
+        return "done"
+
+    cuts = 0
+    async with fresh_bus() as bus:
+        while True:
+            trial: Trial[str] = await cut(run, at=cuts + 1, moment=moment)
+            assert trial.is_honest, (cuts, trial)
+            assert (await bus.group_status("agents")).consumers == ()
+            if not trial.is_cut:
+                break
+            cuts += 1
+    assert cuts > 3
