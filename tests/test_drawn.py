@@ -26,6 +26,10 @@ CASES = """\
     @pytest.mark.parametrize("size", range(6))
     def test_page(size): pass
 
+    @pytest.mark.costly
+    @pytest.mark.parametrize("size", range(6))
+    def test_costly(size): pass
+
     @pytest.mark.needs("client")
     @pytest.mark.parametrize("size", range(6))
     def test_node(size): pass
@@ -38,7 +42,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     plugins = ("suite.needs", "suite.drawn", "servers.real", "servers.clusters", "servers.kinds")
     pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
-    pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n    browser: x\n")
+    pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n    browser: x\n    costly: x\n")
     pytester.makepyfile(test_it=CASES)
     return pytester
 
@@ -56,14 +60,14 @@ def counted(tests: list[str]) -> Counter[str]:
     return Counter(test.partition("[")[0] for test in tests)
 
 
-ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=6, node=6)
+ALL = Counter(on_servers=6, drawn=10, kept=3, full=1, page=6, node=6, costly=6)
 
 
-def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_a_third_of_the_pages(
+def test_whole_run_below_full_count_draws_one_server_a_share_of_drawn_arguments_and_a_third_of_the_costly(
     project: pytest.Pytester,
 ) -> None:
     found = counted(run(project))
-    assert found.pop("page", 0) + found.pop("node", 0) == 4
+    assert sum(found.pop(each, 0) for each in ("page", "node", "costly")) == 6
     assert found == Counter(on_servers=2, drawn=2, kept=3)
 
 

@@ -21,6 +21,7 @@ def promised(example: Path) -> str:
     return textwrap.dedent(docstring.split("\nprints\n")[1]).strip()
 
 
+@pytest.mark.costly
 @pytest.mark.drawn("example")
 @pytest.mark.parametrize("example", MARKED)
 def test_an_example_prints_what_it_says(example: Path, short_dir: Path) -> None:

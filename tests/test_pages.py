@@ -71,6 +71,7 @@ def test_a_part_of_the_readme_makes_an_agent(monkeypatch: pytest.MonkeyPatch) ->
     assert [type(each) for each in seen] == [AgentLoop]
 
 
+@pytest.mark.costly
 @pytest.mark.drawn("page", "program")
 @pytest.mark.parametrize(
     ("page", "program"), [pytest.param(*each, marks=MARKS[each[0]]) for each in PROGRAMS], ids=name_of
@@ -85,6 +86,7 @@ def test_program_of_a_page_prints_what_it_says(page: Path, program: Block, short
     assert output == (program.output or "")
 
 
+@pytest.mark.costly
 @pytest.mark.drawn("page", "block")
 @pytest.mark.parametrize(
     ("page", "block"),

@@ -35,6 +35,7 @@ def run_tests(run: pytest.Pytester, source: str, *arguments: str) -> tuple[pytes
     return result, path.read_text() if path.exists() else ""
 
 
+@pytest.mark.costly
 def test_failure_is_written_with_output_before_the_run_is_killed(run: pytest.Pytester) -> None:
     source = """
         import os, signal
@@ -59,6 +60,7 @@ def test_failures_of_the_previous_run_are_gone(run: pytest.Pytester) -> None:
     assert written == ""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("phase", ["call", "teardown"])
 def test_hanging_test_is_ended_with_every_stack_and_the_run_goes_on(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, phase: str
@@ -91,6 +93,7 @@ def test_hanging_test_is_ended_with_every_stack_and_the_run_goes_on(
     assert "crashed while running 'test_it.py::test_hangs'" in written
 
 
+@pytest.mark.costly
 def test_seed_is_printed_and_taken_again(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
         from hypothesis import given, strategies as st
@@ -125,6 +128,7 @@ def test_seed_is_printed_and_taken_again(run: pytest.Pytester, monkeypatch: pyte
     assert not any(said in written for said in drawn)
 
 
+@pytest.mark.costly
 def test_what_a_test_left_open_in_a_cycle_is_told_of_at_the_end_of_its_file(run: pytest.Pytester) -> None:
     source = """
         import gc
@@ -142,6 +146,7 @@ def test_what_a_test_left_open_in_a_cycle_is_told_of_at_the_end_of_its_file(run:
     assert "unclosed file" in written
 
 
+@pytest.mark.costly
 def test_slow_tests_begin_each_share_and_those_of_a_browser_the_last(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    slow\n    browser")
     marks = {3: "@pytest.mark.slow", 4: "@pytest.mark.slow", 9: "@pytest.mark.slow", 1: "@pytest.mark.browser"}

@@ -98,6 +98,7 @@ def _length(envelope: Envelope) -> int:
     return len(envelope.message.delta) if isinstance(envelope.message, Delta) else 0
 
 
+@pytest.mark.costly
 async def test_any_session_is_read_archived_forked_joined_and_verified(narrow: RealServer, tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path)
     async with Bus.open(narrow.url, archive=archive, bounds=narrow.bounds) as bus:
@@ -131,6 +132,7 @@ async def test_a_late_follower_gets_the_whole_preview(narrow: RealServer) -> Non
             assert _length(await anext(envelopes)) == len(LARGE) * 80
 
 
+@pytest.mark.costly
 async def test_all_sessions_are_listed(narrow: RealServer) -> None:
     keys, names = Keys(), [f"s{number}" for number in range(6_000)]
     with narrow.talk() as say:

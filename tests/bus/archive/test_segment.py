@@ -117,6 +117,7 @@ def test_a_segment_of_another_session_or_namespace_is_damage() -> None:
             read_segment(namespace, session, name, data)
 
 
+@pytest.mark.costly
 def test_a_file_that_decompresses_beyond_the_limit_is_refused() -> None:
     data = zlib.compress(bytes(TEXT_LIMIT_BYTES + 1), 9, zlib.MAX_WBITS | 16)
     assert len(data) < TEXT_LIMIT_BYTES / 500

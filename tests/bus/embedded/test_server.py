@@ -148,6 +148,7 @@ def counted(data_dir: Path) -> int | None:
 # --- one server, however many come ---------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 async def test_twelve_concurrent_processes_share_one_server_and_leave_none_running(data_dir: Path) -> None:
     pids: list[int] = []
@@ -173,6 +174,7 @@ async def test_twelve_concurrent_processes_share_one_server_and_leave_none_runni
     await wait_ended(data_dir)
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 async def test_processes_that_open_and_close_at_random_lose_no_write_and_share_one_server(data_dir: Path) -> None:
     workers, rounds = 4, count(25, least=10)

@@ -151,6 +151,7 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
 )
 
 
+@pytest.mark.costly
 @examples(400)
 @given(messages)
 def test_every_message_survives_a_round_trip(message: Publishable) -> None:

@@ -103,6 +103,7 @@ async def test_missing_file_of_a_certificate_is_named(authority: Authority, opti
 # --- cluster and Sentinel ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.cluster("its servers are found by the addresses that they announce")
 @pytest.mark.drawn("announced")
 @pytest.mark.parametrize("announced", ["an address", "a host"])

@@ -100,6 +100,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
 """command → its arguments, its exit code and a part of its output, if session `s` has one entry"""
 
 
+@pytest.mark.costly
 @pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_path: Path, name: str) -> None:
@@ -162,6 +163,7 @@ def test_an_error_message_contains_no_control_characters(lanebus: CommandLine) -
     assert answer.err.startswith("error: line 1: x[31m: ")
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_under_stdout_is_an_error(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
@@ -209,6 +211,7 @@ def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(lanebus: 
         assert process.stderr.read() == ""
 
 
+@pytest.mark.costly
 def test_a_command_ends_without_output_if_its_pipe_has_no_reader(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "so little that it is written only at the end")
     reading, writing = os.pipe()
@@ -269,6 +272,7 @@ def test_a_silent_server_is_an_error_and_a_retry_with_a_key_adds_nothing(
             server.kill()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("command", "warns"), [(["publish", "s", "one"], False), (["sessions"], False), (["verify", "s"], True)]
 )

@@ -47,6 +47,7 @@ def publish(
         anyio.run(stop_server, folder)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("options", "variables"),
     [
@@ -65,6 +66,7 @@ def test_a_publish_of_the_command_line_is_recorded_on_stderr(
     assert json.loads(told[told.index("\n{") : told.rindex("\n}") + 2])["name"] == "send {session}"
 
 
+@pytest.mark.costly
 def test_a_publish_is_recorded_by_an_sdk_that_is_set_up(short_dir: Path) -> None:
     run = publish(short_dir / "d", code=INSTRUMENTED)
     receipt, _, span = run.stdout.partition("\n")
@@ -73,6 +75,7 @@ def test_a_publish_is_recorded_by_an_sdk_that_is_set_up(short_dir: Path) -> None
     assert (run.returncode, json.loads(span)["name"]) == (0, "send {session}")
 
 
+@pytest.mark.costly
 def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "lanebus.toml"
     file.write_text("traces = true\n")
@@ -82,17 +85,20 @@ def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_
         assert (run.returncode, "send {session}" in run.stderr) == (0, is_recorded)
 
 
+@pytest.mark.costly
 def test_without_an_sdk_a_publish_records_nothing(short_dir: Path) -> None:
     run = publish(short_dir / "d", variables={"OTEL_TRACES_EXPORTER": "console"})
     assert (run.returncode, "send {session}" in run.stderr) == (0, False)
 
 
+@pytest.mark.costly
 def test_an_exporter_that_is_missing_is_named_with_its_remedy(short_dir: Path) -> None:
     run = publish(short_dir / "d", "--traces", variables={"OTEL_TRACES_EXPORTER": "nowhere"})
     assert run.returncode != 0
     assert "the exporter 'nowhere' of OTEL_TRACES_EXPORTER is not installed" in run.stderr
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("hidden", "remedy"), [("opentelemetry", "'lanebus[otel]'"), ("opentelemetry.sdk", "opentelemetry-sdk")]
 )

@@ -107,6 +107,7 @@ def test_variables_that_kubernetes_adds_for_a_service_are_not_refused(name: str,
     assert unexplained_variables({name: value}) == []
 
 
+@pytest.mark.costly
 def test_known_variables_load_no_settings(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"

@@ -401,6 +401,7 @@ def test_a_results_name_is_no_loss_where_its_call_is_written_too() -> None:
     )
 
 
+@pytest.mark.costly
 @examples(300)
 @given(histories())
 def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:

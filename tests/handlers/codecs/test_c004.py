@@ -412,6 +412,7 @@ def test_the_origin_of_another_codec_is_a_loss() -> None:
     assert UNIVERSAL_CLIENT.write([foreign], True).losses == ("0.metadata",)
 
 
+@pytest.mark.costly
 @examples(300)
 @given(histories())
 def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:

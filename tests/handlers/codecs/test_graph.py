@@ -68,6 +68,7 @@ def test_without_its_origin_a_message_is_equal_or_its_losses_are_reported(
     assert (back == messages) == (written.losses == ())
 
 
+@pytest.mark.costly
 @both
 @examples(300)
 @given(log=lane_logs())

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,6 +197,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
     ]
 
 
+@pytest.mark.costly
 @examples(300)
 @given(lane_logs())
 def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: list[Envelope]) -> None:
@@ -209,6 +211,7 @@ def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: lis
         assert (context.model, context.thinking_level) == (expected.model, expected.thinking_level)
 
 
+@pytest.mark.costly
 @examples(300)
 @given(lane_logs(), st.sampled_from(["drop", "text"]))
 def test_every_context_makes_a_legal_request_without_private_data(entries: list[Envelope], thinking: str) -> None:

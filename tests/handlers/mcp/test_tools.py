@@ -484,6 +484,7 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
             raise AssertionError
 
 
+@pytest.mark.costly
 def test_importing_the_tools_does_not_import_the_sdk() -> None:
     code = "import sys, lanebus.handlers.mcp; print('mcp' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -162,6 +162,7 @@ def test_an_event_below_the_level_of_its_logger_costs_no_line(caplog: pytest.Log
     assert caplog.records == []
 
 
+@pytest.mark.costly
 def test_importing_lanebus_configures_no_logging() -> None:
     code = (
         "import logging, lanebus, lanebus.agent, lanebus.handlers.ui.server, lanebus.handlers.cli.commands.worker\n"

@@ -110,6 +110,7 @@ def test_a_request_shares_nothing_with_the_tools_it_offers(name: str) -> None:
     assert json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body) == body
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_is_drawn(seed_data: Path) -> None:
     log = list(real_log(seed_data))

@@ -296,6 +296,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     assert {*COMMANDS} == {*CONTROLS}
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ALL)
 async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
@@ -445,6 +446,7 @@ async def status(client: httpx2.AsyncClient, method: str, path: str, origin: str
         return found(reply)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("base_path", ["", "/lanebus"])
 async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_none(
     tmp_path: Path, base_path: str

@@ -101,6 +101,7 @@ async def attacked(send_seconds: float = 30.0) -> AsyncGenerator[Attacked]:
                     process.kill()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("route", "count", "seconds"),
     [
@@ -184,6 +185,7 @@ async def test_a_client_that_stalls_among_new_entries_gets_each_of_them_once(pat
     assert b"event: fellbehind" in got
 
 
+@pytest.mark.costly
 async def test_sigterm_ends_a_server_whose_clients_do_not_read() -> None:
     async with attacked() as server:
         stalled = server.stall("events", 10) + server.stall("entries", 10)

@@ -3,8 +3,8 @@
 - A test for several kinds of servers runs on one of them.
 - `@pytest.mark.drawn("name", …)`: a share of the values of these arguments, `LANEBUS_SCALE` of them and at least one.
 - `@pytest.mark.full`: not at all.
-- Tests in a browser (`@pytest.mark.browser`) and of clients in Node: a third of what these rules leave. Each of them
-  takes seconds of CPU to start.
+- Tests in a browser (`@pytest.mark.browser`), of clients in Node, and those marked `costly`: a third of what these
+  rules leave. These few hundred take more CPU time than the thousands of others.
 
 This applies to a run of the whole suite below scale 1; the other variants are reported as deselected. A run of selected
 files, names or markers keeps all that it selects.
@@ -41,14 +41,15 @@ def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
         share = math.ceil(scale * len(group)) if group[0].get_closest_marker("drawn") else 1
         kept = randomness(group[0].nodeid).sample(can_run or group, min(share, len(can_run or group)))
         result.update(item for item in group if item not in kept)
-    started = [item for item in items if item not in result and _starts_a_program(item)]
-    result.update(randomness("browser").sample(started, len(started) * 2 // 3))
+    costly = [item for item in items if item not in result and _is_costly(item)]
+    result.update(randomness("costly").sample(costly, len(costly) * 2 // 3))
     return result
 
 
-def _starts_a_program(item: pytest.Item) -> bool:
-    """Return whether a test starts a browser or Node."""
-    return item.get_closest_marker("browser") is not None or not {"referees", "client"}.isdisjoint(needs_of(item))
+def _is_costly(item: pytest.Item) -> bool:
+    """Return whether a test starts a browser or Node, or is marked."""
+    is_marked = any(item.get_closest_marker(name) for name in ("browser", "costly"))
+    return is_marked or not {"referees", "client"}.isdisjoint(needs_of(item))
 
 
 def _drawn_arguments(item: pytest.Function) -> tuple[str, ...]:

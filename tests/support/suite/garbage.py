@@ -1,8 +1,8 @@
 """Control when the test processes collect garbage: after each file of tests, and rarely in between.
 
 Python would visit the imported and collected objects again and again, although they are alive: a tenth of the suite's
-CPU time. So objects that are alive after the collection of tests, and after each file, are frozen. A resource that a
-test left open in a cycle is reported at the end of its file at the latest.
+CPU time. So no garbage is collected while tests are collected, and objects that are alive after it, and after each file,
+are frozen. A resource that a test left open in a cycle is reported at the end of its file at the latest.
 """
 
 import gc
@@ -12,12 +12,15 @@ import pytest
 
 __all__ = ()
 
+gc.disable()  # until all tests are collected
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -43,6 +43,7 @@ async def run(
     return last, told, api
 
 
+@pytest.mark.costly
 async def test_text_is_streamed_and_the_whole_message_ends_it() -> None:
     message, told, _ = await run(start(), PING, *TEXT, *finish(output_tokens=15))
     assert message.content == (TextBlock(text="Hello"),)
@@ -228,6 +229,7 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
         AnthropicModel("claude-test")
 
 
+@pytest.mark.costly
 def test_importing_the_agent_does_not_import_the_sdk() -> None:
     code = "import sys, lanebus.agent, lanebus.handlers.agent.models.anthropic_model; print('anthropic' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -223,6 +223,7 @@ def head_of(case: Case) -> httpx2.Response:
         return made
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 async def test_every_answer_conforms_to_the_document() -> None:
     async with opened() as served:
