@@ -6,6 +6,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -52,10 +53,15 @@ def load_page(base_path: str = "") -> PageFiles:
         base_path: path below which they are served, such as `/lanebus`. The document names its files with this path, so
             that it works at `/lanebus` and at `/lanebus/`. The scripts find the path in their own addresses.
     """
-    assets = dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
+    assets = _assets()
     text = _preloading(assets["index.html"].content, assets).replace(b'"/static/', f'"{base_path}/static/'.encode())
     document = _asset(text, _TYPES[".html"])
     return PageFiles(document, assets, _headers(document.content))
+
+
+@cache  # the servers of a process share them; compressing them takes 70 ms
+def _assets() -> Mapping[str, Asset]:
+    return dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
