@@ -1,8 +1,8 @@
 """Control when the test processes collect garbage: after each file of tests, and rarely in between.
 
 Python would visit the imported and collected objects again and again, although they are alive: a tenth of the suite's
-CPU time. So no garbage is collected while tests are collected, and objects that are alive after it, and after each file,
-are frozen. A resource that a test left open in a cycle is reported at the end of its file at the latest.
+CPU time. So no garbage is collected while tests are collected, and objects that are alive after it, and after each
+file, are frozen. A resource that a test left open in a cycle is reported at the end of its file at the latest.
 """
 
 import gc
