@@ -98,7 +98,9 @@ async def _live(
         for message in request.context.messages
         if isinstance(message, UserMessage)
     }
-    faults += find_faults([entry async for entry in life.session.read()], shown)
+    entries = [entry async for entry in life.session.read()]
+    if entries or life.words:  # a life may consist of answers to calls that were never made
+        faults += find_faults(entries, shown)
     faults += [
         f"{name} {key} ran {times} times" for (key, name), times in wild.ran.items() if name in RUN_ONCE and times > 1
     ]
