@@ -99,8 +99,9 @@ async def _live(
         if isinstance(message, UserMessage)
     }
     entries = [entry async for entry in life.session.read()]
-    if entries or life.words:  # a life may consist of answers to calls that were never made
-        faults += find_faults(entries, shown)
+    if life.words and not entries:  # without words it may be empty: a life of answers to calls that were never made
+        faults.append(f"the log is empty after {life.words} words")
+    faults += find_faults(entries, shown)
     faults += [
         f"{name} {key} ran {times} times" for (key, name), times in wild.ran.items() if name in RUN_ONCE and times > 1
     ]

@@ -40,7 +40,7 @@ def find_faults(entries: Sequence[Envelope], shown: set[str]) -> list[str]:
         *_of_commands(entries, events),
         *_of_loops(entries, events),
         *_of_words(entries, events, shown),
-        *_of_contexts(entries),
+        *(_of_contexts(entries) if entries else ()),
     ]
 
 

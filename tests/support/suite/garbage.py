@@ -6,7 +6,7 @@ file, are frozen. A resource that a test left open in a cycle is reported at the
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,12 +15,16 @@ __all__ = ()
 gc.disable()  # until all tests are collected
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Enable it again, also in the process that only directs the others, and in one where the collection fails."""
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 100)
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
