@@ -127,6 +127,24 @@ async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_h
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
+async def test_code_of_a_message_can_be_copied(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=1600) as (page, seen):
+        await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=TEXT),)))
+        await open_log(page, served)
+        copies = page.get_by_role("button", name="Copy the code")
+        await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
+        await copies.first.click()
+        await expect(copies.first).to_have_attribute("title", "The browser does not allow it")
+        await page.evaluate("() => { delete navigator.clipboard.writeText; }")
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        for index, code in enumerate(('def claim(self) -> None:\n    return "yes"  # why', "@@ -1 +1 @@\n-old\n+new")):
+            await copies.nth(index).click()
+            await expect(copies.nth(index)).to_have_attribute("title", "Copied")
+            assert await page.evaluate("navigator.clipboard.readText()") == code
+        await page.context.clear_permissions()
+        assert seen.errors == []
+
+
 async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(browser: SharedBrowser) -> None:
     edit: dict[str, JsonValue] = {"path": "a.py", "old_str": "one\ntwo\nthree", "new_str": "one\n2\nthree"}
     call = ToolCallBlock(id="c1", name="edit", arguments={**edit, "more": {"deep": {"deeper": [1, 2]}}})

@@ -42,7 +42,13 @@ TARGETS = """() => [...document.querySelectorAll(".lanebar :is(button, label, in
   .map((one) => one.getBoundingClientRect()).map(({ width, height }) => Math.min(width, height))"""
 
 
-async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_of_one_line(browser: SharedBrowser) -> None:
+COVERED = """() => [...document.querySelectorAll(".lanebar :is(button, label, input[type='search'])")].filter((one) => {
+  const { x, y, width, height } = one.getBoundingClientRect();
+  return !one.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+}).map((one) => one.textContent)"""
+
+
+async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_that_hide_nothing(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
         await record_loops(bus.session("s1"), loops=2, turns=3)
         await page.goto(served.url)
@@ -57,9 +63,9 @@ async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_of_one_line(b
         await expect(page.locator(".tl-chart").first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
         await page.get_by_role("tab", name="Log").click()
-        for width in (390, 320):
+        for width, height in ((390, 44), (320, 76)):  # the smallest gives the box that finds a second line
             await page.set_viewport_size({"width": width, "height": 844})
-            assert (await box_of(page.locator(".lanebar")))["height"] <= 44
+            assert (await box_of(page.locator(".lanebar")))["height"] <= height
             assert min(await page.evaluate(TARGETS)) >= 24
             await expect(page.get_by_label("Find in the session")).to_be_in_viewport(ratio=1)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
@@ -68,7 +74,8 @@ async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_of_one_line(b
             await page.get_by_label(name, exact=True).check()
         await page.get_by_label("Find in the session").fill("answer")
         await expect(page.get_by_role("button", name="Next match")).to_be_in_viewport(ratio=1)
-        assert (await box_of(page.locator(".lanebar")))["height"] <= 44
+        assert (await box_of(page.locator(".lanebar")))["height"] <= 76
+        assert await page.evaluate(COVERED) == []
 
 
 async def test_a_phone_has_room_to_write_while_a_call_waits(browser: SharedBrowser) -> None:

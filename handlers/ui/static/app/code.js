@@ -1,6 +1,7 @@
 // Draws code with highlighting. A library cuts it into tokens; its languages are loaded when they are first needed.
 import { useEffect, useReducer } from "preact/hooks";
 import { html } from "./html.js";
+import { CopyIcon } from "./copy.js";
 import { DiffText, isDiff } from "./diff.js";
 
 const MOST = 20_000; // characters; longer code is shown as it is
@@ -91,7 +92,7 @@ function coloured(text, name) {
   return text;
 }
 
-/** Draws code. `lang` is a word such as "python"; unknown ones are not coloured. */
+/** Draws code. `lang` is a word such as "python"; unknown ones are not coloured. A block has a button that copies it. */
 export function Code({ text, lang, isBlock = false }) {
   const [, draw] = useReducer((number) => number + 1, 0);
   const isChange = lang === "diff" || lang === "patch" || isDiff(text);
@@ -101,7 +102,11 @@ export function Code({ text, lang, isBlock = false }) {
     waiting.add(draw);
     return () => waiting.delete(draw);
   }, [name]);
-  if (isChange) return html`<${DiffText} text=${text} />`;
-  const content = name === null ? text : coloured(text, name);
-  return isBlock ? html`<pre class="codeblock" tabindex="0" aria-label=${lang ? `code, ${lang.slice(0, 40)}` : "code"}><code>${content}</code></pre>` : content;
+  const content = isChange ? html`<${DiffText} text=${text} />` : name === null ? text : coloured(text, name);
+  if (!isBlock) return content;
+  const label = lang ? `code, ${lang.slice(0, 40)}` : "code";
+  return html`<div class="copied">
+    ${isChange ? content : html`<pre class="codeblock" tabindex="0" aria-label=${label}><code>${content}</code></pre>`}
+    <${CopyIcon} text=${() => text} label="Copy the code" />
+  </div>`;
 }

@@ -1,24 +1,10 @@
 // The whole entry as JSON, to look at and to copy.
 import { useContext, useState } from "preact/hooks";
+import { CopyButton } from "./copy.js";
 import { html } from "./html.js";
 import { JsonTree } from "./json_tree.js";
 import { OfEntry } from "./of_entry.js";
 import { sessionLink } from "./route.js";
-
-/** Draws a button that copies a text. */
-export function CopyButton({ text, label = "Copy" }) {
-  const [said, setSaid] = useState(null);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      setSaid("Copied");
-    } catch {
-      setSaid("The browser does not allow it"); // it does only on localhost and over HTTPS
-    }
-    setTimeout(() => setSaid(null), 2000);
-  };
-  return html`<button class="quiet" type="button" onClick=${copy} aria-live="polite">${said ?? label}</button>`;
-}
 
 export function RawEntry({ entry, isOpen: isOpenAtFirst = false }) {
   const [isOpen, setOpen] = useState(isOpenAtFirst);

@@ -1,27 +1,11 @@
 // What a session is: its title, id, state and agent, and the buttons that concern all of it.
-import { useState } from "preact/hooks";
 import { html } from "./html.js";
+import { CopyIcon } from "./copy.js";
 import { count, money } from "./format.js";
-import { Back, Copy, Panel } from "./icons.js";
+import { Back, Panel } from "./icons.js";
 import { Operate } from "./operate.js";
 import { sessionLink } from "./route.js";
 import { State, needsWorker } from "./states.js";
-
-const COPIED_MS = 1500;
-
-function CopyId({ session }) {
-  const [isCopied, setCopied] = useState(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(session);
-      setCopied(true);
-      setTimeout(() => setCopied(false), COPIED_MS);
-    } catch {
-      // Browsers refuse it on plain HTTP: the id can be selected.
-    }
-  };
-  return html`<button type="button" class="icon small" aria-label="Copy the id" title="Copy the id" onClick=${copy}>${isCopied ? "✓" : html`<${Copy} />`}</button>`;
-}
 
 export function SessionHeader({ session, head, feed, access, isClosed, isPanelOpen, onPanel }) {
   const position = feed?.position ?? 0;
@@ -33,7 +17,7 @@ export function SessionHeader({ session, head, feed, access, isClosed, isPanelOp
       <p class="facts">
         <${State} state=${isClosed || head?.state === "closed" || head?.state === "idle" ? null : head?.state} waiting=${head?.waiting} />
         ${isClosed ? html`<span class="badge closed">closed</span>` : null}
-        <span class="where">${session}</span><${CopyId} session=${session} />
+        <span class="where">${session}</span><${CopyIcon} text=${() => session} label="Copy the id" />
         ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
         ${position > 0 ? html`<span class="fact">position ${count(position)}</span>` : null}
         ${head?.cost != null ? html`<span class="fact">${money({ total: head.cost })}</span>` : null}

@@ -1,8 +1,8 @@
 // The view "Context": what the model saw at a position, and what changed since the turn before.
 import { useMemo, useState } from "preact/hooks";
 import { html } from "../html.js";
+import { CopyButton } from "../copy.js";
 import { JsonTree } from "../json_tree.js";
-import { CopyButton } from "../raw_entry.js";
 import { count, money, tokens } from "../format.js";
 import { go, sessionLink } from "../route.js";
 import { useAnswer } from "./hooks.js";
