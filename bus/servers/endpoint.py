@@ -68,7 +68,7 @@ class Endpoint:
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
             "socket_timeout": None,
-            "socket_connect_timeout": self.bounds.connect_seconds,
+            "socket_connect_timeout": None,  # `connect` has one: of two, either may be seen first
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "decode_responses": False,
             "driver_info": _DRIVER,
@@ -124,7 +124,7 @@ class Endpoint:
         """
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the library's own parser made the options
         try:
-            # The client library's own timeout does not cover the login.
+            # The client library's own timeout would not cover the login.
             with anyio.fail_after(self.bounds.connect_seconds):
                 await connection.connect()  # type: ignore[no-untyped-call]  # the library types it only in part
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -91,6 +92,14 @@ async def test_silence_after_a_tls_greeting_names_the_url_without_tls(scheme: st
             await Endpoint(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
         await is_over.wait()
     assert ("use redis://" in caught.value.remedy) is is_named
+
+
+async def test_time_that_passes_in_a_busy_process_is_told_as_silence() -> None:
+    connecting = asyncio.create_task(Endpoint("redis://localhost:1", ConnectionBounds(connect_seconds=0.02)).connect())
+    await asyncio.sleep(0)  # it looks up the name in a thread
+    time.sleep(0.1)  # noqa: ASYNC251  # so the loop sees the answer and the end of the time at once
+    with pytest.raises(Unavailable, match="no answer"):
+        await connecting
 
 
 @pytest.mark.parametrize(
