@@ -90,6 +90,8 @@ class UiBounds:
     """after this many entries that a stream leaves out, it sends a frame that only moves the client's cursor"""
     sessions: int = 500
     """maximum number of sessions in one response, which has the most recently active sessions"""
+    agents: int = 100
+    """maximum number of agents that one response counts sessions of: those with the most"""
     streamed_sessions: int = 50
     """maximum number of sessions of one event stream"""
     changes_seconds: float = 0.5

@@ -3,8 +3,9 @@
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Literal, NamedTuple
 
@@ -15,7 +16,17 @@ from lanebus.handlers.projections.cards import CardState
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.session_index import IndexRow
 
-__all__ = ("SORTS", "ListCursor", "SessionPage", "SessionQuery", "Sort", "VisibleRow", "page_of", "waiting_json")
+__all__ = (
+    "SORTS",
+    "ListCursor",
+    "SessionPage",
+    "SessionQuery",
+    "Sort",
+    "VisibleRow",
+    "facets_json",
+    "page_of",
+    "waiting_json",
+)
 
 Sort = Literal["activity", "created", "title", "cost"]
 SORTS: tuple[Sort, ...] = ("activity", "created", "title", "cost")
@@ -137,6 +148,20 @@ def page_of(rows: Iterable[VisibleRow], query: SessionQuery) -> SessionPage:
     shown = some[: query.limit]
     cursor = ListCursor(query.sort, key(shown[-1])) if len(some) > query.limit else None
     return SessionPage(shown, len(matching), cursor)
+
+
+def facets_json(rows: Collection[VisibleRow], query: SessionQuery, agents: int) -> Mapping[str, JsonValue]:
+    """Return `{"states": {…}, "agents": {…}}`: how many sessions each choice of a filter leaves. Pure.
+
+    Args:
+        rows: the sessions that the client may see.
+        query: what it wants. A state is counted whatever states the query names, and an agent whatever agent.
+        agents: maximum number of agents, those with the most sessions.
+    """
+    any_state, any_agent = replace(query, states=frozenset()), replace(query, agent=None)
+    states = Counter[str](row.state for row in rows if row.state is not None and any_state.matches(row))
+    served = Counter(row.row.head.agent for row in rows if any_agent.matches(row))
+    return {"states": {**states}, "agents": dict(served.most_common(agents))}
 
 
 def waiting_json(rows: Iterable[VisibleRow], limit: int) -> Mapping[str, JsonValue]:

@@ -104,6 +104,10 @@ class SessionsAnswer(TypedDict):
     sessions: list[ListedSession]
     cursor: str | None
     """value of `cursor` for the next page; null on the last one"""
+    states: dict[CardState, int]
+    """by state, the number of sessions that match if only the filter by state is changed to it"""
+    agents: dict[str, int]
+    """by agent, the same for the filter by agent. At most 100 agents, those with the most sessions"""
     isComplete: bool
     """whether all entries that the choice depends on were read: repeat the request until it is true"""
 

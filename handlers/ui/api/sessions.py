@@ -19,7 +19,16 @@ from lanebus.handlers.ui.api.parameter import Parameter
 from lanebus.handlers.ui.api.parameters import count_parameter, text_parameter
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.replies import answer
-from lanebus.handlers.ui.session_list import SORTS, ListCursor, SessionQuery, Sort, VisibleRow, page_of, waiting_json
+from lanebus.handlers.ui.session_list import (
+    SORTS,
+    ListCursor,
+    SessionQuery,
+    Sort,
+    VisibleRow,
+    facets_json,
+    page_of,
+    waiting_json,
+)
 
 __all__ = ("ENDPOINTS",)
 
@@ -66,9 +75,11 @@ async def access(api: ApiContext, request: Request) -> Response:
 
 
 async def sessions(api: ApiContext, request: Request) -> Response:
-    """Return `{"count": …, "sessions": […], "cursor": …, "isComplete": …}`: a page of the sessions that match.
+    """Return `{"count": …, "sessions": […], "cursor": …, "states": {…}, "agents": {…}, "isComplete": …}`: a page of the
+    sessions that match.
 
-    `count` is the number of all that match. `cursor` is null on the last page. A session has a title, its state, cost
+    `count` is the number of all that match. `cursor` is null on the last page. `states` and `agents` say how many
+    sessions each choice of these filters leaves, if the others stay. A session has a title, its state, cost
     and waiting calls, or null where the token does not allow the lane or its entries were not read yet. The server
     reads them for a bounded time in each request: repeat it until `isComplete` is true.
     """
@@ -93,15 +104,18 @@ async def sessions(api: ApiContext, request: Request) -> Response:
         served = await api.bus.live_workers()
         await api.index.refresh(heads_only=not query.needs_entries)
         lanes = await _lanes(api, request, "read.sessions")
-        page = page_of(_visible(api, lanes), query)
+        rows = _visible(api, lanes)
+        page = page_of(rows, query)
         unread = [each.row.head.session for each in page.shown if api.index.is_stale(each.row.head.session)]
         if unread or not query.needs_entries:
             await api.index.refresh(unread)
-            page = page_of(_visible(api, lanes), query)
+            rows = _visible(api, lanes)
+            page = page_of(rows, query)
         return {
             "count": page.count,
             "sessions": [{**_head_json(shown.row.head, served), **_card_json(shown)} for shown in page.shown],
             "cursor": None if page.cursor is None else str(page.cursor),
+            **facets_json(rows, query, api.bounds.agents),
             "isComplete": api.index.is_read(lanes),
         }
 

@@ -79,6 +79,24 @@ async def test_a_search_finds_sessions_by_id_and_offers_a_new_one(browser: Share
         assert seen.errors == []
 
 
+async def test_the_filters_say_how_many_sessions_each_choice_leaves(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        for name in ("alpha", "beta"):
+            await bus.session(name).publish(UserMessage.text("hello"))
+        await bus.session("bill", agent="billing").publish(UserMessage.text("pay"))
+        await opened(page, served, "#/sessions")
+        states = page.get_by_label("State", exact=True).locator("option")
+        agents = page.get_by_label("Agent", exact=True)
+        await expect(agents.locator("option")).to_have_text(["All agents", "agent (2)", "billing (1)"])
+        await expect(states.filter(has_text="waits for a worker")).to_have_text("waits for a worker (3)")
+        await agents.select_option("billing")
+        await expect(page.locator(".session")).to_have_count(1)
+        await expect(states.filter(has_text="waits for a worker")).to_have_text("waits for a worker (1)")
+        await bus.session("bill").close()
+        await expect(states.filter(has_text="closed")).to_have_text("closed (1)")
+        assert seen.errors == []
+
+
 async def test_the_end_of_the_list_loads_the_next_page(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         async with anyio.create_task_group() as tasks:

@@ -13,15 +13,15 @@ const MOST = 500; // most sessions in one answer
  * - rows: the loaded sessions; null until the first answer
  * - isCurrent: whether the rows match this query; false while those of the previous query are shown
  * - all: number of sessions that match
- * - agents: the agents seen so far
+ * - states, agents: number of sessions by state and by agent, if only that filter is changed; `states` is null until the
+ *   server has read all sessions
  * - error: the last error
  * - more: function that loads the next page
  */
 export function useSessionList(query, changes, isHeld) {
-  const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null });
+  const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null, states: null, agents: {} });
   const [error, setError] = useState(null);
   const wanted = useRef(PAGE); // rows to load
-  const agents = useRef(new Set());
   const key = JSON.stringify(query);
   const last = useRef(key);
   if (last.current !== key) {
@@ -40,10 +40,10 @@ export function useSessionList(query, changes, isHeld) {
         for (const row of answer.sessions) rows.set(row.id, row);
         cursor = answer.cursor;
       } while (cursor !== null && rows.size < wanted.current);
-      for (const row of rows.values()) if (row.agent) agents.current.add(row.agent);
-      setFound({ key, rows: [...rows.values()], all: answer.count, cursor });
+      const { count: all, states, agents, isComplete } = answer;
+      setFound({ key, rows: [...rows.values()], all, cursor, states: isComplete ? states : null, agents });
       setError(null);
-      if (answer.isComplete === false) refresh(); // the server reads the logs of many sessions in several requests
+      if (isComplete === false) refresh(); // the server reads the logs of many sessions in several requests
     } catch (problem) {
       if (isOver()) return true;
       setError(problem);
@@ -58,5 +58,6 @@ export function useSessionList(query, changes, isHeld) {
     wanted.current = found.rows.length + PAGE;
     refresh();
   };
-  return { rows: found.rows, isCurrent: found.key === key, all: found.all, agents: [...agents.current].sort(), error, more };
+  const { rows, all, states, agents } = found;
+  return { rows, isCurrent: found.key === key, all, states, agents, error, more };
 }

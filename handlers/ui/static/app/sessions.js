@@ -49,7 +49,10 @@ function Choice({ label, value, options, onChange }) {
 export function Sessions({ list, query, setQuery, selected, position, canWrite, now }) {
   const search = useRef(null);
   const isSubmitted = useRef(false); // Enter was pressed before the answer came
-  const { rows, all, agents } = list;
+  const { rows, all, states, agents } = list;
+  const numbered = (text, number) => (number === undefined ? text : `${text} (${count(number)})`);
+  const names = [...new Set([...Object.keys(agents), ...(query.agent ? [query.agent] : [])])].sort();
+  const stateChoices = Object.entries(STATES).map(([name, text]) => [name, numbered(text, states ? (states[name] ?? 0) : undefined)]);
   const set = (change) => setQuery({ ...query, ...change });
   const openNew = (id) => {
     writeNext(id);
@@ -89,8 +92,8 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
       ${canWrite ? html`<button type="button" class="plus" title="Open a new session" onClick=${() => openNew(freshName(rows ?? [], all))}>+<span class="hidden"> New session</span></button>` : null}
     </form>
     <div class="filters">
-      <${Choice} label="State" value=${query.state} options=${[["", "All states"], ...Object.entries(STATES)]} onChange=${(state) => set({ state })} />
-      ${agents.length > 1 || query.agent ? html`<${Choice} label="Agent" value=${query.agent} options=${[["", "All agents"], ...agents.map((name) => [name, name])]} onChange=${(agent) => set({ agent })} />` : null}
+      <${Choice} label="State" value=${query.state} options=${[["", "All states"], ...stateChoices]} onChange=${(state) => set({ state })} />
+      ${names.length > 1 || query.agent ? html`<${Choice} label="Agent" value=${query.agent} options=${[["", "All agents"], ...names.map((name) => [name, numbered(name, agents[name] ?? 0)])]} onChange=${(agent) => set({ agent })} />` : null}
       <${Choice} label="Order" value=${query.sort} options=${Object.entries(SORTS)} onChange=${(sort) => set({ sort })} />
     </div>
     <p class="hidden" role="status">${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>

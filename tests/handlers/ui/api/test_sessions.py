@@ -72,6 +72,29 @@ async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
     return [each["id"] for each in reply.json()["sessions"]]
 
 
+async def test_each_choice_of_a_filter_has_the_number_of_sessions_that_it_leaves() -> None:
+    async with opened() as (bus, client):
+        await fill(bus)
+        await bus.session("f-other", agent="billing").publish(UserMessage.text("Übermut"))
+
+        async def counted(query: str) -> tuple[dict[str, int], dict[str, int]]:
+            answer = (await client.get(f"/api/sessions?limit=1{query}")).json()
+            return answer["states"], answer["agents"]
+
+        states = {"idle": 1, "working": 1, "waiting": 1, "failed": 1, "closed": 1}
+        assert await counted("") == ({**states, "queued": 1}, {"agent": 5, "billing": 1})
+        assert await counted("&state=queued") == ({**states, "queued": 1}, {"billing": 1})
+        assert await counted("&agent=agent") == (states, {"agent": 5, "billing": 1})
+        assert await counted("&search=%C3%BCber&state=failed") == ({"idle": 1, "queued": 1}, {})
+
+
+async def test_only_the_agents_with_the_most_sessions_are_counted() -> None:
+    async with fresh_bus() as bus, serving(bus, bounds=UiBounds(agents=1)) as served, client_of(served) as client:
+        for name, agent in (("a", "rare"), ("b", "often"), ("c", "often")):
+            await bus.session(name, agent=agent).publish(UserMessage.text("hello"))
+        assert (await client.get("/api/sessions")).json()["agents"] == {"often": 2}
+
+
 async def test_a_session_in_the_list_has_its_title_state_cost_and_waiting_calls() -> None:
     async with opened() as (bus, client):
         await fill(bus)
