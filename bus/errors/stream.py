@@ -192,13 +192,16 @@ class LogRolledBack(StreamError):
     """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
-        super().__init__(
-            f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}",
-            (
-                "read again from there, or publish the lost messages again; a cursor past the end, or of another log, "
-                "looks the same"
-            ),
-        )
+        if found > 0:
+            fault = f"session {session!r} lost its end: it was seen at position {seen}, and is unchanged up to {found}"
+            remedy = "read again from there, or publish the lost messages again; a cursor past the end looks the same"
+        else:
+            fault = f"session {session!r} has nothing of what was seen up to position {seen}"
+            remedy = (
+                "check that the cursor is of this session; if it is, the log was lost: read from its start, or publish "
+                "the lost messages again"
+            )
+        super().__init__(fault, remedy)
         self.session, self.seen, self.found = session, seen, found
 
 

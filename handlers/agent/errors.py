@@ -19,6 +19,7 @@ __all__ = (
     "LoopFailed",
     "LoopHalted",
     "MissingExtra",
+    "MissingKey",
     "ModelNotFound",
     "ModelRefused",
     "NoProgress",
@@ -139,6 +140,20 @@ class ModelNotFound(SetupError):
     def __init__(self, target: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no model at {target!r}", f"write api/name, where api is one of {', '.join(known)}")
         self.target, self.known = target, known
+
+
+class MissingKey(SetupError):
+    """The client of a model's provider found no key to log in with.
+
+    Fields: `provider`, such as "openai"; `variable`, the environment variable that may hold the key.
+    """
+
+    def __init__(self, provider: str, variable: str) -> None:
+        super().__init__(
+            f"the client of {provider} found no key",
+            f"set {variable} in the environment of the process, or pass `client=` with a client that has one",
+        )
+        self.provider, self.variable = provider, variable
 
 
 class DuplicateAgent(SetupError):

@@ -7,7 +7,7 @@ then, so nothing is duplicated, and all these requests have the same idempotency
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack, cast
 
-from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.handlers.agent.errors import MissingExtra, MissingKey
 from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
 from lanebus.handlers.agent.models.request_form import ModelOptions
 from lanebus.handlers.providers.common.request import Json
@@ -33,12 +33,15 @@ class AnthropicModel(ProviderModel):
 
         Raises:
             MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
         """
         try:
             from anthropic import AsyncAnthropic  # noqa: PLC0415  # an extra, and slow to import
         except ModuleNotFoundError:
             raise MissingExtra("anthropic", "anthropic") from None
         self._client = client or AsyncAnthropic()
+        if client is None and not (self._client.api_key or self._client.auth_token or self._client.credentials):
+            raise MissingKey("anthropic", "ANTHROPIC_API_KEY")
         super().__init__(name, options)
 
     async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Unpack, cast
 
 from lanebus.handlers.agent.bounds import ModelBounds
-from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.handlers.agent.errors import MissingExtra, MissingKey
 from lanebus.handlers.agent.models.provider_model import ProviderModel
 from lanebus.handlers.agent.models.read_ahead import read_ahead
 from lanebus.handlers.agent.models.request_form import ModelOptions
@@ -46,12 +46,17 @@ class GeminiModel(ProviderModel):
 
         Raises:
             MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
         """
         try:
             from google.genai import Client  # noqa: PLC0415  # an extra, and slow to import
         except ModuleNotFoundError:
             raise MissingExtra("google-genai", "gemini") from None
-        self._client, self._bounds = client or Client(), bounds or ModelBounds()
+        try:
+            self._client = client or Client()
+        except ValueError:
+            raise MissingKey("google", "GEMINI_API_KEY") from None
+        self._bounds = bounds or ModelBounds()
         super().__init__(name, options)
 
     async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.handlers.agent.errors import MissingExtra, MissingKey
 from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
 from lanebus.handlers.agent.models.request_form import ModelOptions
 from lanebus.handlers.providers.common.request import Json
@@ -45,6 +45,7 @@ class OpenAIResponsesModel(ProviderModel):
 
         Raises:
             MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
         """
         self._client = client or _client()
         self._is_stored = options.get("store") is not False
@@ -86,10 +87,13 @@ class OpenAIChatModel(ProviderModel):
 
 def _client() -> "AsyncOpenAI":
     try:
-        from openai import AsyncOpenAI  # noqa: PLC0415  # an extra, and slow to import
+        from openai import AsyncOpenAI, OpenAIError  # noqa: PLC0415  # an extra, and slow to import
     except ModuleNotFoundError:
         raise MissingExtra("openai", "openai") from None
-    return AsyncOpenAI()
+    try:
+        return AsyncOpenAI()
+    except OpenAIError:
+        raise MissingKey("openai", "OPENAI_API_KEY") from None
 
 
 async def _send(client: "AsyncOpenAI", path: str, body: Json, key: str | None) -> AsyncGenerator[Json, None]:

@@ -1,11 +1,13 @@
 """Loading models by name."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lanebus.handlers.agent.errors import MissingExtra, ModelNotFound
+from lanebus.handlers.agent.errors import MissingExtra, MissingKey, ModelNotFound
 from lanebus.handlers.agent.load_model import load_model
 from lanebus.handlers.agent.offline.model import OfflineModel
 from tests.support.paths import ROOT
@@ -49,6 +51,20 @@ def test_without_its_sdk_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'lanebus\[{extra}\]'"):
+        load_model(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "variable"), [*zip([target for target, _, _ in SDKS], [KEYS[0], *KEYS[1:2] * 2, KEYS[2]], strict=True)]
+)
+def test_without_a_key_the_error_names_the_variable(
+    target: str, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [*os.environ]:
+        if name.endswith(("_KEY", "_TOKEN")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # a client may look for its key there
+    with pytest.raises(MissingKey, match=f"set {variable}"):
         load_model(target)
 
 

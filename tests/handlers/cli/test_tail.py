@@ -66,6 +66,16 @@ def test_a_cursor_of_a_lost_end_is_refused_after_the_log_grew_again(lanebus: Com
     assert "unchanged up to 1" in refused.err
 
 
+def test_a_cursor_of_another_session_is_refused_as_one(lanebus: CommandLine) -> None:
+    for session in "st":
+        lanebus("publish", session, "--json", stdin='{"role":"user","content":"a"}')
+    (cursor,) = (str(entry["cursor"]) for entry in objects(lanebus("tail", "s").out))
+    refused = lanebus("tail", "t", "--after", cursor)
+    assert (refused.out, refused.code != 0) == ("", True)
+    assert "check that the cursor is of this session" in refused.err
+    assert "lost its end" not in refused.err
+
+
 def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     for words, shown in {
