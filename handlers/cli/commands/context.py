@@ -43,7 +43,7 @@ __all__ = ("command",)
     "--turn",
     metavar="TURN",
     help="Print the request of this past turn, such as support-42.main.3#0 or main.3#0, with its tools and options; "
-    "in its own API unless --provider is given.",
+    "in its own API if the log names it and --provider is not given.",
 )
 @click.option("--model", metavar="NAME", help="Model of the request; default: the last model of the session.")
 @click.option(
@@ -121,8 +121,12 @@ def _past_request(
         own = past.form()
         if own is not None:
             return own
+    api = definition.api if definition is not None and definition.api in PROVIDERS else None
+    if definition is not None and api is None and provider is None:
+        tell("warning: the log does not name the API of this model, so this is not the body that it was sent")
+        tell("warning: the same request is shown for anthropic; another: --provider NAME")
     request = past.request
-    return PROVIDERS[provider or (definition and definition.api) or "anthropic"].to_request(
+    return PROVIDERS[provider or api or "anthropic"].to_request(
         request.context,
         model=model or (definition.model if definition is not None else None),
         max_tokens=max_tokens or request.max_tokens,
