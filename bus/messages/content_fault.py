@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ("by_name", "content_fault", "json_reason")
 
+_JSON_TAGS = frozenset({"dict", "list", "str", "bool", "int", "float"})
+"""pydantic's tags in a path through plain JSON: one before each key or index, and perhaps one at the end"""
+
 _JSON_REASONS = {
     "missing": "is missing",
     "extra_forbidden": "is unknown",
@@ -56,7 +59,7 @@ def by_name(kind: type[BaseModel]) -> str:
 
 def _fault(kind: type[BaseModel], error: "ErrorDetails") -> tuple[str, str]:
     """Return what is wrong with one field, and what to pass instead."""
-    name, place = kind.__name__, ".".join(_path(error["loc"]))
+    name, place = kind.__name__, f"{'.'.join(_path(error['loc'])):.100}"
     message = error["msg"].removeprefix("Value error, ")
     match error["type"]:
         case "missing":
@@ -68,6 +71,8 @@ def _fault(kind: type[BaseModel], error: "ErrorDetails") -> tuple[str, str]:
         case "value_error" if not place:
             fault, _, remedy = message.partition(": ")
             return f"{name}: {fault}", remedy or "change its fields"
+        case "invalid-json-value":
+            return f"`{place}` of {name} is {shown(error['input'])}", "pass what JSON has: dicts, lists, texts, numbers"
         case _:
             advice = message.replace("Input tag", "the tag").replace("Input", "it")
             if error["loc"] == ("content",) and isinstance(error["input"], str):
@@ -88,8 +93,10 @@ def _makers(kind: type[BaseModel]) -> str:
 
 def _path(place: tuple[int | str, ...]) -> list[str]:
     """Return the path as the caller wrote it: without the tags of unions, and with the fields' names."""
+    first = next((index for index, part in enumerate(place) if index and part in _JSON_TAGS), len(place))
+    fields = place[:first]
     return [
         to_snake(part) if isinstance(part, str) else str(part)
-        for index, part in enumerate(place)
-        if not (index and isinstance(place[index - 1], int) and index < len(place) - 1)
-    ]
+        for index, part in enumerate(fields)
+        if not (index and isinstance(fields[index - 1], int) and index < len(place) - 1)
+    ] + [str(part) for part in place[first + 1 :: 2]]

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from lanebus.bus.errors import DecodeError, InvalidArgument, InvalidContent, require_text
+from lanebus.bus.errors import DecodeError, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.content_fault import json_reason
 from lanebus.bus.messages.lanes import Lane
@@ -63,15 +63,11 @@ class ExtensionMessage(Wire):
             data: any JSON.
 
         Raises:
-            InvalidArgument: `kind` is no text or empty, or `data` is not JSON.
+            InvalidArgument: `kind` is no text or empty.
+            InvalidContent: a part of `data` is not JSON; the error names it.
         """
         require_text("kind", kind, is_filled=True)
-        try:
-            return cls(kind=kind, data=data)
-        except InvalidContent:
-            raise InvalidArgument(
-                "data", data, "pass what JSON has: dicts with texts as keys, lists, texts, numbers"
-            ) from None
+        return cls(kind=kind, data=data)
 
     def as_llm(self) -> None:
         """Return None, because the message is not for a model."""

@@ -485,6 +485,15 @@ def of(kind: Callable[..., object], /, **fields: object) -> object:
             lambda: of(AssistantMessage, content=(), stop_reason="end", turn_id="x", timestamp=1.5),
             "`stop_reason` of AssistantMessage is 'end': it should be 'stop', ",
         ),
+        (
+            lambda: ExtensionMessage.of("k", cast("JsonValue", {"list": {"b c": [1, {2}]}})),
+            "`data.list.b c.1` of ExtensionMessage is of type set: pass what JSON has",
+        ),
+        (
+            lambda: ToolCallBlock(id="c", name="t", arguments=cast("JsonValue", {"aKey": object()})),
+            "`arguments.aKey` of ToolCallBlock is of type object",
+        ),
+        (lambda: ExtensionMessage.of("k", {"x" * 1000: float("nan")}), f"`data.{'x' * 95}` of ExtensionMessage is nan"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_to_pass(make: Callable[[], object], text: str) -> None:
