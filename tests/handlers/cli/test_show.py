@@ -119,6 +119,10 @@ def test_a_tool_call_that_was_started_again_counts_as_one_tool_in_several_attemp
     rows = [lanebus("tail", each, "--table").out.splitlines()[-1] for each in ("one", "two")]
     assert ": 1 tool in 2 attempts, " in rows[0]
     assert ": 2 tools in 3 attempts, " in rows[1]
+    assert "read failed (2 attempts), write" in lanebus("turns", "two", "--table", env={"COLUMNS": "200"}).out
+    turn, _ = objects(lanebus("turns", "two").out)  # the answer of `talk` names no turn, so it has its own
+    assert isinstance(tools := turn["tools"], list)
+    assert [each["attempts"] for each in tools if isinstance(each, dict)] == [2, 1]
 
 
 def test_what_a_framework_stores_is_in_neither_the_conversation_nor_the_folded_table(lanebus: CommandLine) -> None:
